@@ -1,0 +1,181 @@
+"""What the three decoders share: the contract of a decoder, its one error, and the driver of the exact parser.
+
+Theory of operation
+-------------------
+Each protocol describes its messages twice:
+
+* ``_message`` is the *exact* parser: a generator that reads one message from top to bottom. It yields how many bytes it
+  wants next, is sent exactly that many, returns the frame, or raises :class:`WireError`. Every rule and every error of
+  the protocol is here. It can be suspended between any two bytes.
+* ``_run`` is the *fast* pass: it takes whole, plain messages straight out of a chunk, and stops at the first thing it
+  does not recognise. It never reports an error; what it leaves goes through the exact parser.
+
+``feed`` alternates between the two, so the same bytes give the same frames and the same error however they are split.
+A chunk is never joined to another one: an unfinished field keeps views of the chunks that hold it, and is put together
+once, when its last byte is there. A payload is therefore copied once, from the chunk (or chunks) into its frame
+(`SMALL_PART` has the one exception).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import ClassVar, Generic, TypeVar
+
+FrameT = TypeVar("FrameT")
+
+#: Parts of an unfinished field smaller than this are gathered in one buffer instead of being viewed where they are: a
+#: view is an object of about this cost and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces
+#: would otherwise make us hold many times what it sent. Such parts are the one case of a second copy.
+SMALL_PART = 512
+
+#: Bytes that are read only to be thrown away are read in pieces of this size, so that they are never held.
+SKIP_PIECE = 64 * 1024
+
+
+class WireError(Exception):
+    """The one error of a decoder. After it the stream cannot be understood any further.
+
+    ``offset`` counts bytes from the start of the stream and points at the field at fault. ``code`` is for programs and
+    stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false where the bytes are sound but
+    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message.
+    """
+
+    def __init__(self, protocol: str, offset: int, code: str, reason: str, *, peer_at_fault: bool = True) -> None:
+        super().__init__(f"{protocol}: {reason} (at byte {offset})")
+        self.protocol = protocol
+        self.offset = offset
+        self.code = code
+        self.reason = reason
+        self.peer_at_fault = peer_at_fault
+
+
+class StreamDecoder(ABC, Generic[FrameT]):
+    """Turns a stream of bytes into frames. See the module's theory of operation."""
+
+    protocol: ClassVar[str]
+
+    def __init__(self) -> None:
+        #: The error that ended the stream, or None. Once set, ``feed`` ignores what it is given.
+        self.error: WireError | None = None
+        #: Stream offset of the next byte that no finished field has taken.
+        self.offset = 0
+        self._field_at = 0
+        self._parser: Generator[int, bytes, FrameT | None] | None = None
+        self._need = 0
+        self._held: list[memoryview | bytearray] = []
+        self._held_size = 0
+
+    @property
+    def held(self) -> int:
+        """How many bytes of an unfinished field are being kept. At most the payload limit."""
+        return self._held_size
+
+    @property
+    def between_messages(self) -> bool:
+        """Whether every message begun so far is complete."""
+        return self._parser is None
+
+    def feed(self, data: bytes) -> list[FrameT]:
+        """Take the next bytes of the stream and return the frames that they complete, in order.
+
+        Look at ``error`` afterwards: frames that were complete before a bad byte are returned with it, and nothing is
+        returned after it. The decoder may keep a reference to ``data`` until the message at its end is complete.
+        """
+        frames: list[FrameT] = []
+        if self.error is not None:
+            return frames
+        end = len(data)
+        pos = self._continue(data, 0, frames) if self._parser is not None else 0
+        while pos < end and self._parser is None and self.error is None:
+            start = pos
+            pos = self._run(data, pos, frames)
+            self.offset += pos - start
+            if pos < end:
+                self._parser = self._message()
+                self._need = next(self._parser)
+                pos = self._continue(data, pos, frames)
+        return frames
+
+    def close(self) -> WireError | None:
+        """Tell the decoder that the stream has ended. Returns ``error``, set now if a message was cut short."""
+        if self.error is None and self._parser is not None:
+            self.error = WireError(
+                self.protocol,
+                self.offset + self._held_size,
+                "truncated",
+                f"the stream ended {self._need - self._held_size} byte(s) before the end of a field",
+                peer_at_fault=False,
+            )
+            self._parser = None
+            self._held.clear()
+        return self.error
+
+    @abstractmethod
+    def _message(self) -> Generator[int, bytes, FrameT | None]:
+        """Read one message exactly: yield the size of the next field (above 0), be sent its bytes, return the frame.
+
+        None is returned for a message that carries nothing a caller needs to know.
+        """
+
+    @abstractmethod
+    def _run(self, data: bytes, pos: int, frames: list[FrameT]) -> int:
+        """Append the frames of the plain, complete messages at ``pos`` and return where the first other one starts."""
+
+    def _bad(self, code: str, reason: str, *, at: int = 0, peer_at_fault: bool = True) -> WireError:
+        """Make the error for the field read last; ``at`` is the bad byte's place inside that field."""
+        return WireError(self.protocol, self._field_at + at, code, reason, peer_at_fault=peer_at_fault)
+
+    def _skip(self, size: int) -> Generator[int, bytes, None]:
+        """Read ``size`` bytes and throw them away without ever holding more than a piece of them."""
+        while size > 0:
+            piece = min(size, SKIP_PIECE)
+            yield piece
+            size -= piece
+
+    def _continue(self, data: bytes, pos: int, frames: list[FrameT]) -> int:
+        """Drive the exact parser until its message or the chunk ends. Returns the position reached."""
+        parser = self._parser
+        assert parser is not None
+        try:
+            while (missing := self._need - self._held_size) <= len(data) - pos:
+                field = self._take(data, pos, missing)
+                pos += missing
+                self._need = parser.send(field)
+        except StopIteration as finished:
+            self._parser = None
+            if finished.value is not None:
+                frames.append(finished.value)
+            return pos
+        except WireError as error:
+            self.error = error
+            self._parser = None
+            return pos
+        self._hold(data, pos)
+        return len(data)
+
+    def _hold(self, data: bytes, pos: int) -> None:
+        """Keep the rest of the chunk: the beginning, or one more part, of an unfinished field."""
+        size = len(data) - pos
+        if size >= SMALL_PART:
+            self._held.append(memoryview(data)[pos:])
+        elif size:
+            if not self._held or isinstance(self._held[-1], memoryview):
+                self._held.append(bytearray())
+            gathered = self._held[-1]
+            assert isinstance(gathered, bytearray)
+            gathered += memoryview(data)[pos:]
+        self._held_size += size
+
+    def _take(self, data: bytes, pos: int, missing: int) -> bytes:
+        """Put one field together from what is held and the next ``missing`` bytes of the chunk: the one copy."""
+        if self._held:
+            self._held.append(memoryview(data)[pos : pos + missing])
+            field = b"".join(self._held)
+            self._held = []
+            self._held_size = 0
+        else:
+            field = data[pos : pos + missing]
+        self._field_at = self.offset
+        self.offset += len(field)
+        return field

@@ -1,0 +1,69 @@
+"""The three codecs behind one face, so that vectors, properties, fuzzing and splitting are written once.
+
+Options are those of the vector files: ``max_payload`` for any decoder, and whatever a protocol adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.wire import sspq
+from penstock.wire.stream import StreamDecoder, WireError
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One protocol as the tests see it. ``sender`` is "client" or "server"."""
+
+    name: str
+    decoder: Callable[[str, Options], StreamDecoder[Any]]  # (sender, options)
+    encode: Callable[[str, list[Any], Options], bytes]  # (sender, frames, options)
+    singles: Callable[[Iterable[Any]], Iterator[Any]]
+    frames: Mapping[str, type[msgspec.Struct]]
+
+
+def _by_name(*types: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    return {each.__name__: each for each in types}
+
+
+SSPQ = Codec(
+    name="sspq",
+    decoder=lambda sender, options: sspq.Decoder(**options),
+    encode=lambda sender, frames, options: sspq.encode(frames),
+    singles=sspq.singles,
+    frames=_by_name(sspq.Send, sspq.Receive, sspq.Confirm, sspq.DeadReceive, sspq.NoReceive, sspq.Other),
+)
+
+CODECS = {codec.name: codec for codec in (SSPQ,)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a stream decodes to: its frames, batches taken apart, and how it ended."""
+
+    frames: tuple[Any, ...]
+    error: tuple[str, int, str, str, bool] | None
+
+    @staticmethod
+    def of(codec: Codec, frames: Iterable[Any], error: WireError | None) -> Outcome:
+        told = None
+        if error is not None:
+            told = (error.protocol, error.offset, error.code, error.reason, error.peer_at_fault)
+        return Outcome(tuple(codec.singles(frames)), told)
+
+
+def decode_in_pieces(
+    codec: Codec, sender: str, pieces: Iterable[bytes], options: Options, *, close: bool = True
+) -> Outcome:
+    """Feed the pieces one after the other and, with ``close``, end the stream."""
+    decoder = codec.decoder(sender, options)
+    frames: list[Any] = []
+    for piece in pieces:
+        frames += decoder.feed(piece)
+    return Outcome.of(codec, frames, decoder.close() if close else decoder.error)

@@ -1,0 +1,70 @@
+"""Every vector, every way: whole, byte by byte, at every split, with bytes behind it, and in both directions."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.protocols import Outcome, decode_in_pieces
+from support.vectors import Vector, load
+
+VALID = load("valid")
+REJECTED = load("rejected")
+
+
+def outcome(vector: Vector, *pieces: bytes, close: bool = True) -> Outcome:
+    return decode_in_pieces(vector.codec, vector.sender, pieces, vector.options, close=close)
+
+
+def expected(vector: Vector) -> Outcome:
+    frames = tuple(vector.codec.singles(vector.frames))
+    if vector.error is None:
+        return Outcome(frames, None)
+    told = vector.error
+    protocol = vector.codec.decoder(vector.sender, vector.options).protocol
+    return Outcome(frames, (protocol, told["offset"], told["code"], told["reason"], told["peer_at_fault"]))
+
+
+@pytest.mark.parametrize("vector", VALID + REJECTED, ids=str)
+class TestDecode:
+    def test_whole(self, vector: Vector) -> None:
+        assert outcome(vector, vector.data) == expected(vector)
+
+    def test_byte_by_byte(self, vector: Vector) -> None:
+        assert outcome(vector, *(bytes([byte]) for byte in vector.data)) == expected(vector)
+
+    def test_at_every_split(self, vector: Vector) -> None:
+        for at in range(len(vector.data) + 1):
+            assert outcome(vector, vector.data[:at], vector.data[at:]) == expected(vector), f"split at {at}"
+
+    def test_empty_pieces_change_nothing(self, vector: Vector) -> None:
+        assert outcome(vector, b"", vector.data, b"") == expected(vector)
+
+
+@pytest.mark.parametrize("vector", VALID, ids=str)
+def test_valid_bytes_twice(vector: Vector) -> None:
+    """What follows a message is the next message: the same one again decodes to the same frames again."""
+    found = outcome(vector, vector.data + vector.data)
+    assert found == Outcome(expected(vector).frames * 2, None)
+
+
+@pytest.mark.parametrize("vector", VALID, ids=str)
+@pytest.mark.parametrize("behind", [b"\x00", b"?", b"\xff" * 40, b"H", b"\x04", b"\x55\x99\x5e"], ids=repr)
+def test_trailing_bytes_leave_the_frames_alone(vector: Vector, behind: bytes) -> None:
+    found = outcome(vector, vector.data + behind, close=False)
+    assert found.frames == expected(vector).frames
+
+
+@pytest.mark.parametrize(
+    "vector", [each for each in REJECTED if each.error and each.error["code"] != "truncated"], ids=str
+)
+def test_nothing_is_decoded_after_an_error(vector: Vector) -> None:
+    good = next(each.data for each in VALID if each.codec is vector.codec and each.sender == vector.sender)
+    assert outcome(vector, vector.data, good) == expected(vector)
+    assert outcome(vector, vector.data + good) == expected(vector)
+
+
+@pytest.mark.parametrize("vector", [each for each in VALID if each.encoded is not None], ids=str)
+def test_encode(vector: Vector) -> None:
+    assert vector.codec.encode(vector.sender, list(vector.frames), vector.options) == vector.encoded
+    apart = list(vector.codec.singles(vector.frames))
+    assert vector.codec.encode(vector.sender, apart, vector.options) == vector.encoded
