@@ -1,0 +1,118 @@
+"""The vocabulary of the journal: what can happen to a message, why, and in which columns it is written down.
+
+This page is shared by the rooms that may not know each other: ``core`` makes events in these columns, ``journal`` keeps
+them, ``flight`` and ``spark`` show them. Numbers here are on disk: never re-use or renumber one. docs/journal.md has the
+byte layout and the recipe for changing it.
+
+An event is a row. Its position in the log is its identity; a message is named by the position of the event that
+published it. Rows come in two sorts: *message rows* carry a whole message (``PUBLISHED`` and ``CARRIED``), all others
+say what happened to one message, or to a queue. Each column belongs to all rows or to one of the two sorts, and is laid
+down only for those, so that an acknowledgement does not pay for a payload it doesn't have.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+
+class Kind(IntEnum):
+    """What happened. See ``MESSAGE_KINDS``, ``STATE_KINDS`` and ``FINAL_KINDS`` for what each does to a message."""
+
+    PUBLISHED = 1
+    CARRIED = 2  # a live message copied forward, so that its old segment can go; not a new message
+    RETURNED = 3  # given out and back, at its old place
+    REQUEUED = 4  # given out and back, at the end of its priority
+    DEAD = 5  # moved to the dead letters
+    REDRIVEN = 6  # from the dead letters to the end of a queue (the event's queue)
+    ACKNOWLEDGED = 7
+    POPPED = 8  # taken for good
+    DROPPED = 9  # removed by a rule, see the reason
+    PURGED = 10  # all ready and delayed messages of a queue, except those listed in `detail`; `count` says how many
+    DEAD_PURGED = 11  # all dead letters of a queue, except those listed in `detail`
+    QUEUE_CREATED = 12  # `detail` has the name and the policy
+    QUEUE_CONFIGURED = 13
+    QUEUE_DELETED = 14
+    NAMESPACE_CREATED = 15
+    NAMESPACE_DELETED = 16
+    STARTED = 17  # a broker opened the journal
+    CATALOGUE = 18  # all namespaces, queues, policies and counters at this position: first in every segment
+
+
+class Reason(IntEnum):
+    """Why a message was returned, is dead or was dropped."""
+
+    NONE = 0
+    REJECTED = 1  # a consumer sent it to the dead letters
+    RETRIES = 2  # its retry counter ran out
+    EXPIRED = 3  # its time to live ran out
+    DELIVERIES = 4  # it was given out as often as its queue allows
+    OVERFLOW = 5  # its queue was full and makes room by its oldest
+    LOST = 6  # the connection that had it went away
+    RELEASED = 7  # the consumer gave it back
+    LOCK_EXPIRED = 8  # the consumer's lock ran out
+    DELETED = 9  # an operator removed this one message
+
+
+#: Rows that carry a whole message.
+MESSAGE_KINDS = frozenset({Kind.PUBLISHED, Kind.CARRIED})
+#: Rows after which a message is alive, in the state that the row tells in full.
+STATE_KINDS = frozenset({Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.REDRIVEN})
+#: Rows after which a message is no more.
+FINAL_KINDS = frozenset({Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED})
+
+#: Retry counter of a message that may be given out again without end.
+FOREVER = 255
+
+
+class Rows(Enum):
+    """The rows that a column is laid down for."""
+
+    ALL = "all"
+    MESSAGES = "messages"
+    OTHERS = "others"
+
+
+class Column(NamedTuple):
+    """One column of a block. ``type`` is an ``array`` type code, or "binary" for byte strings with 32-bit offsets."""
+
+    id: int
+    name: str
+    rows: Rows
+    type: str
+    default: int = 0
+
+
+#: In the order in which a block lays them down. Times are microseconds since 1970, 0 = none.
+COLUMNS = (
+    Column(0, "kind", Rows.ALL, "B"),
+    Column(1, "at", Rows.ALL, "I"),  # microseconds after the block's base time
+    Column(2, "queue", Rows.ALL, "I"),
+    Column(3, "source", Rows.ALL, "H"),  # index into the block's `sources`
+    Column(8, "payload", Rows.MESSAGES, "binary"),
+    Column(9, "expires_at", Rows.MESSAGES, "q"),
+    Column(10, "priority", Rows.MESSAGES, "Q"),
+    Column(11, "retries", Rows.MESSAGES, "B", FOREVER),
+    Column(12, "not_before", Rows.MESSAGES, "q"),
+    Column(13, "correlation_id", Rows.MESSAGES, "binary"),
+    Column(14, "request_id", Rows.MESSAGES, "binary"),
+    Column(15, "asked_id", Rows.MESSAGES, "binary"),
+    Column(16, "original", Rows.MESSAGES, "Q"),  # CARRIED: the message's position; 0 on PUBLISHED
+    Column(17, "published_at", Rows.MESSAGES, "q"),  # CARRIED: when; PUBLISHED has it in `at`
+    Column(18, "carried_source", Rows.MESSAGES, "binary"),  # CARRIED: who published it
+    Column(19, "carried_rank", Rows.MESSAGES, "Q"),
+    Column(20, "carried_deliveries", Rows.MESSAGES, "I"),
+    Column(21, "carried_retries", Rows.MESSAGES, "B"),  # what is left; `retries` has what was published
+    Column(22, "carried_expires_at", Rows.MESSAGES, "q"),  # as it is now; `expires_at` has what was published
+    Column(23, "carried_dead", Rows.MESSAGES, "B"),  # the reason, for a dead letter; else 0
+    Column(32, "message", Rows.OTHERS, "Q"),
+    Column(33, "deliveries", Rows.OTHERS, "I"),  # completed deliveries, this one included
+    Column(34, "delivered_at", Rows.OTHERS, "q"),
+    Column(35, "reason", Rows.OTHERS, "B"),
+    Column(36, "retries_left", Rows.OTHERS, "B", FOREVER),
+    Column(37, "new_expires_at", Rows.OTHERS, "q"),  # STATE_KINDS: the time it expires at from now on
+    Column(38, "rank", Rows.OTHERS, "Q"),  # STATE_KINDS: its place in the order; 0 = its own position
+    Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED
+    Column(40, "detail", Rows.OTHERS, "binary"),  # JSON
+)
+COLUMN = {column.name: column for column in COLUMNS}
