@@ -1,8 +1,8 @@
 """The vocabulary of the journal: what can happen to a message, why, and in which columns it is written down.
 
 This page is shared by the rooms that may not know each other: ``core`` makes events in these columns, ``journal`` keeps
-them, ``flight`` and ``spark`` show them. Numbers here are on disk: never re-use or renumber one. docs/journal.md has the
-byte layout and the recipe for changing it.
+them, ``flight`` and ``spark`` show them. Numbers here are on disk: never re-use or renumber one. docs/journal.md has
+the byte layout and the recipe for changing it.
 
 An event is a row. Its position in the log is its identity; a message is named by the position of the event that
 published it. Rows come in two sorts: *message rows* carry a whole message (``PUBLISHED`` and ``CARRIED``), all others
@@ -111,7 +111,7 @@ COLUMNS = (
     Column(35, "reason", Rows.OTHERS, "B"),
     Column(36, "retries_left", Rows.OTHERS, "B", FOREVER),
     Column(37, "new_expires_at", Rows.OTHERS, "q"),  # STATE_KINDS: the time it expires at from now on
-    Column(38, "rank", Rows.OTHERS, "Q"),  # STATE_KINDS: its place in the order; 0 = its own position
+    Column(38, "rank", Rows.OTHERS, "Q"),  # RETURNED: its place in the order; 0 = that of its position
     Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED
     Column(40, "detail", Rows.OTHERS, "binary"),  # JSON
 )

@@ -1,0 +1,181 @@
+"""The broker as its callers know it: namespaces, queues, time, and all commands of the classes below it.
+
+    State        what is known, and the small shared steps
+    Delivering   subscribe, receive, lock, renew, peek, pop
+    Publishing   publish
+    Settling     acknowledge, release, requeue, reject, connect, disconnect
+    DeadLetters  redrive, purge, purge_dead, delete_message
+    Broker       namespaces and queues, tick, drain
+
+A command takes the time as an argument, changes the state, stages what happened in ``log`` and leaves effects in
+``effects``. Nothing here waits, reads a clock, or touches a disk; the same commands give the same events.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import Any
+
+import msgspec
+
+from penstock.core.deadletters import DeadLetters
+from penstock.core.policy import Policy
+from penstock.core.queue import Queue
+from penstock.core.state import NOBODY
+from penstock.schema import Kind, Reason
+
+#: How many messages one ``tick`` expires before it asks to be called again, so that the caller's loop stays free.
+TICK_LIMIT = 10_000
+
+
+class Broker(DeadLetters):
+    """All queues. See the module's description."""
+
+    def create_namespace(self, name: str, now: int, source: bytes = NOBODY) -> bool:
+        """Make a namespace. False: it exists already."""
+        if name in self.namespaces:
+            return False
+        self.namespaces[name] = {}
+        self.log.other(Kind.NAMESPACE_CREATED, now, 0, source, detail=name.encode())
+        return True
+
+    def delete_namespace(self, name: str, now: int, source: bytes = NOBODY) -> bool:
+        """Remove a namespace. False: it has queues, or does not exist."""
+        if self.namespaces.get(name) != {}:
+            return False
+        del self.namespaces[name]
+        self.log.other(Kind.NAMESPACE_DELETED, now, 0, source, detail=name.encode())
+        return True
+
+    def queue(self, namespace: str, name: str) -> Queue | None:
+        """The queue of this name, if it exists."""
+        return self.namespaces.get(namespace, {}).get(name)
+
+    def create_queue(
+        self, namespace: str, name: str, now: int, policy: Policy | None = None, source: bytes = NOBODY
+    ) -> Queue:
+        """Make a queue in a namespace that exists. The caller has made sure that the queue does not."""
+        queue = Queue(self.next_queue_id, namespace, name, policy or Policy(), now)
+        self.next_queue_id += 1
+        self._enter(queue)
+        self.log.other(Kind.QUEUE_CREATED, now, queue.id, source, detail=_description(queue))
+        return queue
+
+    def configure_queue(self, queue: Queue, policy: Policy, now: int, source: bytes = NOBODY) -> None:
+        """Give a queue other rules. They hold for what happens from now on; ``paused`` is one of them."""
+        queue.policy = policy
+        self.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
+        if not policy.dead_letters:
+            self._dismiss_dead(queue)
+        self._dispatch(queue, now)
+
+    def delete_queue(self, queue: Queue, now: int, source: bytes = NOBODY) -> bool:
+        """Remove a queue. False: something is in it, in whatever state."""
+        if not queue.empty:
+            return False
+        self._dismiss(queue)
+        for consumer in list(queue.waiting):
+            self._leave(consumer)
+        for connection in self.connections.values():
+            connection.consumers.pop((queue.id, False), None)
+        del self.queues[queue.id]
+        del self.namespaces[queue.namespace][queue.name]
+        self.log.other(Kind.QUEUE_DELETED, now, queue.id, source)
+        return True
+
+    def tick(self, now: int) -> int | None:
+        """Do what time asks for: expire messages, end locks, let delayed messages in.
+
+        Returns when to call again at the latest: ``now`` if there is more to do at once, None if nothing is pending.
+        """
+        self._end_locks(now)
+        budget = TICK_LIMIT
+        while budget > 0 and self._deadlines and self._deadlines[0][0] <= now:
+            deadline, queue_id = heappop(self._deadlines)
+            queue = self.queues.get(queue_id)
+            if queue is None or queue.scheduled != deadline:
+                continue
+            queue.scheduled = 0
+            budget -= self._expire(queue, now, budget)
+            self._schedule(queue)
+        return self._next_deadline(now)
+
+    def drain(self, now: int) -> None:
+        """Give nothing out and take nothing in from now on; tell those who wait for a single message."""
+        self.draining = True
+        for queue in self.queues.values():
+            self._dismiss(queue)
+
+    def start(self, now: int, detail: dict[str, Any]) -> None:
+        """Note that a broker has opened the journal."""
+        self.log.other(Kind.STARTED, now, 0, NOBODY, detail=msgspec.json.encode(detail))
+
+    def catalogue(self, now: int) -> None:
+        """Stage all namespaces, queues, rules and counters: the first row of every segment."""
+        described = {
+            "namespaces": sorted(self.namespaces),
+            "next_queue_id": self.next_queue_id,
+            "queues": [
+                {
+                    "id": queue.id,
+                    "namespace": queue.namespace,
+                    "name": queue.name,
+                    "created_at": queue.created_at,
+                    "policy": queue.policy,
+                    "counters": queue.counters.as_dict(),
+                }
+                for queue in self.queues.values()
+            ],
+        }
+        self.log.other(Kind.CATALOGUE, now, 0, NOBODY, detail=msgspec.json.encode(described))
+
+    def check(self) -> None:
+        """Assert that no queue has lost or invented a message."""
+        for queue in self.queues.values():
+            queue.check()
+
+    def _enter(self, queue: Queue) -> None:
+        self.queues[queue.id] = queue
+        self.namespaces.setdefault(queue.namespace, {})[queue.name] = queue
+
+    def _expire(self, queue: Queue, now: int, budget: int) -> int:
+        """Expire messages of one queue and let its delayed ones in. Returns how many it handled."""
+        expired = queue.take_expired(now, budget)
+        handled = len(expired)
+        while handled < budget and (head := queue.delayed.head()) is not None and head.rank <= now:
+            (item,) = queue.delayed.take(1)
+            handled += 1
+            if 0 < item.expires <= now:
+                expired.append(item)
+            else:
+                queue.put(item._replace(rank=item.position))
+        if expired:
+            self._bury(queue, expired, Reason.EXPIRED, now)
+            self._dispatch_dead(queue, now)
+        self._dispatch(queue, now)
+        queue.check()
+        return handled
+
+    def _end_locks(self, now: int) -> None:
+        while self._locks and self._locks[0][0] <= now:
+            deadline, _, out = heappop(self._locks)
+            if out.deadline == deadline and out.connection.out.get(out.item.position) is out:
+                self._settle(out.connection, out.queue, (out.item.position,))
+                self._give_back(out.queue, [out], Reason.LOCK_EXPIRED, now, out.connection.source)
+                self._dispatch(out.queue, now)
+
+    def _next_deadline(self, now: int) -> int | None:
+        times = [heap[0][0] for heap in (self._locks, self._deadlines) if heap]
+        return max(now, min(times)) if times else None
+
+    def _dismiss_dead(self, queue: Queue) -> None:
+        for consumer in list(queue.waiting_dead):
+            self._leave(consumer)
+            del consumer.connection.consumers[(queue.id, True)]
+
+
+def _description(queue: Queue) -> bytes:
+    """A queue's name and rules, as the journal keeps them."""
+    return msgspec.json.encode(
+        {"namespace": queue.namespace, "name": queue.name, "policy": queue.policy, "created_at": queue.created_at}
+    )

@@ -1,0 +1,197 @@
+"""Commands that give messages out: windows, single receives, locks, pops and peeks."""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappush
+
+from penstock.core.lane import Item
+from penstock.core.queue import Connection, Consumer, Out, Queue
+from penstock.core.state import Delivery, NoMessage, State
+from penstock.schema import Kind, Reason
+
+
+class Delivering(State):
+    """The ways out of a queue that keep the message until it is settled, and ``pop``, which does not."""
+
+    def subscribe(self, connection: Connection, queue: Queue, window: int, now: int) -> None:
+        """The connection takes up to ``window`` unsettled messages at a time. 0 stops; messages out stay out."""
+        key = (queue.id, False)
+        consumer = connection.consumers.get(key)
+        if consumer is None:
+            if not window:
+                return
+            consumer = connection.consumers[key] = Consumer(connection, queue, window)
+            consumer.credit = 0
+        consumer.window = window
+        if not window:
+            self._leave(consumer)
+            del connection.consumers[key]
+            return
+        self._refresh(consumer)
+        self._dispatch(queue, now)
+
+    def receive(self, connection: Connection, queue: Queue, now: int, *, dead: bool = False) -> bool:
+        """The connection waits for one message, or one dead letter. False: this request will get none.
+
+        That is so while the broker drains, for dead letters where the queue keeps none, and while the connection waits
+        for, or has a window on, the same thing already.
+        """
+        if self.draining or (dead and not queue.policy.dead_letters) or (queue.id, dead) in connection.consumers:
+            return False
+        consumer = Consumer(connection, queue, 0, dead=dead)
+        connection.consumers[(queue.id, dead)] = consumer
+        line = queue.waiting_dead if dead else queue.waiting
+        line.append(consumer)
+        consumer.waiting = True
+        if dead:
+            self._dispatch_dead(queue, now)
+        else:
+            self._dispatch(queue, now)
+        return True
+
+    def lock(self, connection: Connection, queue: Queue, now: int, duration: int = 0) -> Out | None:
+        """Give the next message to the connection at once, locked for ``duration`` or as its queue says."""
+        items = [] if self.draining else self._take(queue, 1, now)
+        if not items:
+            return None
+        out = self._hand_out(queue, items[0], connection, now)
+        self._lock_until(out, now + (duration or queue.policy.lock_duration))
+        return out
+
+    def renew(self, connection: Connection, position: int, now: int, duration: int = 0) -> Out | None:
+        """Let a lock that the connection holds run for ``duration`` from now."""
+        out = connection.out.get(position)
+        if out is None or not out.deadline:
+            return None
+        self._lock_until(out, now + (duration or out.queue.policy.lock_duration))
+        return out
+
+    def peek(self, queue: Queue, now: int) -> Item | None:
+        """The message that ``pop`` would take, left where it is."""
+        if queue.policy.paused:
+            return None
+        while (item := queue.head()) is not None and 0 < item.expires <= now:
+            queue.remove_ready(item.priority, item.rank)
+            self._bury(queue, [item], Reason.EXPIRED, now)
+        return item
+
+    def pop(self, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
+        """Take the next message for good. Returns it with the deliveries it had before.
+
+        It must not be shown before the log is durable up to ``log.next_position``: after a crash it would come again.
+        """
+        items = [] if self.draining else self._take(queue, 1, now)
+        if not items:
+            return None
+        item = items[0]
+        deliveries = queue.deliveries.get(item.position, 0)
+        self.log.other(
+            Kind.POPPED,
+            now,
+            queue.id,
+            connection.source,
+            message=item.position,
+            deliveries=deliveries + 1,
+            delivered_at=now,
+        )
+        queue.counters.popped += 1
+        self._forget(queue, item.position)
+        return item, deliveries
+
+    def _dispatch(self, queue: Queue, now: int) -> None:
+        """Give ready messages to those who wait, one to each in turn."""
+        line = queue.waiting
+        while line and queue.ready and not (queue.policy.paused or self.draining):
+            items = self._take(queue, sum(consumer.credit for consumer in line), now)
+            given: dict[Consumer, list[Out]] = {}
+            for item in items:
+                consumer = self._next_in(line)
+                out = self._hand_out(queue, item, consumer.connection, now)
+                out.consumer = consumer
+                given.setdefault(consumer, []).append(out)
+            for consumer, outs in given.items():
+                self._deliver(consumer.connection, queue, outs)
+        queue.check()
+
+    def _dispatch_dead(self, queue: Queue, now: int) -> None:
+        """Give dead letters to those who wait for them."""
+        while queue.waiting_dead and len(queue.dead) and not self.draining:
+            (item,) = queue.dead.take(1)
+            consumer = self._next_in(queue.waiting_dead)
+            out = self._hand_out(queue, item, consumer.connection, now, dead=True)
+            out.consumer = consumer
+            self._deliver(consumer.connection, queue, [out])
+
+    def _deliver(self, connection: Connection, queue: Queue, outs: list[Out]) -> None:
+        """Leave the effect. Messages that are durable already do not wait for those that are not."""
+        durable = [out for out in outs if out.item.position < self.committed]
+        if durable:
+            self.effects.append(Delivery(connection, queue, durable, 0))
+        if len(durable) < len(outs):
+            fresh = [out for out in outs if out.item.position >= self.committed]
+            after = max(out.item.position for out in fresh) + 1
+            self.effects.append(Delivery(connection, queue, fresh, after))
+
+    def _take(self, queue: Queue, count: int, now: int) -> list[Item]:
+        """Remove the next ready messages that have not expired."""
+        if queue.policy.paused:
+            return []
+        taken: list[Item] = []
+        while len(taken) < count:
+            items = queue.take(count - len(taken))
+            if not items:
+                break
+            expired = [item for item in items if 0 < item.expires <= now]
+            if expired:
+                self._bury(queue, expired, Reason.EXPIRED, now)
+                items = [item for item in items if not 0 < item.expires <= now]
+            taken += items
+        return taken
+
+    def _hand_out(self, queue: Queue, item: Item, connection: Connection, now: int, *, dead: bool = False) -> Out:
+        out = Out(queue, item, connection, now, queue.deliveries.get(item.position, 0), dead=dead)
+        queue.out[item.position] = out
+        connection.out[item.position] = out
+        return out
+
+    def _next_in(self, line: deque[Consumer]) -> Consumer:
+        """The consumer whose turn it is; it spends a credit and goes to the end of the line, or out of it."""
+        consumer = line.popleft()
+        consumer.credit -= 1
+        consumer.out += 1
+        if consumer.credit > 0:
+            line.append(consumer)
+        else:
+            consumer.waiting = False
+            if not consumer.window:
+                del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
+        return consumer
+
+    def _refresh(self, consumer: Consumer) -> None:
+        """Work out a window's credit anew, and stand in line accordingly."""
+        consumer.credit = max(0, consumer.window - consumer.out)
+        if consumer.credit and not consumer.waiting:
+            consumer.queue.waiting.append(consumer)
+            consumer.waiting = True
+        elif not consumer.credit:
+            self._leave(consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        if consumer.waiting:
+            line = consumer.queue.waiting_dead if consumer.dead else consumer.queue.waiting
+            line.remove(consumer)
+            consumer.waiting = False
+
+    def _dismiss(self, queue: Queue) -> None:
+        """Tell everybody who waits for a single message of this queue that none will come."""
+        for consumer in [*queue.waiting, *queue.waiting_dead]:
+            if not consumer.window:
+                self._leave(consumer)
+                del consumer.connection.consumers[(queue.id, consumer.dead)]
+                self.effects.append(NoMessage(consumer.connection, queue))
+
+    def _lock_until(self, out: Out, deadline: int) -> None:
+        out.deadline = deadline
+        self._lock_serial += 1
+        heappush(self._locks, (deadline, self._lock_serial, out))

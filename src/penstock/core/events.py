@@ -1,0 +1,175 @@
+"""Where the core writes down what happened, in the columns of :mod:`penstock.schema`.
+
+The log gives every row its position the moment it is staged, so a message has its identity before it is on disk. Rows
+wait here until somebody takes them to the journal; each batch taken becomes one block.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from penstock.schema import COLUMN, Kind
+
+#: A batch is closed and a new one begun when its payloads pass this, well below the 64 MiB a block may have.
+BATCH_BYTES = 32 * 2**20
+#: A block keeps times as 32-bit microseconds from its base, 71 minutes; a batch never spans more than half of that.
+BATCH_SPAN = 35 * 60 * 1_000_000
+#: Sources are numbered with 16 bits in a block.
+BATCH_SOURCES = 60_000
+
+Values: TypeAlias = "array[int] | list[bytes]"
+
+
+class EventBatch:
+    """Consecutive rows, column by column. ``columns`` holds the columns that are used at all."""
+
+    __slots__ = (
+        "_source_index",
+        "at",
+        "columns",
+        "first",
+        "kinds",
+        "messages",
+        "others",
+        "queues",
+        "size",
+        "source",
+        "sources",
+    )
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.kinds = bytearray()
+        self.at: array[int] = array("q")
+        self.queues: array[int] = array("I")
+        self.source: array[int] = array("H")
+        self.sources: list[bytes] = []
+        self.columns: dict[str, Values] = {}
+        self.messages = 0
+        self.others = 0
+        self.size = 0
+        self._source_index: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def end(self) -> int:
+        """The position after the last row."""
+        return self.first + len(self.kinds)
+
+    def add_messages(
+        self, kind: Kind, at: int, queue: int, source: bytes, payloads: Sequence[bytes], columns: Mapping[str, Values]
+    ) -> None:
+        """Stage message rows, one for each payload. Each of ``columns`` has a value for each of them."""
+        self._add_rows(kind, at, queue, source, len(payloads))
+        self._extend("payload", self.messages, payloads)
+        for name, values in columns.items():
+            self._extend(name, self.messages, values)
+        self.messages += len(payloads)
+        self.size += sum(map(len, payloads))
+
+    def add_others(
+        self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
+    ) -> None:
+        """Stage ``count`` rows without a message. Each of ``columns`` has a value for each of them."""
+        self._add_rows(kind, at, queue, source, count)
+        for name, values in columns.items():
+            self._extend(name, self.others, values)
+        self.others += count
+
+    def close(self) -> None:
+        """Give every column a value for every row of its sort."""
+        for name in self.columns:
+            rows = self.messages if COLUMN[name].rows.value == "messages" else self.others
+            self._extend(name, rows, ())
+
+    def _add_rows(self, kind: Kind, at: int, queue: int, source: bytes, count: int) -> None:
+        index = self._source_index.get(source)
+        if index is None:
+            index = self._source_index[source] = len(self.sources)
+            self.sources.append(source)
+        self.kinds.extend(bytes((kind,)) * count)
+        self.at.extend(array("q", (at,)) * count)
+        self.queues.extend(array("I", (queue,)) * count)
+        self.source.extend(array("H", (index,)) * count)
+
+    def _extend(self, name: str, rows: int, values: Sequence[int] | Sequence[bytes]) -> None:
+        """Add ``values`` behind ``rows`` rows; those of them that left this column out get its default."""
+        spec = COLUMN[name]
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = [] if spec.type == "binary" else array(spec.type)
+        missing = rows - len(column)
+        padding: Values = [b""] * missing if spec.type == "binary" else array(spec.type, (spec.default,)) * missing
+        for more in (padding, values):
+            column.extend(more)  # type: ignore[arg-type]  # the column and its values are of one sort
+
+
+class EventLog:
+    """The staged rows, and the position of the next one."""
+
+    def __init__(self, next_position: int) -> None:
+        self._closed: list[EventBatch] = []
+        self.batch = EventBatch(next_position)
+
+    @property
+    def next_position(self) -> int:
+        """The position that the next row will have."""
+        return self.batch.end
+
+    @property
+    def staged(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._closed) or len(self.batch) > 0
+
+    def messages(
+        self,
+        at: int,
+        queue: int,
+        source: bytes,
+        payloads: Sequence[bytes],
+        columns: Mapping[str, Values],
+        kind: Kind = Kind.PUBLISHED,
+    ) -> int:
+        """Stage message rows and return the position of the first."""
+        batch = self._room(at)
+        first = batch.end
+        batch.add_messages(kind, at, queue, source, payloads, columns)
+        return first
+
+    def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
+        """Stage rows without a message and return the position of the first."""
+        batch = self._room(at)
+        first = batch.end
+        batch.add_others(kind, at, queue, source, count, columns)
+        return first
+
+    def other(self, kind: Kind, at: int, queue: int, source: bytes, *, detail: bytes = b"", **columns: int) -> int:
+        """Stage one row without a message and return its position. Columns are given by name."""
+        values: dict[str, Values] = {name: array(COLUMN[name].type, (value,)) for name, value in columns.items()}
+        if detail:
+            values["detail"] = [detail]
+        return self.others(kind, at, queue, source, 1, values)
+
+    def take(self) -> list[EventBatch]:
+        """Hand over everything staged so far, as batches in order."""
+        if len(self.batch):
+            self._turn()
+        taken, self._closed = self._closed, []
+        return taken
+
+    def _room(self, at: int) -> EventBatch:
+        batch = self.batch
+        if len(batch) and (
+            batch.size > BATCH_BYTES or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
+        ):
+            self._turn()
+        return self.batch
+
+    def _turn(self) -> None:
+        self.batch.close()
+        self._closed.append(self.batch)
+        self.batch = EventBatch(self.batch.end)

@@ -1,0 +1,332 @@
+"""A lane: waiting messages in order, as arrays instead of objects.
+
+A lane is sorted by *rank*. A message's rank is its own position, until it is put at the end again: then it is the
+position of the event that did so. New ranks are always higher than old ones, so adding is appending; putting a message
+back at its old place is inserting by rank.
+
+::
+
+    Lane -> chunk  ranks      [  7   8   9  12 … ]   array('Q')
+                   positions  [  7   8   9   3 … ]   array('Q')   3 was put at the end by the event at 12
+                   sizes      [100 100  80 100 … ]   array('I')
+                   expires    None                   array('q')   only in chunks where a message expires
+                   retries    None                   array('B')   only where one has a counter
+                   priorities None                   array('Q')   only where one differs from the lane's own
+                   reasons    None                   array('B')   only for dead letters
+         -> chunk …
+
+That is 20 bytes for a plain waiting message. Chunks are small, so that inserting or removing anywhere moves little.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.schema import FOREVER
+
+#: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
+CHUNK = 2048
+
+
+class Item(NamedTuple):
+    """One waiting message."""
+
+    rank: int
+    position: int
+    size: int
+    expires: int = 0
+    retries: int = FOREVER
+    priority: int = 0
+    reason: int = 0
+
+
+_TYPES = "QQIqBQB"
+_ALWAYS = 3
+_COLUMNS = len(_TYPES)
+
+
+class _Chunk:
+    __slots__ = ("columns",)
+
+    def __init__(self) -> None:
+        self.columns: list[array[int] | None] = [array("Q"), array("Q"), array("I"), None, None, None, None]
+
+    @property
+    def ranks(self) -> array[int]:
+        ranks = self.columns[0]
+        assert ranks is not None
+        return ranks
+
+    def column(self, index: int, default: int) -> array[int]:
+        """The column, made now if the chunk didn't have it."""
+        column = self.columns[index]
+        if column is None:
+            column = self.columns[index] = array(_TYPES[index], (default,)) * len(self.ranks)
+        return column
+
+    def trim(self) -> None:
+        """Give back the room that arrays keep for growing."""
+        self.columns = [column and column[:] for column in self.columns]
+
+
+def _last_rank(chunk: _Chunk) -> int:
+    return chunk.ranks[-1]
+
+
+class Lane:
+    """Waiting messages sorted by rank."""
+
+    __slots__ = ("_chunks", "_defaults", "_length", "bytes")
+
+    def __init__(self, priority: int = 0) -> None:
+        self._chunks: list[_Chunk] = []
+        self._defaults = (0, 0, 0, 0, FOREVER, priority, 0)
+        self._length = 0
+        #: Sum of the sizes.
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Item]:
+        for chunk in self._chunks:
+            yield from map(Item._make, self._rows(chunk, 0, len(chunk.ranks)))
+
+    def append_run(self, first: int, sizes: Sequence[int], expires: int = 0, retries: int = FOREVER) -> None:
+        """Add messages at the end whose positions, and ranks, are ``first``, ``first + 1`` and so on."""
+        start = 0
+        while start < len(sizes):
+            chunk = self._open_chunk()
+            room = CHUNK - len(chunk.ranks)
+            part = sizes[start : start + room]
+            count = len(part)
+            run = range(first + start, first + start + count)
+            for index, values in ((0, run), (1, run), (2, part)):
+                column = chunk.columns[index]
+                assert column is not None
+                column.extend(values)
+            self._extend_optional(chunk, 3, expires, count)
+            self._extend_optional(chunk, 4, retries, count)
+            self._extend_optional(chunk, 5, self._defaults[5], count)
+            self._extend_optional(chunk, 6, 0, count)
+            start += count
+        self._length += len(sizes)
+        self.bytes += sum(sizes)
+
+    def insert(self, item: Item) -> None:
+        """Add one message at the place of its rank (behind others of the same rank)."""
+        chunk, at = self._place(item.rank)
+        for index, value in enumerate(item):
+            if index < _ALWAYS or value != self._defaults[index] or chunk.columns[index] is not None:
+                chunk.column(index, self._defaults[index]).insert(at, value)
+        self._length += 1
+        self.bytes += item.size
+        if len(chunk.ranks) > 2 * CHUNK:
+            self._split(chunk)
+
+    def extend(self, items: Sequence[Item]) -> None:
+        """Add messages at the end; their ranks ascend and are above all others."""
+        start = 0
+        while start < len(items):
+            chunk = self._open_chunk()
+            part = items[start : start + CHUNK - len(chunk.ranks)]
+            for index, values in enumerate(zip(*part, strict=True)):
+                default = self._defaults[index]
+                if index < _ALWAYS or chunk.columns[index] is not None or any(value != default for value in values):
+                    column = chunk.column(index, default)
+                    del column[len(chunk.ranks) - (len(part) if index else 0) :]
+                    column.extend(values)
+            start += len(part)
+        self._length += len(items)
+        self.bytes += sum(item.size for item in items)
+
+    def take(self, count: int) -> list[Item]:
+        """Remove and return the first ``count`` messages, or as many as there are."""
+        taken: list[Item] = []
+        while len(taken) < count and self._chunks:
+            chunk = self._chunks[0]
+            part = min(count - len(taken), len(chunk.ranks))
+            taken += map(Item._make, self._rows(chunk, 0, part))
+            self._delete(0, 0, part)
+        return taken
+
+    def head(self) -> Item | None:
+        """The first message, left where it is."""
+        return Item._make(next(iter(self._rows(self._chunks[0], 0, 1)))) if self._chunks else None
+
+    def get(self, rank: int) -> Item | None:
+        """The message of this rank, left where it is."""
+        found = self._find(rank)
+        return None if found is None else self._item(*found)
+
+    def remove(self, rank: int, position: int | None = None) -> Item | None:
+        """Remove and return the message of this rank. ``position`` tells which, where ranks are not unique."""
+        found = self._find(rank)
+        while found is not None:
+            item = self._item(*found)
+            if item.rank != rank:
+                return None
+            if position is None or item.position == position:
+                self._delete(found[0], found[1], found[1] + 1)
+                return item
+            found = self._after(*found)
+        return None
+
+    def remove_many(self, ranks: Sequence[int]) -> list[Item]:
+        """Remove and return those messages of these ranks that are there. Neighbours go together, in one step."""
+        wanted = sorted(ranks)
+        removed: list[Item] = []
+        done = 0
+        while done < len(wanted):
+            found = self._find(wanted[done])
+            if found is None:
+                done += 1
+                continue
+            number, start = found
+            chunk = self._chunks[number]
+            stop = start
+            while done < len(wanted) and stop < len(chunk.ranks) and chunk.ranks[stop] == wanted[done]:
+                stop += 1
+                done += 1
+            removed += map(Item._make, self._rows(chunk, start, stop))
+            self._delete(number, start, stop)
+        return removed
+
+    def find_position(self, position: int) -> Item | None:
+        """The message with this position, by looking at all of them."""
+        for number, chunk in enumerate(self._chunks):
+            column = chunk.columns[1]
+            assert column is not None
+            if position in column:
+                return self._item(number, column.index(position))
+        return None
+
+    def ranks(self) -> NDArray[np.uint64]:
+        """All ranks, as one sorted array."""
+        if not self._chunks:
+            return np.empty(0, np.uint64)
+        return np.concatenate([np.frombuffer(chunk.ranks, np.uint64) for chunk in self._chunks])
+
+    def columns(self, start: int = 0, count: int | None = None) -> list[NDArray[np.generic]]:
+        """Entries ``start`` to ``start + count`` as seven arrays, in the order of :class:`Item`. They are copies."""
+        parts: list[list[NDArray[np.generic]]] = [[] for _ in _TYPES]
+        stop = self._length if count is None else min(self._length, start + count)
+        seen = 0
+        for chunk in self._chunks:
+            length = len(chunk.ranks)
+            low, high = max(start - seen, 0), min(stop - seen, length)
+            if low < high:
+                for index, column in enumerate(chunk.columns):
+                    parts[index].append(self._copy(index, column, low, high))
+            seen += length
+        empty = [np.empty(0, _TYPES[index]) for index in range(_COLUMNS)]
+        return [np.concatenate(part) if part else empty[index] for index, part in enumerate(parts)]
+
+    @staticmethod
+    def from_columns(columns: Sequence[NDArray[np.generic]], priority: int = 0) -> Lane:
+        """A lane with these entries, which must be sorted by rank. The seven arrays are those of ``columns``."""
+        lane = Lane(priority)
+        total = len(columns[0])
+        for start in range(0, total, CHUNK):
+            chunk = _Chunk()
+            for index in range(_COLUMNS):
+                part = np.ascontiguousarray(columns[index][start : start + CHUNK], dtype=_TYPES[index])
+                if index < _ALWAYS or (part != lane._defaults[index]).any():
+                    chunk.columns[index] = array(_TYPES[index], part.tobytes())
+            lane._chunks.append(chunk)
+        lane._length = total
+        lane.bytes = int(np.sum(columns[2], dtype=np.uint64))
+        return lane
+
+    def _copy(self, index: int, column: array[int] | None, low: int, high: int) -> NDArray[np.generic]:
+        if column is None:
+            return np.full(high - low, self._defaults[index], dtype=_TYPES[index])
+        return np.array(column[low:high], dtype=_TYPES[index])
+
+    def _open_chunk(self) -> _Chunk:
+        if not self._chunks or len(self._chunks[-1].ranks) >= CHUNK:
+            if self._chunks:
+                self._chunks[-1].trim()
+            self._chunks.append(_Chunk())
+        return self._chunks[-1]
+
+    def _extend_optional(self, chunk: _Chunk, index: int, value: int, count: int) -> None:
+        """Add a value ``count`` times to a column that is left out while everything in it is the default.
+
+        The rows of the other columns are there already, so a column made now has to be cut back first.
+        """
+        column = chunk.columns[index]
+        if column is None:
+            default = self._defaults[index]
+            if value == default:
+                return
+            column = chunk.column(index, default)
+            del column[len(column) - count :]
+        column.extend(array(_TYPES[index], (value,)) * count)
+
+    def _rows(self, chunk: _Chunk, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+        return zip(
+            *(
+                repeat(default, stop - start) if column is None else column[start:stop]
+                for column, default in zip(chunk.columns, self._defaults, strict=True)
+            ),
+            strict=False,
+        )
+
+    def _item(self, number: int, at: int) -> Item:
+        columns = self._chunks[number].columns
+        return Item._make(
+            default if column is None else column[at] for column, default in zip(columns, self._defaults, strict=True)
+        )
+
+    def _find(self, rank: int) -> tuple[int, int] | None:
+        """Chunk and index of the first entry with this rank."""
+        number = bisect_left(self._chunks, rank, key=_last_rank)
+        if number == len(self._chunks):
+            return None
+        ranks = self._chunks[number].ranks
+        at = bisect_left(ranks, rank)
+        return (number, at) if ranks[at] == rank else None
+
+    def _after(self, number: int, at: int) -> tuple[int, int] | None:
+        if at + 1 < len(self._chunks[number].ranks):
+            return number, at + 1
+        return (number + 1, 0) if number + 1 < len(self._chunks) else None
+
+    def _place(self, rank: int) -> tuple[_Chunk, int]:
+        """Where an entry of this rank goes: a chunk, and the index in it."""
+        if not self._chunks or self._chunks[-1].ranks[-1] <= rank:
+            chunk = self._open_chunk()
+            return chunk, len(chunk.ranks)
+        number = bisect_left(self._chunks, rank + 1, key=_last_rank)
+        chunk = self._chunks[number]
+        return chunk, bisect_left(chunk.ranks, rank + 1)
+
+    def _delete(self, number: int, start: int, stop: int) -> None:
+        chunk = self._chunks[number]
+        sizes = chunk.columns[2]
+        assert sizes is not None
+        self.bytes -= sizes[start] if stop - start == 1 else sum(sizes[start:stop])
+        self._length -= stop - start
+        if stop - start == len(chunk.ranks):
+            del self._chunks[number]
+            return
+        for column in chunk.columns:
+            if column is not None:
+                del column[start:stop]
+
+    def _split(self, chunk: _Chunk) -> None:
+        half = len(chunk.ranks) // 2
+        upper = _Chunk()
+        for index, column in enumerate(chunk.columns):
+            if column is not None:
+                upper.columns[index] = column[half:]
+                del column[half:]
+        self._chunks.insert(self._chunks.index(chunk) + 1, upper)

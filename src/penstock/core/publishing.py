@@ -1,0 +1,180 @@
+"""Commands that bring messages in."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from enum import Enum
+from itertools import accumulate
+from typing import NamedTuple
+
+from penstock.core.delivering import Delivering
+from penstock.core.events import Values
+from penstock.core.lane import Item
+from penstock.core.queue import Connection, Queue
+from penstock.schema import FOREVER, Reason
+
+
+class Refusal(Enum):
+    """Why a message was not taken. Nothing of it is kept."""
+
+    FULL = "the queue is full"
+    TOO_LARGE = "the message is larger than its queue may be"
+    EXISTS = "a message with the ID asked for is alive"
+    DISK = "there is not enough free space on the disk"
+    DRAINING = "the broker is shutting down"
+
+
+class Published(NamedTuple):
+    """The first ``accepted`` messages were taken, at positions from ``first``; the others were refused for ``refusal``.
+
+    A message whose request ID is remembered has ``duplicate`` set: ``first`` is where it was published before.
+    """
+
+    first: int
+    accepted: int
+    refusal: Refusal | None = None
+    duplicate: bool = False
+
+
+class Publishing(Delivering):
+    """The ways into a queue."""
+
+    #: Set while the disk is too full to take more; consuming goes on.
+    disk_full = False
+
+    def publish(
+        self,
+        connection: Connection,
+        queue: Queue,
+        payloads: Sequence[bytes],
+        now: int,
+        *,
+        ttl: int = 0,
+        expires_at: int = 0,
+        priority: int = 0,
+        delay: int = 0,
+        retries: int = FOREVER,
+        correlation_id: bytes = b"",
+        request_id: bytes = b"",
+        asked_id: bytes = b"",
+    ) -> Published:
+        """Add messages at the end of their priority, in order, all with the same properties.
+
+        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A request ID
+        or an asked-for ID belongs to one message, so they go with a single payload.
+        """
+        known = self._remembered(queue, request_id, now)
+        if known is not None:
+            return Published(known, 1, duplicate=True)
+        if asked_id and asked_id in self.asked:
+            return Published(0, 0, Refusal.EXISTS)
+        sizes = list(map(len, payloads))
+        accepted, refusal = self._admit(queue, sizes)
+        if accepted < len(sizes):
+            sizes = sizes[:accepted]
+            payloads = payloads[:accepted]
+        if not accepted:
+            return Published(0, 0, refusal)
+        ends = [end for end in (ttl and now + ttl, expires_at) if end]
+        expires = min(ends) if ends else (now + queue.policy.default_ttl if queue.policy.default_ttl else 0)
+        due = now + delay if delay else 0
+        columns = _columns(accepted, expires, priority, retries, due, correlation_id, request_id, asked_id)
+        first = self.log.messages(now, queue.id, connection.source, payloads, columns)
+        queue.counters.published += accepted
+        if request_id:
+            queue.requests[request_id] = (first, now + queue.policy.deduplication)
+        if asked_id:
+            self.asked[asked_id] = (queue, first)
+            queue.asked[first] = asked_id
+        if due:
+            for offset, size in enumerate(sizes):
+                queue.delayed.insert(delayed_item(first + offset, size, expires, retries, priority, due))
+        else:
+            queue.append_run(first, sizes, priority, expires, retries)
+        self._make_room(queue, now)
+        if expires or due:
+            self._schedule(queue)
+        self._dispatch(queue, now)
+        return Published(first, accepted, refusal)
+
+    def _remembered(self, queue: Queue, request_id: bytes, now: int) -> int | None:
+        """The position of the message that this request has published already."""
+        if not request_id:
+            return None
+        while queue.requests:
+            oldest = next(iter(queue.requests))
+            if queue.requests[oldest][1] > now:
+                break
+            del queue.requests[oldest]
+        found = queue.requests.get(request_id)
+        return found[0] if found is not None and found[1] > now else None
+
+    def _admit(self, queue: Queue, sizes: Sequence[int]) -> tuple[int, Refusal | None]:
+        """How many of the messages may come in, and why not the rest."""
+        if self.draining:
+            return 0, Refusal.DRAINING
+        if self.disk_full:
+            return 0, Refusal.DISK
+        policy = queue.policy
+        count = len(sizes)
+        if policy.max_bytes:
+            fitting = next((i for i, size in enumerate(sizes) if size > policy.max_bytes), count)
+            if fitting < count:
+                return fitting, Refusal.TOO_LARGE
+        if policy.on_full == "drop-oldest":
+            return count, None
+        if policy.max_depth:
+            count = min(count, max(0, policy.max_depth - queue.depth))
+        if policy.max_bytes:
+            room = policy.max_bytes - queue.bytes
+            count = min(count, sum(1 for total in accumulate(sizes) if total <= room))
+        return count, None if count == len(sizes) else Refusal.FULL
+
+    def _make_room(self, queue: Queue, now: int) -> None:
+        """A queue that is over its limits lets its oldest ready messages go."""
+        policy = queue.policy
+        if policy.on_full != "drop-oldest":
+            return
+        victims: list[Item] = []
+        while (policy.max_depth and queue.depth > policy.max_depth) or (
+            policy.max_bytes and queue.bytes > policy.max_bytes
+        ):
+            oldest = queue.oldest()
+            if oldest is None:
+                break
+            queue.remove_ready(oldest.priority, oldest.rank)
+            victims.append(oldest)
+        if victims:
+            self._bury(queue, victims, Reason.OVERFLOW, now)
+
+
+def delayed_item(position: int, size: int, expires: int, retries: int, priority: int, due: int) -> Item:
+    """How a delayed message stands in its lane: by the time at which something happens to it next."""
+    return Item(min(due, expires) if expires else due, position, size, expires, retries, priority)
+
+
+def _columns(
+    count: int,
+    expires: int,
+    priority: int,
+    retries: int,
+    due: int,
+    correlation_id: bytes,
+    request_id: bytes,
+    asked_id: bytes,
+) -> dict[str, Values]:
+    """The journal's columns of these messages; those that say nothing are left out."""
+    columns: dict[str, Values] = {}
+    if expires:
+        columns["expires_at"] = array("q", (expires,)) * count
+    if priority:
+        columns["priority"] = array("Q", (priority,)) * count
+    if retries != FOREVER:
+        columns["retries"] = array("B", (retries,)) * count
+    if due:
+        columns["not_before"] = array("q", (due,)) * count
+    for name, value in (("correlation_id", correlation_id), ("request_id", request_id), ("asked_id", asked_id)):
+        if value:
+            columns[name] = [value] * count
+    return columns
