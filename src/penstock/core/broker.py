@@ -57,7 +57,7 @@ class Broker(DeadLetters):
         """Make a queue in a namespace that exists. The caller has made sure that the queue does not."""
         queue = Queue(self.next_queue_id, namespace, name, policy or Policy(), now)
         self.next_queue_id += 1
-        self._enter(queue)
+        self.enter(queue)
         self.log.other(Kind.QUEUE_CREATED, now, queue.id, source, detail=_description(queue))
         return queue
 
@@ -97,7 +97,7 @@ class Broker(DeadLetters):
                 continue
             queue.scheduled = 0
             budget -= self._expire(queue, now, budget)
-            self._schedule(queue)
+            self.schedule(queue)
         return self._next_deadline(now)
 
     def drain(self, now: int) -> None:
@@ -134,7 +134,8 @@ class Broker(DeadLetters):
         for queue in self.queues.values():
             queue.check()
 
-    def _enter(self, queue: Queue) -> None:
+    def enter(self, queue: Queue) -> None:
+        """Add a queue that exists: it was made just now, or comes from the journal."""
         self.queues[queue.id] = queue
         self.namespaces.setdefault(queue.namespace, {})[queue.name] = queue
 

@@ -94,7 +94,7 @@ class Publishing(Delivering):
             queue.append_run(first, sizes, priority, expires, retries)
         self._make_room(queue, now)
         if expires or due:
-            self._schedule(queue)
+            self.schedule(queue)
         self._dispatch(queue, now)
         return Published(first, accepted, refusal)
 

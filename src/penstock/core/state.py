@@ -59,7 +59,7 @@ class State:
         effects, self.effects = self.effects, []
         return effects
 
-    def _schedule(self, queue: Queue) -> None:
+    def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted."""
         deadline = queue.next_deadline()
         if deadline is not None and (not queue.scheduled or deadline < queue.scheduled):
