@@ -123,7 +123,9 @@ class Lane:
     def insert(self, item: Item) -> None:
         """Add one message at the place of its rank (behind others of the same rank)."""
         chunk, at = self._place(item.rank)
-        for index, value in enumerate(item):
+        # Ranks last: a column that is made now gets as many values as there are ranks.
+        for index in reversed(range(_COLUMNS)):
+            value = item[index]
             if index < _ALWAYS or value != self._defaults[index] or chunk.columns[index] is not None:
                 chunk.column(index, self._defaults[index]).insert(at, value)
         self._length += 1
