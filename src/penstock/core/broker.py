@@ -5,6 +5,7 @@
     Publishing   publish
     Settling     acknowledge, release, requeue, reject, connect, disconnect
     DeadLetters  redrive, purge, purge_dead, delete_message
+    Carrying     find, carry
     Broker       namespaces and queues, tick, drain
 
 A command takes the time as an argument, changes the state, stages what happened in ``log`` and leaves effects in
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.deadletters import DeadLetters
+from penstock.core.carrying import Carrying
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.core.state import NOBODY
@@ -28,7 +29,7 @@ from penstock.schema import Kind, Reason
 TICK_LIMIT = 10_000
 
 
-class Broker(DeadLetters):
+class Broker(Carrying):
     """All queues. See the module's description."""
 
     def create_namespace(self, name: str, now: int, source: bytes = NOBODY) -> bool:

@@ -283,7 +283,7 @@ class Table:
                 "size": events.sizes[new],
                 "priority": messages["priority"][new],
                 "expires": messages["carried_expires_at"][new],
-                "due": np.where(messages["carried_deliveries"][new] | dead, 0, messages["not_before"][new]),
+                "due": messages["not_before"][new],
                 "retries": messages["carried_retries"][new],
                 "published_retries": messages["retries"][new],
                 "deliveries": messages["carried_deliveries"][new],
