@@ -48,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("fuzz: atheris is not installed (it has wheels for a few Python versions only).", file=sys.stderr)
         print("      pip install 'penstock[fuzz]' with one of those, then run this again.", file=sys.stderr)
         return 3
-    outcomes = [fuzz(name, options) for name in options.target or known]
+    try:
+        outcomes = [fuzz(name, options) for name in options.target or known]
+    except KeyboardInterrupt:
+        print("\nfuzz: interrupted. What was learned so far is kept for the next run.")
+        return 130
     return int(not all(outcomes))
 
 
