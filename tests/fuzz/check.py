@@ -6,23 +6,33 @@ that the decoder or the encoder should not have raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from penstock.wire.stream import WireError
-from support.protocols import CODECS, Codec
+from penstock.wire.stream import StreamDecoder, WireError
+from support.protocols import CODECS, Codec, Options
 
 Told = tuple[int, str, str, bool]
 
 #: Small, so that a fuzzer meets it within its short inputs.
 MAX_PAYLOAD = 64
-OPTIONS = {"max_payload": MAX_PAYLOAD}
 #: Fields other than payloads that a decoder may hold: headers, and names of up to 255 bytes.
 MAX_FIELD = 1024
 
 #: The name of each decoder, and who sends what it decodes: a server receives what a client sends.
 SENDERS = {"server": "client", "client": "server"}
+
+#: What decoders and encoders can be told besides the limit, by protocol and sender. The input's last byte chooses.
+CHOICES: dict[tuple[str, str], list[Options]] = {
+    ("kokaq", "server"): [
+        {"variant": f"{numbering}/{order}"} for numbering in ("canonical", "listing") for order in ("low", "high")
+    ],
+}
+CHOICES |= {
+    ("phpmq", sender): [{}, {"dialect": "36", "width": 36}, {"dialect": "32", "width": 32}, {"dialect": "ttl"}]
+    for sender in SENDERS
+}
 
 
 class FindingError(AssertionError):
@@ -42,17 +52,34 @@ def targets() -> dict[str, tuple[Codec, str]]:
 
 def checker(codec: Codec, sender: str) -> Callable[[bytes], None]:
     """The check of one decoder, as a function of the bytes alone."""
+    choices = [{"max_payload": MAX_PAYLOAD, **choice} for choice in CHOICES.get((codec.name, sender), [{}])]
 
     def check(data: bytes) -> None:
-        whole = _decode(codec, sender, [data])
-        _same(codec, "in pieces", _decode(codec, sender, pieces(data)), whole)
-        if whole.frames:
-            encoded = codec.encode(sender, whole.frames, OPTIONS)
+        options = choices[data[-1] % len(choices)] if data else choices[0]
+        whole = _decode(codec.decoder(sender, options), [data])
+        _same(codec, "in pieces", _decode(codec.decoder(sender, options), pieces(data)), whole)
+        for frames, style in sendable(whole.frames):
+            encoded = codec.encode(sender, frames, {**options, **style})
             if encoded != data:
-                again = _decode(codec, sender, [encoded])
-                _same(codec, f"encoded again ({encoded.hex()})", again, Decoded(whole.frames, None, None))
+                again = _decode(codec.decoder(sender, options), [encoded])
+                _same(codec, f"encoded again ({encoded.hex()})", again, Decoded(frames, None, None))
 
     return check
+
+
+def sendable(frames: list[Any]) -> Iterator[tuple[list[Any], Options]]:
+    """The frames as they can be sent again: in groups, each with what the encoder has to be told besides.
+
+    Kokaq frames with a problem can be received, but not sent. PHPMQ dispatches without a TTL are written in a style of
+    their own, which holds for a whole connection.
+    """
+    sound = [frame for frame in frames if getattr(frame, "problem", None) is None]
+    plain = [frame for frame in sound if getattr(frame, "ttls", ()) is None]
+    others = [frame for frame in sound if getattr(frame, "ttls", ()) is not None] if plain else sound
+    if plain:
+        yield plain, {"dispatch_ttl": False}
+    if others:
+        yield others, {}
 
 
 def pieces(data: bytes) -> list[bytes]:
@@ -71,8 +98,7 @@ class Decoded(NamedTuple):
     closed: Told | None
 
 
-def _decode(codec: Codec, sender: str, chunks: Iterable[bytes]) -> Decoded:
-    decoder = codec.decoder(sender, OPTIONS)
+def _decode(decoder: StreamDecoder[Any], chunks: Iterable[bytes]) -> Decoded:
     frames: list[Any] = []
     fed = 0
     for chunk in chunks:
