@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections.abc import Iterable
+from pathlib import Path
 from typing import SupportsIndex
 
 import pytest
@@ -24,6 +26,8 @@ from penstock.wire.phpmq import (
     encode,
     singles,
 )
+from support.protocols import PHPMQ
+from support.vectors import load
 
 ID = b"d7e7f68761d34838494b233148b5486c"
 STYLES = [Style(width, line_end) for width in (36, 32) for line_end in (b"", b"\n", b"\r\n")]
@@ -363,3 +367,25 @@ class TestMemory:
             assert form.tails[ttl].endswith(b"%d" % ttl)
         for memo in (form.sizes[phpmq.Packet.CONTENT], form.joints[phpmq.Packet.CONTENT], form.tails):
             assert len(memo) <= phpmq._REMEMBERED
+
+
+def test_the_conversation_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs/protocols/phpmq.md").read_text()
+    dumps = [
+        bytes.fromhex("".join(line[6:53] for line in dump.splitlines()))
+        for dump in re.findall(r"```hex\n(.*?)```", page, re.DOTALL)
+    ]
+    client, server = ServerDecoder(), ClientDecoder()
+    assert client.feed(dumps[0]) == [Publish("Foo", (b"Hello World",), 3600)]
+    assert client.feed(dumps[1]) == [Consume("Foo", 5)]
+    assert server.feed(dumps[2]) == [Dispatch("Foo", (ID,), (b"Hello World",), (3300,))]
+    assert client.feed(dumps[3]) == [Acknowledge("Foo", (ID,))]
+    assert ServerDecoder().feed(dumps[4]) == [Publish("Foo", (b"Hello World",), None)]
+    assert len(dumps) == 5
+
+
+def test_every_error_code_is_documented_and_has_a_vector() -> None:
+    page = (Path(__file__).parents[2] / "docs/protocols/phpmq.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
+    shown = {vector.error["code"] for vector in load("rejected") if vector.codec is PHPMQ and vector.error}
+    assert documented == shown
