@@ -191,9 +191,9 @@ class _Sizes(dict[bytes, int]):
         self._joints = joints
 
     def __missing__(self, joint: bytes) -> int:
-        digits = joint[self._digits]
         try:
-            size = int(digits) if digits.isdigit() else _NO_SIZE
+            size = int(joint[self._digits])
+            # int() takes more than digits, and only the digits were looked at: the comparison sees the rest.
             if self._joints[size] != joint:
                 return _NO_SIZE
         except ValueError:
