@@ -90,43 +90,43 @@ class Found(NamedTuple):
 class Carrying(DeadLetters):
     """Finding messages wherever they are, and carrying them forward."""
 
-    def find(self, position: int, likely: Queue | None = None) -> Found | None:
-        """A live message, in whatever state. ``likely`` is the queue to look in first."""
-        for queue in ([likely] if likely else []) + list(self.queues.values()):
-            found = self._find_in(queue, position)
-            if found is not None:
-                return found
-        return None
-
-    def carry(self, messages: Sequence[StoredMessage], now: int) -> dict[int, int]:
-        """Copy those of the messages that are alive to the end of the log. Returns original -> new position."""
-        by_queue: dict[int, list[tuple[StoredMessage, Found]]] = {}
-        for message in messages:
-            found = self.find(message.original or message.position, self.queues.get(message.queue))
-            if found is not None:
-                by_queue.setdefault(found.queue.id, []).append((message, found))
-        places: dict[int, int] = {}
-        for number, pairs in by_queue.items():
-            payloads = [message.payload for message, _ in pairs]
-            first = self.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
-            for offset, (_, found) in enumerate(pairs):
-                places[found.item.position] = first + offset
-        return places
-
-    def _find_in(self, queue: Queue, position: int) -> Found | None:
-        out = queue.out.get(position)
-        if out is not None:
-            return Found(queue, out.item, out.deliveries, "out")
-        deliveries = queue.deliveries.get(position, 0)
-        item = queue.find_ready(position)
-        if item is not None:
-            return Found(queue, item, deliveries, "ready")
+    def find(self, queue: Queue, positions: Sequence[int]) -> dict[int, Found]:
+        """Those of the messages that are in the queue, in whatever state."""
+        found: dict[int, Found] = {}
+        elsewhere: list[int] = []
+        for position in positions:
+            out = queue.out.get(position)
+            if out is not None:
+                found[position] = Found(queue, out.item, out.deliveries, "out")
+            elif (item := queue.find_ready(position)) is not None:
+                found[position] = Found(queue, item, queue.deliveries.get(position, 0), "ready")
+            else:
+                elsewhere.append(position)
         lanes: tuple[tuple[str, Lane], ...] = (("delayed", queue.delayed), ("dead", queue.dead))
         for state, lane in lanes:
-            item = lane.find_position(position)
-            if item is not None:
-                return Found(queue, item, deliveries, state)
-        return None
+            for item in lane.find_positions(elsewhere):
+                found[item.position] = Found(queue, item, queue.deliveries.get(item.position, 0), state)
+        return found
+
+    def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
+        """Copy those of the messages that are alive to the end of the log. Returns original -> new position.
+
+        ``queues`` says which queue each of them was in at some moment since this broker started.
+        """
+        by_queue: dict[int, dict[int, StoredMessage]] = {}
+        for message, number in zip(messages, queues, strict=True):
+            position = message.original or message.position
+            by_queue.setdefault(self.homes.get(position, number), {})[position] = message
+        places: dict[int, int] = {}
+        for number, wanted in by_queue.items():
+            queue = self.queues.get(number)
+            found = self.find(queue, list(wanted)) if queue is not None else {}
+            if found:
+                pairs = [(wanted[position], each) for position, each in found.items()]
+                payloads = [message.payload for message, _ in pairs]
+                first = self.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
+                places |= zip(found, range(first, first + len(found)), strict=True)
+        return places
 
 
 def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:

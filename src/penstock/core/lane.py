@@ -201,14 +201,18 @@ class Lane:
             self._delete(number, start, stop)
         return removed
 
-    def find_position(self, position: int) -> Item | None:
-        """The message with this position, by looking at all of them."""
+    def find_positions(self, positions: Sequence[int]) -> list[Item]:
+        """The messages with these positions, by looking at all there are."""
+        if not positions or not self._chunks:
+            return []
+        wanted = np.array(positions, np.uint64)
+        found: list[Item] = []
         for number, chunk in enumerate(self._chunks):
             column = chunk.columns[1]
             assert column is not None
-            if position in column:
-                return self._item(number, column.index(position))
-        return None
+            where = np.flatnonzero(np.isin(np.frombuffer(column, np.uint64), wanted))
+            found += [self._item(number, at) for at in where.tolist()]
+        return found
 
     def ranks(self) -> NDArray[np.uint64]:
         """All ranks, as one sorted array."""

@@ -49,6 +49,8 @@ class State:
         self.next_queue_id = 1
         #: IDs that publishers asked for, of messages that are alive.
         self.asked: dict[bytes, tuple[Queue, int]] = {}
+        #: The queue of messages that were moved to another one since this broker started.
+        self.homes: dict[int, int] = {}
         self.draining = False
         self._locks: list[tuple[int, int, Out]] = []
         self._lock_serial = 0
@@ -69,6 +71,8 @@ class State:
     def _forget(self, queue: Queue, position: int) -> None:
         """A message has left for good."""
         queue.forget(position)
+        if self.homes:
+            self.homes.pop(position, None)
         if queue.asked:
             asked = queue.asked.pop(position, None)
             if asked is not None:
