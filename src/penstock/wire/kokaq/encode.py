@@ -1,0 +1,166 @@
+"""Kokaq frames to bytes, for clients (requests) and servers (responses). The layout is drawn in ``decode``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from operator import countOf
+from struct import Struct
+
+from penstock.wire.kokaq.fields import write_fields
+from penstock.wire.kokaq.frames import (
+    CANONICAL,
+    OPCODES,
+    PUSHED_MIDDLE,
+    PUSHED_OP,
+    START,
+    WIRE_MAX_NAME,
+    WIRE_MAX_PAYLOAD,
+    KokaqRequest,
+    KokaqResponse,
+    Opcode,
+    Pushed,
+    Pushes,
+    Request,
+    Response,
+    Variant,
+)
+
+_HEADERS = Struct(">I4sBBBB")
+_METADATA_START = bytes((2, 0x04, 0x20, 0))
+
+
+def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL) -> bytes:
+    """The bytes of these requests, as a client that speaks ``variant`` sends them.
+
+    Raises ``ValueError`` for what cannot be expressed or what a server would have to answer Fail/Bad at sight: sizes
+    and numbers out of range, an unknown opcode, names without a payload component, a frame with a problem.
+    """
+    parts: list[bytes] = []
+    for frame in frames:
+        parts += _pushes_parts(frame, variant) if isinstance(frame, Pushes) else _request_parts(frame, variant)
+    return b"".join(parts)
+
+
+def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONICAL) -> bytes:
+    """The bytes of these responses to a client that speaks ``variant``.
+
+    Raises ``ValueError`` as :func:`encode_requests` does. A larger payload than one response can hold is first to be
+    taken apart by :func:`in_pieces`.
+    """
+    parts: list[bytes] = []
+    for frame in frames:
+        parts += _pushed_parts(frame, variant) if isinstance(frame, Pushed) else _response_parts(frame, variant)
+    return b"".join(parts)
+
+
+def _request_parts(frame: Request, variant: Variant) -> list[bytes]:
+    if frame.opcode not in OPCODES:
+        raise ValueError(f"opcode 0x{frame.opcode:02x} is unknown")
+    head = START << 8 | variant.request_byte(frame.message_type, frame.two_way)
+    return _message_parts(frame, head, frame.client, "the client")
+
+
+def _response_parts(frame: Response, variant: Variant) -> list[bytes]:
+    if not 0 <= frame.status <= 15 or not 0 <= frame.reason <= 15:
+        raise ValueError(f"status and reason are 0 to 15, not {frame.status} and {frame.reason}")
+    head = START << 8 | variant.response_byte(frame.message_type)
+    return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome")
+
+
+def _message_parts(frame: Request | Response, head: int, second: int, second_name: str) -> list[bytes]:
+    if frame.problem is not None:
+        raise ValueError(f"a frame with a problem cannot be sent: {frame.problem}")
+    _check_opaques((frame.opaque,))
+    for name, value in (("the opcode", frame.opcode), (second_name, second), ("the opaque byte", frame.op_opaque)):
+        _check_byte(name, value)
+    parts = [b""]
+    tag = 0
+    if frame.metadata is not None:
+        tag |= 2
+        fields = write_fields(frame.metadata)
+        parts += [_METADATA_START, len(fields).to_bytes(4, "big"), *fields]
+    if frame.payload is not None:
+        tag |= 1
+        start, names = _payload_start(frame.namespace or "", frame.queue or "")
+        parts += [start, _size(len(frame.payload)), names, frame.payload]
+    elif frame.namespace is not None or frame.queue is not None:
+        raise ValueError(
+            "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
+        )
+    parts[0] = _HEADERS.pack(head, frame.opaque, frame.opcode, second, frame.op_opaque, tag)
+    return parts
+
+
+@lru_cache(maxsize=1024)
+def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
+    """A payload component up to its payload size, and the names that follow the size."""
+    names = namespace.encode(), queue.encode()
+    if not names[0] and not names[1]:
+        raise ValueError("a payload component needs a namespace or a queue: without both it would read as metadata")
+    for name in names:
+        if len(name) > WIRE_MAX_NAME:
+            raise ValueError(f"a name of {len(name)} bytes is over the protocol's limit of {WIRE_MAX_NAME}")
+    return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
+
+
+def _size(size: int) -> bytes:
+    if size > WIRE_MAX_PAYLOAD:
+        raise ValueError(f"a payload of {size} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
+    return size.to_bytes(2, "big")
+
+
+def _check_byte(name: str, value: int) -> None:
+    if not 0 <= value <= 255:
+        raise ValueError(f"{name} is a byte, 0 to 255, not {value}")
+
+
+def _check_opaques(opaques: tuple[bytes, ...]) -> None:
+    if countOf(map(len, opaques), 4) != len(opaques):
+        raise ValueError("an opaque has 4 bytes")
+
+
+def _check_lengths(opaques: tuple[bytes, ...], op_opaques: bytes, others: tuple[bytes, ...]) -> None:
+    if not len(opaques) == len(op_opaques) == len(others):
+        raise ValueError("a batch has as many opaques and opaque bytes as messages")
+
+
+def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
+    """Four parts a push: the first four bytes, its opaque, everything up to the payload, the payload."""
+    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
+    _check_lengths(opaques, op_opaques, payloads)
+    _check_opaques(opaques)
+    _check_byte("the client", frame.client)
+    if not payloads:
+        return []
+    component, names = _payload_start(frame.namespace, frame.queue)
+    head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
+
+    def middle(op_opaque: int, size: int) -> bytes:
+        return bytes((Opcode.PUSH, frame.client, op_opaque, 1)) + component + _size(size) + names
+
+    sizes = list(map(len, payloads))
+    parts = [head, b"", middle(op_opaques[0], sizes[0]), b""] * len(payloads)
+    parts[1::4] = opaques
+    parts[3::4] = payloads
+    if sizes.count(sizes[0]) < len(sizes) or op_opaques.count(op_opaques[0]) < len(sizes):
+        keys = list(zip(op_opaques, sizes, strict=True))
+        middles = {key: middle(*key) for key in set(keys)}
+        parts[2::4] = map(middles.__getitem__, keys)
+    return parts
+
+
+def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
+    opaques, op_opaques, uuids = frame.opaques, frame.op_opaques, frame.uuids
+    _check_lengths(opaques, op_opaques, uuids)
+    _check_opaques(opaques)
+    if countOf(map(len, uuids), 16) != len(uuids):
+        raise ValueError("a UUID has 16 bytes")
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    start = PUSHED_OP.to_bytes(2, "big")
+    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in set(op_opaques)}
+    parts = [head] * (4 * len(uuids))
+    parts[1::4] = opaques
+    parts[2::4] = map(middles.__getitem__, op_opaques)
+    parts[3::4] = uuids
+    return parts

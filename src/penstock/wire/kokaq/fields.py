@@ -1,0 +1,209 @@
+"""The metadata of a Kokaq message: its fields, what each may hold, and their bytes. See docs/protocols/kokaq.md.
+
+A metadata component's body is a row of fields, each a tag, a size, and that many bytes of value::
+
+     0      1      2                      2 + size
+    +------+------+---- - - - ----+------+------+---- - -
+    | tag  | size | value         | tag  | size | value
+    +------+------+---- - - - ----+------+------+---- - -
+
+How many there are stands in the component's header. Sizes can always be followed, so a field whose value makes no sense
+spoils its message but never the stream: it is told as a *problem*, not as a :class:`~penstock.wire.stream.WireError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec import Struct as Frame
+from msgspec.structs import astuple
+
+#: Most fields of one component. The protocol and our additions know 16, so this leaves plenty for additions of others,
+#: while the four-byte count of the wire could announce billions.
+MAX_FIELDS = 64
+#: Most bytes of one component's fields. All 16 known fields at their longest are about 4 KiB; the rest is room for
+#: unknown ones. 64 fields of the largest size would be 16 KiB.
+MAX_METADATA = 8 * 1024
+
+
+class Field(Frame, frozen=True, gc=False):
+    """A field with a tag that we do not know: kept as it came, so that newer peers can be understood later."""
+
+    tag: int
+    value: bytes
+
+
+class Metadata(Frame, frozen=True, gc=False, kw_only=True):
+    """The fields of one metadata component; None is a field that is not there.
+
+    Times are Unix time: ``created_at`` and ``expires_at`` in seconds, ``modified_at`` in nanoseconds. Spans of time:
+    ``time_to_live`` in seconds, ``handling_time`` in microseconds, ``lock_duration`` and ``delay`` in milliseconds.
+    """
+
+    time_to_live: int | None = None
+    version: int | None = None
+    created_at: int | None = None
+    expires_at: int | None = None
+    uuid: bytes | None = None
+    source: str | None = None
+    modified_at: int | None = None
+    request_id: bytes | None = None
+    correlation_id: bytes | None = None
+    handling_time: int | None = None
+    priority: int | None = None
+    lock_duration: int | None = None
+    depth: int | None = None
+    dead_reason: str | None = None
+    max_deliveries: int | None = None
+    delay: int | None = None
+    others: tuple[Field, ...] = ()
+
+
+class _Known(NamedTuple):
+    """A field we know. ``read`` and ``write`` raise ValueError with words that follow the field's name."""
+
+    name: str
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+
+
+def _integer(name: str, width: int) -> _Known:
+    """A whole number: taken in 1 to 8 bytes, sent in ``width``. Its value must fit into ``width`` either way."""
+    most = 256**width - 1
+
+    def read(value: bytes) -> int:
+        if not 1 <= len(value) <= 8:
+            raise ValueError(f"has {len(value)} bytes, an integer has 1 to 8")
+        number = int.from_bytes(value, "big")
+        if number > most:
+            raise ValueError(f"is {number}, above {most}")
+        return number
+
+    def write(number: int) -> bytes:
+        if not 0 <= number <= most:
+            raise ValueError(f"is {number}, outside of 0 to {most}")
+        return number.to_bytes(width, "big")
+
+    return _Known(name, read, write)
+
+
+def _identifier(name: str) -> _Known:
+    def check(value: bytes) -> bytes:
+        if len(value) != 16:
+            raise ValueError(f"has {len(value)} bytes, not 16")
+        return value
+
+    return _Known(name, check, check)
+
+
+def _short(value: bytes) -> bytes:
+    if len(value) > 255:
+        raise ValueError(f"has {len(value)} bytes, the most is 255")
+    return value
+
+
+def _text(name: str) -> _Known:
+    def read(value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ValueError("is not UTF-8") from None
+
+    return _Known(name, read, lambda text: _short(text.encode()))
+
+
+_KNOWN = {
+    0x01: _integer("time_to_live", 4),
+    0x02: _integer("version", 4),
+    0x03: _integer("created_at", 4),
+    0x04: _integer("expires_at", 4),
+    0x05: _identifier("uuid"),
+    0x06: _text("source"),
+    0x07: _integer("modified_at", 8),
+    0x08: _identifier("request_id"),
+    0x09: _Known("correlation_id", _short, _short),
+    0x0A: _integer("handling_time", 4),
+    # Our additions, from 0x40 up so that they never collide with the protocol's own.
+    0x40: _integer("priority", 8),
+    0x41: _integer("lock_duration", 4),
+    0x42: _integer("depth", 8),
+    0x43: _text("dead_reason"),
+    0x44: _integer("max_deliveries", 4),
+    0x45: _integer("delay", 4),
+}
+# Encoding walks a Metadata's values in the order of its attributes, so that order must be the order of the tags.
+assert tuple(known.name for known in _KNOWN.values()) == Metadata.__struct_fields__[:-1]
+_ATTRIBUTES = tuple(_KNOWN.items())
+
+
+def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
+    """Read a component's fields, whose sizes must add up to ``raw``.
+
+    The second value says what is wrong with the first bad field, if there is one; bad fields are left out.
+    """
+    found: dict[str, Any] = {}
+    others: list[Field] = []
+    seen: set[int] = set()
+    problem: str | None = None
+    pos = 0
+    while pos < len(raw):
+        tag = raw[pos]
+        start = pos + 2
+        pos = start + raw[pos + 1]
+        try:
+            if tag in seen:
+                raise ValueError("occurs twice")
+            seen.add(tag)
+            if (known := _KNOWN.get(tag)) is None:
+                others.append(Field(tag, raw[start:pos]))
+            else:
+                found[known.name] = known.read(raw[start:pos])
+        except ValueError as error:
+            problem = problem or f"field {_title(tag)} {error}"
+    return Metadata(**found, others=tuple(others)), problem
+
+
+def write_fields(metadata: Metadata) -> list[bytes]:
+    """The bytes of each field, known ones in the order of their tags, then the others.
+
+    Raises ``ValueError`` for a value that its field cannot hold, and for more than ``parse_fields`` would be given.
+    """
+    *values, others = astuple(metadata)
+    fields = [
+        _write(tag, known, value) for (tag, known), value in zip(_ATTRIBUTES, values, strict=True) if value is not None
+    ]
+    if others:
+        _check_others(others)
+        fields += [bytes((field.tag, len(field.value))) + field.value for field in others]
+        if len(fields) > MAX_FIELDS:
+            raise ValueError(f"{len(fields)} metadata fields are over the limit of {MAX_FIELDS}")
+        if (size := sum(map(len, fields))) > MAX_METADATA:
+            raise ValueError(f"metadata of {size} bytes is over the limit of {MAX_METADATA}")
+    return fields
+
+
+def _write(tag: int, known: _Known, value: Any) -> bytes:
+    try:
+        written = known.write(value)
+    except ValueError as error:
+        raise ValueError(f"field {_title(tag)} {error}") from None
+    return bytes((tag, len(written))) + written
+
+
+def _check_others(others: tuple[Field, ...]) -> None:
+    tags = [field.tag for field in others]
+    if len(set(tags)) < len(tags):
+        raise ValueError("a metadata field occurs twice")
+    for field in others:
+        if field.tag in _KNOWN:
+            raise ValueError(f"field {_title(field.tag)} is known and has an attribute of its own")
+        if not 0 <= field.tag <= 255:
+            raise ValueError(f"a field tag is a byte, 0 to 255, not {field.tag}")
+        if len(field.value) > 255:
+            raise ValueError(f"field {_title(field.tag)} has {len(field.value)} bytes, the most is 255")
+
+
+def _title(tag: int) -> str:
+    known = _KNOWN.get(tag)
+    return f"0x{tag:02x} ({known.name})" if known else f"0x{tag:02x}"
