@@ -26,6 +26,7 @@ four variants (:class:`Variant`). A server learns its peer's from the requests: 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ from penstock.wire.kokaq.frames import (
     PUSHED_OP,
     START,
     VERSION,
+    WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
     BitOrder,
     KokaqRequest,
@@ -79,6 +81,12 @@ _PUSH = Struct(">I4sHB7sH")
 _PUSH_STARTS = frozenset(bytes((tag, own, 0x04, 0x20)) for tag in (1, 2) for own in _COMPONENT_TAGS)
 # A Push answer with a UUID alone: the 11 bytes are the tag, the component's header, and the field's tag and size.
 _PUSHED = Struct(">I4sHB11s16s")
+
+
+@lru_cache(maxsize=2 * WIRE_MAX_NAME)
+def _push_and_names(size: int) -> Struct:
+    """``_PUSH`` and the names, which are together ``size`` bytes: unpacking them too is the quickest way to compare."""
+    return Struct(f"{_PUSH.format}{size}s")
 
 
 class _Decoder(StreamDecoder[FrameT]):
@@ -289,8 +297,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         end = len(data)
         if pos + 20 > end:
             return pos
-        unpack = _PUSH.unpack_from
-        head, _, op, _, middle, size = unpack(data, pos)
+        head, _, op, _, middle, size = _PUSH.unpack_from(data, pos)
         reading = self._stage.types.get(head & 0xFF)
         if reading is None or head >> 8 != START or op >> 8 != Opcode.PUSH or middle[:4] not in _PUSH_STARTS:
             return pos
@@ -301,17 +308,17 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         namespace, queue, problem = _read_names(names, middle[5])
         if problem or not names:
             return pos
+        unpack = _push_and_names(len(names)).unpack_from
         limit = self.max_payload
         last = end - prefix
-        startswith = data.startswith
         opaques: list[bytes] = []
-        op_opaques = bytearray()
+        op_opaques: list[int] = []
         payloads: list[bytes] = []
         while pos <= last:
-            its_head, opaque, its_op, op_opaque, its_middle, size = unpack(data, pos)
+            its_head, opaque, its_op, op_opaque, its_middle, size, its_names = unpack(data, pos)
             start = pos + prefix
             stop = start + size
-            if its_head != head or its_op != op or its_middle != middle or not startswith(names, pos + 20):
+            if its_head != head or its_op != op or its_middle != middle or its_names != names:
                 break
             if stop > end or size > limit:
                 break
@@ -320,8 +327,8 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             payloads.append(data[start:stop])
             pos = stop
         if payloads:
-            opaque_bytes = bytes(op_opaques)
-            frames.append(Pushes(*reading, op & 0xFF, namespace, queue, tuple(opaques), opaque_bytes, tuple(payloads)))
+            bytes_of_ops = bytes(op_opaques)
+            frames.append(Pushes(*reading, op & 0xFF, namespace, queue, tuple(opaques), bytes_of_ops, tuple(payloads)))
         return pos
 
     def _single(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:

@@ -126,27 +126,23 @@ def _check_lengths(opaques: tuple[bytes, ...], op_opaques: bytes, others: tuple[
 
 
 def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
-    """Four parts a push: the first four bytes, its opaque, everything up to the payload, the payload."""
+    """Five parts a push: four bytes, its opaque, all up to the payload size, the size and the names, the payload."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
-    if not payloads:
-        return []
     component, names = _payload_start(frame.namespace, frame.queue)
-    head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
-
-    def middle(op_opaque: int, size: int) -> bytes:
-        return bytes((Opcode.PUSH, frame.client, op_opaque, 1)) + component + _size(size) + names
-
     sizes = list(map(len, payloads))
-    parts = [head, b"", middle(op_opaques[0], sizes[0]), b""] * len(payloads)
-    parts[1::4] = opaques
-    parts[3::4] = payloads
-    if sizes.count(sizes[0]) < len(sizes) or op_opaques.count(op_opaques[0]) < len(sizes):
-        keys = list(zip(op_opaques, sizes, strict=True))
-        middles = {key: middle(*key) for key in set(keys)}
-        parts[2::4] = map(middles.__getitem__, keys)
+    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
+    ends = {size: _size(size) + names for size in set(sizes)}
+    head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
+    parts = [head, b"", *list(starts.values())[:1], *list(ends.values())[:1], b""] * len(payloads)
+    parts[1::5] = opaques
+    if len(starts) > 1:
+        parts[2::5] = map(starts.__getitem__, op_opaques)
+    if len(ends) > 1:
+        parts[3::5] = map(ends.__getitem__, sizes)
+    parts[4::5] = payloads
     return parts
 
 
