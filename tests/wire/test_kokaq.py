@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from penstock.wire.kokaq import (
     VARIANTS,
     BitOrder,
     ClientDecoder,
+    Deliveries,
     Field,
     MessageType,
     Metadata,
@@ -183,12 +186,89 @@ class TestBatches:
         assert found == [answer, response()]
 
     def test_empty_batches_are_no_bytes(self) -> None:
+        assert encode_responses([deliveries()]) == b""
         assert encode_requests([pushes(0)]) == b""
         assert encode_responses([Pushed(OPERATIONAL, (), b"", ())]) == b""
 
     def test_frames_are_immutable(self) -> None:
         with pytest.raises(AttributeError):
             request().opcode = 1  # type: ignore[misc]
+
+
+def deliveries(*metadata: Metadata, **fields: Any) -> Deliveries:
+    count = len(metadata)
+    given: dict[str, Any] = {
+        "message_type": OPERATIONAL,
+        "opcode": Opcode.POP,
+        "namespace": "ns",
+        "queue": "q",
+        "opaques": tuple(i.to_bytes(4, "big") for i in range(count)),
+        "op_opaques": bytes(i % 256 for i in range(count)),
+        "metadata": metadata,
+        "payloads": tuple(b"%d" % i for i in range(count)),
+    }
+    return Deliveries(**(given | fields))
+
+
+class TestDeliveries:
+    """Deliveries that look alike are read and written by their shape; the others must come out just the same."""
+
+    def decode(self, frame: Deliveries) -> list[kokaq.KokaqResponse]:
+        return ClientDecoder().feed(encode_responses([frame]))
+
+    def test_a_run_is_one_frame(self) -> None:
+        frame = deliveries(*(Metadata(version=i, uuid=bytes([i]) * 16, priority=i) for i in range(200)))
+        assert self.decode(frame) == [frame]
+
+    def test_texts_are_part_of_the_shape(self) -> None:
+        one, other = (Metadata(uuid=UUID, source=source) for source in ("one", "two"))
+        found = self.decode(deliveries(one, one, other))
+        assert [len(each.payloads) for each in found if isinstance(each, Deliveries)] == [2, 1]
+        assert list(singles(found)) == list(singles([deliveries(one, one, other)]))
+
+    def test_a_run_ends_where_the_fields_change(self) -> None:
+        frame = deliveries(
+            Metadata(uuid=UUID),
+            Metadata(uuid=UUID, version=1),
+            Metadata(request_id=UUID, version=1),
+            Metadata(),
+            Metadata(correlation_id=b"abc"),
+            Metadata(correlation_id=b"abcd"),
+            Metadata(others=(Field(0x7F, b"x"),)),
+            Metadata(uuid=UUID, others=(Field(0x7F, b"x"),)),
+        )
+        assert list(singles(self.decode(frame))) == list(singles([frame]))
+
+    def test_narrow_integers_are_read_by_shape_too(self) -> None:
+        one = encode_responses([deliveries(Metadata(version=7))]).replace(
+            bytes.fromhex("0204 00000007"), bytes.fromhex("0202 0007")
+        )
+        assert list(singles(ClientDecoder().feed(one * 3))) == list(singles([deliveries(Metadata(version=7))])) * 3
+
+    @pytest.mark.parametrize(
+        ("second", "reason"),
+        [
+            (Metadata(uuid=UUID[:15]), r"field 0x05 \(uuid\) has 15 bytes, not 16"),
+            (Metadata(uuid=UUID + b"x"), r"field 0x05 \(uuid\) has 17 bytes, not 16"),
+            (Metadata(uuid=UUID, version=2**32), r"field 0x02 \(version\) is 4294967296"),
+            (Metadata(uuid=UUID, priority=-1), r"field 0x40 \(priority\) is -1"),
+        ],
+    )
+    def test_what_cannot_be_sent_in_a_run(self, second: Metadata, reason: str) -> None:
+        for first in (second, Metadata(uuid=UUID), Metadata(uuid=UUID, version=1)):
+            with pytest.raises(ValueError, match=reason):
+                encode_responses([deliveries(first, second)])
+
+    def test_a_batch_that_does_not_fit_together(self) -> None:
+        with pytest.raises(ValueError, match="a batch has as many"):
+            encode_responses([deliveries(Metadata(uuid=UUID), payloads=())])
+
+    def test_a_larger_payload_in_a_run_is_still_refused(self) -> None:
+        frame = deliveries(*[Metadata(uuid=UUID)] * 3, payloads=(b"a", b"b", b"12345"))
+        decoder = ClientDecoder(max_payload=4)
+        assert len(list(singles(decoder.feed(encode_responses([frame]))))) == 2
+        assert decoder.error is not None
+        assert decoder.error.code == "payload-too-large"
 
 
 QUEUE = {"namespace": "ns", "queue": "q"}
@@ -377,3 +457,20 @@ class TestMemory:
         assert found == [whole]
         assert decoder.offset == len(stream)
         assert decoder.close() is None
+
+
+def test_the_conversation_of_the_specification() -> None:
+    """The worked example can be trusted: each side's bytes decode, and answers match their requests."""
+    page = (Path(__file__).parents[2] / "docs/protocols/kokaq.md").read_text()
+    sides = {">": "", "<": ""}
+    side = ">"
+    for line in page.split("## A conversation in hex")[1].split("```")[1].splitlines():
+        side = line[0] if line[:1] in sides else side
+        written = re.match(r"[<> ] *((?:[0-9a-f]{2} {1,2}|[0-9a-f]{2}$)+)", line)
+        sides[side] += written[1] if written else ""
+    server, client = ServerDecoder(), ClientDecoder()
+    asked = list(singles(server.feed(bytes.fromhex(sides[">"]))))
+    answered = list(singles(client.feed(bytes.fromhex(sides["<"]))))
+    assert (server.close(), client.close()) == (None, None)
+    assert [each.opcode for each in asked] == [1, 7, 7, 5, 8, 2, 5]
+    assert [(each.opaque, each.opcode) for each in asked] == [(each.opaque, each.opcode) for each in answered]

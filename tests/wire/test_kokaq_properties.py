@@ -11,6 +11,7 @@ from penstock.wire import kokaq
 from penstock.wire.kokaq import (
     VARIANTS,
     ClientDecoder,
+    Deliveries,
     Field,
     MessageType,
     Metadata,
@@ -100,10 +101,20 @@ def answer_runs(draw: st.DrawFn) -> Pushed:
     return Pushed(draw(message_type), opaques, bytes(op_opaques), uuids)
 
 
+@st.composite
+def delivery_runs(draw: st.DrawFn) -> Deliveries:
+    """Deliveries that mostly have the same fields, as those of a server do."""
+    usual = {name: KINDS[name] for name in draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=5, unique=True))}
+    alike = st.fixed_dictionaries(usual).map(lambda fields: Metadata(**fields))
+    rows = draw(st.lists(st.tuples(opaque, byte, alike, st.binary(max_size=100)), min_size=1, max_size=8))
+    opaques, op_opaques, described, payloads = zip(*rows, strict=True)
+    return Deliveries(draw(message_type), draw(byte), *draw(names), opaques, bytes(op_opaques), described, payloads)
+
+
 #: A two-way request in front settles the variant, so that one-way requests behind it are read in it.
 SETTLES = Request(MessageType.OPERATIONAL, True, b"\0\0\0\0", Opcode.NOP)
 client_frames = st.lists(requests() | push_runs(), max_size=5).map(lambda frames: [SETTLES, *frames])
-server_frames = st.lists(responses() | answer_runs(), max_size=5)
+server_frames = st.lists(responses() | answer_runs() | delivery_runs(), max_size=5)
 
 
 def options(spoken: Variant) -> dict[str, str]:

@@ -4,7 +4,8 @@ The largest of the three protocols, so its parts have files of their own:
 
 * ``frames`` has the vocabulary: numbers, variants, and the frames themselves.
 * ``fields`` has the metadata of a message.
-* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides.
+* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``shapes`` helps
+  with runs of deliveries.
 * ``pieces`` splits what is larger than one message, and puts it together again.
 """
 
@@ -17,6 +18,7 @@ from penstock.wire.kokaq.frames import (
     WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
     BitOrder,
+    Deliveries,
     KokaqRequest,
     KokaqResponse,
     MessageType,
@@ -43,6 +45,7 @@ __all__ = [
     "WIRE_MAX_PAYLOAD",
     "BitOrder",
     "ClientDecoder",
+    "Deliveries",
     "Field",
     "KokaqRequest",
     "KokaqResponse",

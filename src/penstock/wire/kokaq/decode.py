@@ -30,6 +30,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Metadata, parse_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
@@ -42,6 +44,7 @@ from penstock.wire.kokaq.frames import (
     WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
     BitOrder,
+    Deliveries,
     KokaqRequest,
     KokaqResponse,
     MessageType,
@@ -49,10 +52,13 @@ from penstock.wire.kokaq.frames import (
     Opcode,
     Pushed,
     Pushes,
+    Reason,
     Request,
     Response,
+    Status,
     Variant,
 )
+from penstock.wire.kokaq.shapes import Shape, shape_of
 from penstock.wire.stream import StreamDecoder
 
 FrameT = TypeVar("FrameT")
@@ -69,6 +75,7 @@ class Body(NamedTuple):
 
 
 _NO_BODY = Body()
+_SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
 #: How many components the operation header's tag announces.
 _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
 _COMPONENT_TAGS = (1, 2)
@@ -379,12 +386,12 @@ class ClientDecoder(_Decoder[KokaqResponse]):
         return _response(message_type, opaque, operation, body)
 
     def _run(self, data: bytes, pos: int, frames: list[KokaqResponse]) -> int:
-        """Take the complete responses, plain answers to Push as one batch."""
+        """Take the complete responses, plain answers to Push and deliveries that look alike as one batch."""
         last = len(data) - 12
         while pos <= last:
             after = self._pushed(data, pos, frames)
             if after == pos:
-                after = self._single(data, pos, frames)
+                after = self._deliveries(data, pos, frames)
             if after == pos:
                 break
             pos = after
@@ -412,8 +419,8 @@ class ClientDecoder(_Decoder[KokaqResponse]):
             frames.append(Pushed(message_type, tuple(opaques), bytes(op_opaques), tuple(uuids)))
         return pos
 
-    def _single(self, data: bytes, pos: int, frames: list[KokaqResponse]) -> int:
-        """Take the one response at ``pos``, whatever it is, if it is complete and sound."""
+    def _deliveries(self, data: bytes, pos: int, frames: list[KokaqResponse]) -> int:
+        """Take the one response at ``pos``, whatever it is, and if it is a delivery those behind it that look alike."""
         head, opaque, operation = _HEADERS.unpack_from(data, pos)
         message_type = self._types.get(head & 0xFF)
         if message_type is None or head >> 8 != START or operation[3] not in _COMPONENTS:
@@ -421,14 +428,66 @@ class ClientDecoder(_Decoder[KokaqResponse]):
         found = self._whole_components(data, pos + 12, operation[3])
         if found is None:
             return pos
-        frames.append(_response(message_type, opaque, operation, found[1]))
-        return found[0]
+        after, body = found
+        frame = _response(message_type, opaque, operation, body)
+        if isinstance(frame, Deliveries) and data.startswith(data[pos : pos + 4], after):
+            after, frame = self._alike(data, pos, after, frame)
+        frames.append(frame)
+        return after
+
+    def _alike(self, data: bytes, first: int, pos: int, frame: Deliveries) -> tuple[int, Deliveries]:
+        """Take the deliveries at ``pos`` that look like the one at ``first``, which was read into ``frame``."""
+        shape = _shape_at(data, first)
+        if shape is None:
+            return pos, frame
+        unpack, prefix = shape.record.unpack_from, shape.record.size
+        same, values, size_at = shape.same, shape.values, shape.size_at
+        expected = same(unpack(data, first))
+        rest = shape.rest(frame.metadata[0])
+        opaques, op_opaques = [*frame.opaques], [*frame.op_opaques]
+        metadata, payloads = [*frame.metadata], [*frame.payloads]
+        end, limit = len(data), self.max_payload
+        while pos + prefix <= end:
+            record = unpack(data, pos)
+            start = pos + prefix
+            stop = start + record[size_at]
+            if same(record) != expected or stop > end or record[size_at] > limit:
+                break
+            opaques.append(record[1])
+            op_opaques.append(record[3])
+            metadata.append(Metadata(*values(record + rest)))
+            payloads.append(data[start:stop])
+            pos = stop
+        grown = replace(
+            frame,
+            opaques=tuple(opaques),
+            op_opaques=bytes(op_opaques),
+            metadata=tuple(metadata),
+            payloads=tuple(payloads),
+        )
+        return pos, grown
+
+
+def _shape_at(data: bytes, pos: int) -> Shape | None:
+    """The shape of the sound delivery at ``pos``, if its metadata comes first, as we send it."""
+    count = int.from_bytes(data[pos + 16 : pos + 20], "big")
+    if count > MAX_FIELDS:
+        return None
+    heads = []
+    pos += 20
+    for _ in range(count):
+        heads.append(data[pos : pos + 2])
+        pos += 2 + data[pos + 1]
+    return shape_of(b"".join(heads), data[pos + 4] + data[pos + 5])
 
 
 def _response(message_type: MessageType, opaque: bytes, operation: bytes, body: Body) -> KokaqResponse:
     opcode, outcome, op_opaque, _ = operation
-    if opcode << 8 | outcome == PUSHED_OP and body.payload is None and body.problem is None:
-        metadata = body.metadata
-        if metadata is not None and metadata.uuid is not None and metadata == Metadata(uuid=metadata.uuid):
+    metadata, namespace, queue, payload, problem = body
+    if outcome == _SUCCESS_OK and metadata is not None and problem is None:
+        if namespace is not None and queue is not None and payload is not None:
+            kind = message_type, opcode, namespace, queue
+            return Deliveries(*kind, (opaque,), bytes((op_opaque,)), (metadata,), (payload,))
+        if opcode == Opcode.PUSH and metadata.uuid is not None and metadata == Metadata(uuid=metadata.uuid):
             return Pushed(message_type, (opaque,), bytes((op_opaque,)), (metadata.uuid,))
     return Response(message_type, opaque, opcode, outcome >> 4, outcome & 15, op_opaque, *body)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from functools import lru_cache
 from operator import countOf
 from struct import Struct
 
-from penstock.wire.kokaq.fields import write_fields
+from penstock.wire.kokaq.fields import write_component
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
@@ -16,18 +16,21 @@ from penstock.wire.kokaq.frames import (
     START,
     WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
+    Deliveries,
     KokaqRequest,
     KokaqResponse,
     Opcode,
     Pushed,
     Pushes,
+    Reason,
     Request,
     Response,
+    Status,
     Variant,
 )
+from penstock.wire.kokaq.shapes import write_alike
 
 _HEADERS = Struct(">I4sBBBB")
-_METADATA_START = bytes((2, 0x04, 0x20, 0))
 
 
 def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL) -> bytes:
@@ -50,7 +53,12 @@ def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONIC
     """
     parts: list[bytes] = []
     for frame in frames:
-        parts += _pushed_parts(frame, variant) if isinstance(frame, Pushed) else _response_parts(frame, variant)
+        if isinstance(frame, Pushed):
+            parts += _pushed_parts(frame, variant)
+        elif isinstance(frame, Deliveries):
+            parts += _deliveries_parts(frame, variant)
+        else:
+            parts += _response_parts(frame, variant)
     return b"".join(parts)
 
 
@@ -78,8 +86,7 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
     tag = 0
     if frame.metadata is not None:
         tag |= 2
-        fields = write_fields(frame.metadata)
-        parts += [_METADATA_START, len(fields).to_bytes(4, "big"), *fields]
+        parts.append(write_component(frame.metadata))
     if frame.payload is not None:
         tag |= 1
         start, names = _payload_start(frame.namespace or "", frame.queue or "")
@@ -120,8 +127,8 @@ def _check_opaques(opaques: tuple[bytes, ...]) -> None:
         raise ValueError("an opaque has 4 bytes")
 
 
-def _check_lengths(opaques: tuple[bytes, ...], op_opaques: bytes, others: tuple[bytes, ...]) -> None:
-    if not len(opaques) == len(op_opaques) == len(others):
+def _check_lengths(*columns: Sized) -> None:
+    if len(set(map(len, columns))) > 1:
         raise ValueError("a batch has as many opaques and opaque bytes as messages")
 
 
@@ -159,4 +166,24 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
     parts[1::4] = opaques
     parts[2::4] = map(middles.__getitem__, op_opaques)
     parts[3::4] = uuids
+    return parts
+
+
+def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
+    """Six parts a delivery: four bytes, its opaque, the operation header, metadata, names and size, the payload."""
+    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
+    _check_lengths(opaques, op_opaques, frame.metadata, payloads)
+    _check_opaques(opaques)
+    _check_byte("the opcode", frame.opcode)
+    component, names = _payload_start(frame.namespace, frame.queue)
+    sizes = list(map(len, payloads))
+    operations = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
+    middles = {size: component + _size(size) + names for size in set(sizes)}
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    parts = [head] * (6 * len(payloads))
+    parts[1::6] = opaques
+    parts[2::6] = map(operations.__getitem__, op_opaques)
+    parts[3::6] = write_alike(frame.metadata)
+    parts[4::6] = map(middles.__getitem__, sizes)
+    parts[5::6] = payloads
     return parts

@@ -14,6 +14,7 @@ spoils its message but never the stream: it is told as a *problem*, not as a :cl
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, NamedTuple
 
 from msgspec import Struct as Frame
@@ -34,7 +35,7 @@ class Field(Frame, frozen=True, gc=False):
     value: bytes
 
 
-class Metadata(Frame, frozen=True, gc=False, kw_only=True):
+class Metadata(Frame, frozen=True, gc=False):
     """The fields of one metadata component; None is a field that is not there.
 
     Times are Unix time: ``created_at`` and ``expires_at`` in seconds, ``modified_at`` in nanoseconds. Spans of time:
@@ -60,17 +61,19 @@ class Metadata(Frame, frozen=True, gc=False, kw_only=True):
     others: tuple[Field, ...] = ()
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """A field we know. ``read`` and ``write`` raise ValueError with words that follow the field's name."""
 
     name: str
+    #: The width of an integer as we send it, which is also the most that its value may need. 0 for the others.
+    width: int
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
 
 
-def _integer(name: str, width: int) -> _Known:
-    """A whole number: taken in 1 to 8 bytes, sent in ``width``. Its value must fit into ``width`` either way."""
+def _integer(name: str, width: int) -> Known:
     most = 256**width - 1
+    pack = Struct(">I" if width == 4 else ">Q").pack
 
     def read(value: bytes) -> int:
         if not 1 <= len(value) <= 8:
@@ -83,18 +86,18 @@ def _integer(name: str, width: int) -> _Known:
     def write(number: int) -> bytes:
         if not 0 <= number <= most:
             raise ValueError(f"is {number}, outside of 0 to {most}")
-        return number.to_bytes(width, "big")
+        return pack(number)
 
-    return _Known(name, read, write)
+    return Known(name, width, read, write)
 
 
-def _identifier(name: str) -> _Known:
+def _identifier(name: str) -> Known:
     def check(value: bytes) -> bytes:
         if len(value) != 16:
             raise ValueError(f"has {len(value)} bytes, not 16")
         return value
 
-    return _Known(name, check, check)
+    return Known(name, 0, check, check)
 
 
 def _short(value: bytes) -> bytes:
@@ -103,17 +106,18 @@ def _short(value: bytes) -> bytes:
     return value
 
 
-def _text(name: str) -> _Known:
+def _text(name: str) -> Known:
     def read(value: bytes) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8") from None
 
-    return _Known(name, read, lambda text: _short(text.encode()))
+    return Known(name, 0, read, lambda text: _short(text.encode()))
 
 
-_KNOWN = {
+#: The fields by their tag, in the order of Metadata's attributes, which is also the order in which they are sent.
+KNOWN = {
     0x01: _integer("time_to_live", 4),
     0x02: _integer("version", 4),
     0x03: _integer("created_at", 4),
@@ -122,7 +126,7 @@ _KNOWN = {
     0x06: _text("source"),
     0x07: _integer("modified_at", 8),
     0x08: _identifier("request_id"),
-    0x09: _Known("correlation_id", _short, _short),
+    0x09: Known("correlation_id", 0, _short, _short),
     0x0A: _integer("handling_time", 4),
     # Our additions, from 0x40 up so that they never collide with the protocol's own.
     0x40: _integer("priority", 8),
@@ -132,9 +136,10 @@ _KNOWN = {
     0x44: _integer("max_deliveries", 4),
     0x45: _integer("delay", 4),
 }
-# Encoding walks a Metadata's values in the order of its attributes, so that order must be the order of the tags.
-assert tuple(known.name for known in _KNOWN.values()) == Metadata.__struct_fields__[:-1]
-_ATTRIBUTES = tuple(_KNOWN.items())
+assert tuple(known.name for known in KNOWN.values()) == Metadata.__struct_fields__[:-1]
+#: A metadata component's header by the number of its fields: tag 2, the magic, an opaque of 0, the count.
+COMPONENT_STARTS = [b"\x02\x04\x20\x00" + count.to_bytes(4, "big") for count in range(MAX_FIELDS + 1)]
+_WRITERS = tuple((tag, known.write) for tag, known in KNOWN.items())
 
 
 def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
@@ -155,7 +160,7 @@ def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
             if tag in seen:
                 raise ValueError("occurs twice")
             seen.add(tag)
-            if (known := _KNOWN.get(tag)) is None:
+            if (known := KNOWN.get(tag)) is None:
                 others.append(Field(tag, raw[start:pos]))
             else:
                 found[known.name] = known.read(raw[start:pos])
@@ -164,15 +169,21 @@ def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
     return Metadata(**found, others=tuple(others)), problem
 
 
-def write_fields(metadata: Metadata) -> list[bytes]:
-    """The bytes of each field, known ones in the order of their tags, then the others.
+def write_component(metadata: Metadata) -> bytes:
+    """A whole metadata component: known fields in the order of their tags, then the others.
 
-    Raises ``ValueError`` for a value that its field cannot hold, and for more than ``parse_fields`` would be given.
+    Raises ``ValueError`` for a value that its field cannot hold, and for more than the limits of this module allow.
     """
-    *values, others = astuple(metadata)
-    fields = [
-        _write(tag, known, value) for (tag, known), value in zip(_ATTRIBUTES, values, strict=True) if value is not None
-    ]
+    fields = []
+    # The last attribute, others, has no writer and is left over by zip.
+    for (tag, write), value in zip(_WRITERS, astuple(metadata), strict=False):
+        if value is not None:
+            try:
+                written = write(value)
+            except ValueError as error:
+                raise ValueError(f"field {_title(tag)} {error}") from None
+            fields.append(bytes((tag, len(written))) + written)
+    others = metadata.others
     if others:
         _check_others(others)
         fields += [bytes((field.tag, len(field.value))) + field.value for field in others]
@@ -180,15 +191,7 @@ def write_fields(metadata: Metadata) -> list[bytes]:
             raise ValueError(f"{len(fields)} metadata fields are over the limit of {MAX_FIELDS}")
         if (size := sum(map(len, fields))) > MAX_METADATA:
             raise ValueError(f"metadata of {size} bytes is over the limit of {MAX_METADATA}")
-    return fields
-
-
-def _write(tag: int, known: _Known, value: Any) -> bytes:
-    try:
-        written = known.write(value)
-    except ValueError as error:
-        raise ValueError(f"field {_title(tag)} {error}") from None
-    return bytes((tag, len(written))) + written
+    return b"".join([COMPONENT_STARTS[len(fields)], *fields])
 
 
 def _check_others(others: tuple[Field, ...]) -> None:
@@ -196,7 +199,7 @@ def _check_others(others: tuple[Field, ...]) -> None:
     if len(set(tags)) < len(tags):
         raise ValueError("a metadata field occurs twice")
     for field in others:
-        if field.tag in _KNOWN:
+        if field.tag in KNOWN:
             raise ValueError(f"field {_title(field.tag)} is known and has an attribute of its own")
         if not 0 <= field.tag <= 255:
             raise ValueError(f"a field tag is a byte, 0 to 255, not {field.tag}")
@@ -205,5 +208,5 @@ def _check_others(others: tuple[Field, ...]) -> None:
 
 
 def _title(tag: int) -> str:
-    known = _KNOWN.get(tag)
+    known = KNOWN.get(tag)
     return f"0x{tag:02x} ({known.name})" if known else f"0x{tag:02x}"

@@ -172,8 +172,24 @@ class Pushed(Frame, frozen=True, gc=False):
     uuids: tuple[bytes, ...]
 
 
+class Deliveries(Frame, frozen=True, gc=False):
+    """A run of sound Success/Ok answers to one opcode, with metadata and payload, from one queue.
+
+    Every such answer decodes to this, even a lone one. The last four sequences are equally long.
+    """
+
+    message_type: MessageType
+    opcode: int
+    namespace: str
+    queue: str
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+    metadata: tuple[Metadata, ...]
+    payloads: tuple[bytes, ...]
+
+
 KokaqRequest = Request | Pushes
-KokaqResponse = Response | Pushed
+KokaqResponse = Response | Pushed | Deliveries
 
 #: The opcodes by their number.
 OPCODES = {opcode.value: opcode for opcode in Opcode}
@@ -207,5 +223,12 @@ def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
         return [
             Response(frame.message_type, opaque, *outcome, byte, Metadata(uuid=uuid))
             for opaque, byte, uuid in zip(frame.opaques, frame.op_opaques, frame.uuids, strict=True)
+        ]
+    if isinstance(frame, Deliveries):
+        kind = frame.opcode, Status.SUCCESS, Reason.OK
+        rows = zip(frame.opaques, frame.op_opaques, frame.metadata, frame.payloads, strict=True)
+        return [
+            Response(frame.message_type, opaque, *kind, byte, metadata, frame.namespace, frame.queue, payload)
+            for opaque, byte, metadata, payload in rows
         ]
     return (frame,)
