@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.wire import kokaq
 from penstock.wire.kokaq import (
@@ -397,6 +398,14 @@ class TestPieces:
         with pytest.raises(PieceError) as caught:
             Reassembler().feed([first, intruder])
         assert caught.value.code == "bad-piece"
+
+    def test_a_last_piece_may_repeat_the_metadata(self) -> None:
+        """It then decodes as a delivery, perhaps with others behind it."""
+        whole = response(payload=bytes(70_000), metadata=Metadata(uuid=UUID), **QUEUE)
+        first, last = (replace(each, metadata=whole.metadata) for each in in_pieces(whole))
+        other = response(opaque=b"else", payload=b"", metadata=whole.metadata, **QUEUE)
+        frames = ClientDecoder().feed(encode_responses([first, last, other]))
+        assert list(singles(Reassembler().feed(frames))) == [whole, other]
 
     def test_a_failure_takes_the_place_of_the_pieces(self) -> None:
         first = in_pieces(response(payload=bytes(70_000), **QUEUE))[0]

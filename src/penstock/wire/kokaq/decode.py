@@ -64,7 +64,7 @@ from penstock.wire.stream import StreamDecoder
 FrameT = TypeVar("FrameT")
 
 
-class Body(NamedTuple):
+class _Body(NamedTuple):
     """What the components of a message hold, and the first problem found in them."""
 
     metadata: Metadata | None = None
@@ -74,7 +74,7 @@ class Body(NamedTuple):
     problem: str | None = None
 
 
-_NO_BODY = Body()
+_NO_BODY = _Body()
 _SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
 #: How many components the operation header's tag announces.
 _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
@@ -113,7 +113,7 @@ class _Decoder(StreamDecoder[FrameT]):
             raise self._bad("bad-version", f"the protocol version is 1, not {version}", at=2)
         return head & 0xFF
 
-    def _components(self, tag: int) -> Generator[int, bytes, Body]:
+    def _components(self, tag: int) -> Generator[int, bytes, _Body]:
         """Read the components that the operation header, the field read last, announces with its ``tag``."""
         if tag not in _COMPONENTS:
             raise self._bad("bad-tag", f"the operation header's tag is 0 to 3, not {tag}", at=3)
@@ -130,7 +130,7 @@ class _Decoder(StreamDecoder[FrameT]):
                 body = yield from self._metadata(body, size)
         return body
 
-    def _payload(self, body: Body, namespace: int, queue: int, size: int) -> Generator[int, bytes, Body]:
+    def _payload(self, body: _Body, namespace: int, queue: int, size: int) -> Generator[int, bytes, _Body]:
         if body.payload is not None:
             raise self._bad("duplicate-component", "a message has at most one payload component", at=4)
         if size > self.max_payload:
@@ -140,7 +140,7 @@ class _Decoder(StreamDecoder[FrameT]):
         payload = (yield size) if size else b""
         return _with_payload(body, names, namespace, payload)
 
-    def _metadata(self, body: Body, count: int) -> Generator[int, bytes, Body]:
+    def _metadata(self, body: _Body, count: int) -> Generator[int, bytes, _Body]:
         if body.metadata is not None:
             raise self._bad("duplicate-component", "a message has at most one metadata component", at=4)
         if count > MAX_FIELDS:
@@ -159,7 +159,7 @@ class _Decoder(StreamDecoder[FrameT]):
                 parts.append((yield size))
         return _with_metadata(body, b"".join(parts))
 
-    def _whole_components(self, data: bytes, pos: int, tag: int) -> tuple[int, Body] | None:
+    def _whole_components(self, data: bytes, pos: int, tag: int) -> tuple[int, _Body] | None:
         """The components at ``pos`` and where they end, or None if they are incomplete or must be refused."""
         end = len(data)
         body = _NO_BODY
@@ -196,14 +196,14 @@ def _fields_end(data: bytes, pos: int, count: int) -> int:
     return pos if pos <= end else -1
 
 
-def _with_metadata(body: Body, raw: bytes) -> Body:
+def _with_metadata(body: _Body, raw: bytes) -> _Body:
     metadata, problem = parse_fields(raw)
-    return Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem)
+    return _Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem)
 
 
-def _with_payload(body: Body, names: bytes, split: int, payload: bytes) -> Body:
+def _with_payload(body: _Body, names: bytes, split: int, payload: bytes) -> _Body:
     namespace, queue, problem = _read_names(names, split)
-    return Body(body.metadata, namespace, queue, payload, body.problem or problem)
+    return _Body(body.metadata, namespace, queue, payload, body.problem or problem)
 
 
 def _read_names(names: bytes, split: int) -> tuple[str, str, str | None]:
@@ -334,8 +334,8 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             payloads.append(data[start:stop])
             pos = stop
         if payloads:
-            bytes_of_ops = bytes(op_opaques)
-            frames.append(Pushes(*reading, op & 0xFF, namespace, queue, tuple(opaques), bytes_of_ops, tuple(payloads)))
+            own_bytes = bytes(op_opaques)
+            frames.append(Pushes(*reading, op & 0xFF, namespace, queue, tuple(opaques), own_bytes, tuple(payloads)))
         return pos
 
     def _single(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
@@ -351,7 +351,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         return found[0]
 
 
-def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: Body) -> KokaqRequest:
+def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:
     opcode, client, op_opaque, _ = operation
     metadata, namespace, queue, payload, problem = body
     if opcode not in OPCODES:
@@ -481,7 +481,7 @@ def _shape_at(data: bytes, pos: int) -> Shape | None:
     return shape_of(b"".join(heads), data[pos + 4] + data[pos + 5])
 
 
-def _response(message_type: MessageType, opaque: bytes, operation: bytes, body: Body) -> KokaqResponse:
+def _response(message_type: MessageType, opaque: bytes, operation: bytes, body: _Body) -> KokaqResponse:
     opcode, outcome, op_opaque, _ = operation
     metadata, namespace, queue, payload, problem = body
     if outcome == _SUCCESS_OK and metadata is not None and problem is None:

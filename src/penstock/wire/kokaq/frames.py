@@ -195,7 +195,7 @@ KokaqResponse = Response | Pushed | Deliveries
 OPCODES = {opcode.value: opcode for opcode in Opcode}
 #: The first three bytes of every message as a number: magic and version.
 START = MAGIC << 8 | VERSION
-#: The second to third bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
+#: The first two bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
 PUSHED_OP = Opcode.PUSH << 8 | Status.SUCCESS << 4 | Reason.OK
 #: What stands before that answer's UUID: the operation header's tag, the component's header, the field's tag and size.
 PUSHED_MIDDLE = bytes.fromhex("02 02042000 00000001 0510")

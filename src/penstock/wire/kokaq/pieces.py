@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from penstock.wire.kokaq.frames import WIRE_MAX_PAYLOAD, KokaqResponse, Response, Status
+from penstock.wire.kokaq.frames import WIRE_MAX_PAYLOAD, KokaqResponse, Response, Status, singles
 
 #: The largest message that a client puts together from pieces unless told otherwise: what a broker takes by default.
 DEFAULT_MAX_MESSAGE = 16 * 2**20
@@ -25,6 +25,10 @@ def in_pieces(response: Response) -> list[Response]:
     pieces[:-1] = [replace(piece, status=Status.PARTIAL_SUCCESS) for piece in pieces[:-1]]
     pieces[0] = replace(pieces[0], metadata=response.metadata)
     return pieces
+
+
+def _is_piece(frame: KokaqResponse) -> bool:
+    return isinstance(frame, Response) and frame.status == Status.PARTIAL_SUCCESS
 
 
 class PieceError(Exception):
@@ -61,16 +65,15 @@ class Reassembler:
         """Take a decoder's frames and return those that are whole. Raises :class:`PieceError`."""
         whole: list[KokaqResponse] = []
         for frame in frames:
-            if isinstance(frame, Response) and (frame.status == Status.PARTIAL_SUCCESS or self._first is not None):
-                if (finished := self._take(frame)) is not None:
-                    whole.append(finished)
-            elif self._first is not None:
-                raise PieceError("bad-piece", "another answer came between the pieces of a response")
-            else:
+            if self._first is None and not _is_piece(frame):
                 whole.append(frame)
+            else:
+                whole += filter(None, map(self._take, singles([frame])))
         return whole
 
     def _take(self, piece: Response) -> Response | None:
+        if self._first is None and not _is_piece(piece):
+            return piece
         first = self._first or piece
         if piece.opaque != first.opaque:
             raise PieceError("bad-piece", "another answer came between the pieces of a response")
