@@ -90,7 +90,7 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
     if frame.payload is not None:
         tag |= 1
         start, names = _payload_start(frame.namespace or "", frame.queue or "")
-        parts += [start, _size(len(frame.payload)), names, frame.payload]
+        parts += [start, *_sizes({len(frame.payload)}, names).values(), frame.payload]
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
@@ -111,10 +111,11 @@ def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
     return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
 
 
-def _size(size: int) -> bytes:
-    if size > WIRE_MAX_PAYLOAD:
-        raise ValueError(f"a payload of {size} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
-    return size.to_bytes(2, "big")
+def _sizes(sizes: set[int], names: bytes) -> dict[int, bytes]:
+    """The payload size field for each of these sizes, with the names that follow it."""
+    if sizes and (largest := max(sizes)) > WIRE_MAX_PAYLOAD:
+        raise ValueError(f"a payload of {largest} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
+    return {size: size.to_bytes(2, "big") + names for size in sizes}
 
 
 def _check_byte(name: str, value: int) -> None:
@@ -141,7 +142,7 @@ def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
     component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
     starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
-    ends = {size: _size(size) + names for size in set(sizes)}
+    ends = _sizes(set(sizes), names)
     head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
     parts = [head, b"", *list(starts.values())[:1], *list(ends.values())[:1], b""] * len(payloads)
     parts[1::5] = opaques
@@ -170,20 +171,20 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
 
 
 def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
-    """Six parts a delivery: four bytes, its opaque, the operation header, metadata, names and size, the payload."""
+    """Seven parts a delivery: four bytes, its opaque, the operation header, metadata, then as in a push."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, frame.metadata, payloads)
     _check_opaques(opaques)
     _check_byte("the opcode", frame.opcode)
     component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    operations = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
-    middles = {size: component + _size(size) + names for size in set(sizes)}
+    starts = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
+    ends = _sizes(set(sizes), names)
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    parts = [head] * (6 * len(payloads))
-    parts[1::6] = opaques
-    parts[2::6] = map(operations.__getitem__, op_opaques)
-    parts[3::6] = write_alike(frame.metadata)
-    parts[4::6] = map(middles.__getitem__, sizes)
-    parts[5::6] = payloads
+    parts = [head, b"", b"", b"", component, b"", b""] * len(payloads)
+    parts[1::7] = opaques
+    parts[2::7] = map(starts.__getitem__, op_opaques)
+    parts[3::7] = write_alike(frame.metadata)
+    parts[5::7] = map(ends.__getitem__, sizes)
+    parts[6::7] = payloads
     return parts
