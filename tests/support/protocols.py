@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.wire import phpmq, sspq
+from penstock.wire import kokaq, phpmq, sspq
 from penstock.wire.stream import StreamDecoder, WireError
 
 Options = Mapping[str, Any]
@@ -62,7 +62,31 @@ PHPMQ = Codec(
     frames=_by_name(phpmq.Publish, phpmq.Consume, phpmq.Dispatch, phpmq.Acknowledge, phpmq.Requeue, phpmq.Reject),
 )
 
-CODECS = {codec.name: codec for codec in (SSPQ, PHPMQ)}
+
+def _kokaq_variant(options: Options) -> kokaq.Variant:
+    numbering, order = options.get("variant", "canonical/low").split("/")
+    return kokaq.Variant(kokaq.Numbering(numbering), kokaq.BitOrder(order))
+
+
+def _kokaq_decoder(sender: str, options: Options) -> StreamDecoder[Any]:
+    limit = options.get("max_payload", kokaq.WIRE_MAX_PAYLOAD)
+    return kokaq.ServerDecoder(limit) if sender == "client" else kokaq.ClientDecoder(limit, _kokaq_variant(options))
+
+
+def _kokaq_encode(sender: str, frames: list[Any], options: Options) -> bytes:
+    encode = kokaq.encode_requests if sender == "client" else kokaq.encode_responses
+    return encode(frames, _kokaq_variant(options))
+
+
+KOKAQ = Codec(
+    name="kokaq",
+    decoder=_kokaq_decoder,
+    encode=_kokaq_encode,
+    singles=kokaq.singles,
+    frames=_by_name(kokaq.Request, kokaq.Pushes, kokaq.Response, kokaq.Pushed, kokaq.Deliveries),
+)
+
+CODECS = {codec.name: codec for codec in (SSPQ, PHPMQ, KOKAQ)}
 
 
 @dataclass(frozen=True)
