@@ -114,7 +114,7 @@ def forged(data: bytes, **changes: Any) -> bytes:
     [
         ({"version": 2}, "format version 2, this Penstock reads up to 1: use a newer Penstock"),
         ({"version": 0}, "contradicts itself"),
-        ({"flags": 1}, "contradicts itself"),
+        ({"flags": 2}, "contradicts itself"),
         ({"length": 72}, "impossible"),
         ({"length": 81}, "impossible"),
         ({"length": MAX_BLOCK + 8}, "impossible"),

@@ -24,8 +24,10 @@ where they lie. Everything is little-endian; the header, each column and so each
 
 ``length`` counts the whole block. ``previous`` is the header CRC of the block before, which chains the blocks of a
 segment; since a header holds the CRC of its body, the chain covers every byte. A column whose rows all have its default
-is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. docs/journal.md has
-the recipe for changing any of this.
+is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. The one
+flag so far, ``SYNCED``, says that everything before the block was on disk before the block was written: what lies
+before a sound block with this flag can not be missing by a mere crash. docs/journal.md has the recipe for changing any
+of this.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ MAGIC = b"PNBK"
 VERSION = 1
 #: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
 MAX_BLOCK = 64 * 1024 * 1024
+#: Flag: all that comes before was synced before this block was written.
+SYNCED = 1
 #: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
 MAX_SPAN = 3_600_000_000
 
@@ -145,7 +149,7 @@ class Header(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------- encoding
 
 
-def encode(batch: Batch, epoch: int, previous: int) -> list[bytes]:
+def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> list[bytes]:
     """The parts of the batch's block, to be written one after the other. A payload is copied once, by a join.
 
     ``previous`` is what the chain has before this block (``chain_value`` of the parts before). Raises ValueError where
@@ -173,7 +177,7 @@ def encode(batch: Batch, epoch: int, previous: int) -> list[bytes]:
     for part in parts:
         crc = crc32(part, crc)
     fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
-    header = HEADER.pack(MAGIC, VERSION, 0, length, *fields, 0)[:_SIGNED]
+    header = HEADER.pack(MAGIC, VERSION, SYNCED if synced else 0, length, *fields, 0)[:_SIGNED]
     parts[0] = header + _CRC.pack(crc32(header))
     return parts
 
@@ -270,7 +274,7 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> Header:
         raise BlockError(offset, "the header's checksum is wrong")
     if not HEADER_SIZE <= header.length <= MAX_BLOCK or header.length % 8:
         raise BlockError(offset, f"a length of {header.length} bytes is impossible")
-    if not header.version or header.flags or header.messages > header.events or not header.events:
+    if not header.version or header.flags & ~SYNCED or header.messages > header.events or not header.events:
         raise BlockError(offset, "the header contradicts itself")
     if header.present & ~_KNOWN or header.constant & ~(header.present & ~_BINARY):
         raise BlockError(offset, "the header has columns that this format version does not know")
@@ -279,7 +283,11 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> Header:
 
 def parse(data: Buffer, start: int = 0, offset: int = 0, *, verify: bool = True) -> Block:
     """The block at ``data[start:]``; the block keeps a view of it. ``verify=False`` skips the body's checksum only."""
-    header = parse_header(data, start, offset)
+    return parse_body(parse_header(data, start, offset), data, start, offset, verify=verify)
+
+
+def parse_body(header: Header, data: Buffer, start: int, offset: int, *, verify: bool = True) -> Block:
+    """What ``parse`` does after the header."""
     if header.length > len(data) - start:
         raise BlockError(offset, f"it has {header.length} bytes, of which {len(data) - start} are there")
     view = memoryview(data)[start : start + header.length].toreadonly()
