@@ -5,7 +5,7 @@ The engine is used from one thread, the one that gives the broker its commands. 
     broker command …                        stages events, leaves effects
     staged = engine.stage(now)              everything since the last time
     engine.write(staged)                    one block each, durable on return   (may run in a thread)
-    engine.settle(staged)                   moves `broker.committed`; effects that waited for it are released
+    engine.settle()                         moves `broker.committed`; effects that waited for it are released
     for effect in engine.released(): …      what may be told to whom now
 
 What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
@@ -26,7 +26,7 @@ from penstock.core.events import EventBatch
 from penstock.core.restore import restore
 from penstock.core.state import Delivery, Effect
 from penstock.core.table import Meta, Table
-from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.checkpoints import Checkpoint
 from penstock.journal.log import Log
 from penstock.journal.rows import Message
 from penstock.server.cache import DEFAULT_BYTES, RecentMessages
@@ -112,16 +112,15 @@ class Engine:
 
     def messages(self, positions: Sequence[int]) -> list[Message]:
         """Live messages with all that was published with them, from the log. They must be committed."""
-        return self.log.messages(self.moved.get(position, position) for position in positions)
+        return self.log.messages([self.moved.get(position, position) for position in positions])
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():
             self.hold(effect.after if isinstance(effect, Delivery) else 0, effect)
 
 
-def recover(log: Log, checkpoints: Checkpoints | None) -> Table:
-    """The state at the end of the log: the newest good checkpoint, and the blocks after it."""
-    checkpoint = checkpoints.newest_good() if checkpoints is not None else None
+def recover(log: Log, checkpoint: Checkpoint | None) -> Table:
+    """The state at the end of the log: the checkpoint's, and the blocks after it."""
     table = Table()
     if checkpoint is not None:
         table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)

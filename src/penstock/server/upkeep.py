@@ -45,7 +45,7 @@ class SegmentUse(NamedTuple):
 
 
 class Upkeep:
-    """The chores of an engine on a FileLog. Call ``checkpoint`` after a segment is finished, ``retain`` now and then."""
+    """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
 
     def __init__(
         self, engine: Engine, log: FileLog, checkpoints: Checkpoints, retention: Retention | None = None
@@ -60,7 +60,7 @@ class Upkeep:
 
         The broker is not looked at, so this may run in another thread, beside the broker.
         """
-        table = recover(self.log, self.checkpoints)
+        table = recover(self.log, self.checkpoints.newest_good())
         table.forget_requests(now)
         self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
         return table
@@ -94,7 +94,7 @@ class Upkeep:
 
     def victims(self, table: Table) -> int:
         """Up to which position segments should go: below the floor, and worth the copying. 0 = none."""
-        limit = min(self.log.floor, self.checkpoints.oldest_position())
+        limit = min(self.log.floor, *self.checkpoints.positions())
         best = total = live = 0
         for segment in self.use(table)[:-1]:
             if segment.end > limit:
