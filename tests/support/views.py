@@ -12,8 +12,7 @@ from penstock.core.queue import Queue
 def lasting(broker: Broker, now: int) -> dict[str, Any]:
     """Everything that a restart keeps: messages that are out count as ready, at their place.
 
-    A delayed message whose time has come counts as ready too, whether ``tick`` has been called or not; request IDs that
-    nobody has to remember any longer don't count.
+    A delayed message whose time has come counts as ready too, whether ``tick`` has been called or not.
     """
     return {
         "namespaces": sorted(broker.namespaces),
@@ -21,6 +20,22 @@ def lasting(broker: Broker, now: int) -> dict[str, Any]:
         "queues": {queue.full_name: _queue(queue, now) for queue in broker.queues.values()},
         "asked": {asked: (queue.full_name, position) for asked, (queue, position) in broker.asked.items()},
     }
+
+
+def forget_requests(view: dict[str, Any], now: int) -> dict[str, Any]:
+    """Leave out the request IDs that nobody has to remember any longer: when they are dropped does not matter."""
+    for queue in view["queues"].values():
+        queue["requests"] = {key: noted for key, noted in queue["requests"].items() if noted[1] > now}
+    return view
+
+
+def difference(one: Any, other: Any, path: str = "") -> str:
+    """The first place where two views differ, for a message that a person can read."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys(), key=str):
+            if one.get(key) != other.get(key):
+                return difference(one.get(key), other.get(key), f"{path}/{key}")
+    return f"{path}: {one!r} became {other!r}"
 
 
 def _queue(queue: Queue, now: int) -> dict[str, Any]:
@@ -36,8 +51,8 @@ def _queue(queue: Queue, now: int) -> dict[str, Any]:
         "ready": [_message(queue, item) for item in sorted(waiting, key=lambda item: (-item.priority, item.rank))],
         "delayed": sorted(_message(queue, item) for item in queue.delayed if item.rank > now),
         "dead": [_message(queue, item) for item in sorted(dead)],
-        "requests": {key: noted for key, noted in queue.requests.items() if noted[1] > now},
-        "asked": queue.asked,
+        "requests": dict(queue.requests),
+        "asked": dict(queue.asked),
         "bytes": sum(item.size for item in waiting),
     }
 

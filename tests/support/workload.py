@@ -37,15 +37,20 @@ class Workload:
         self.broker = broker
         self.connections: list[Connection] = []
         self._next_id = 1
-        if not broker.queues:
-            broker.create_namespace("default", self.now)
-            for number in range(queues):
-                broker.create_queue("default", f"q{number}", self.now, random_policy(self.random))
+        self._queues = queues
+        self._make_queues()
 
     def reconnect(self, broker: Broker) -> None:
         """Go on with another broker, as after a restart: all connections are new."""
         self.broker = broker
         self.connections.clear()
+        self._make_queues()
+
+    def _make_queues(self) -> None:
+        if not self.broker.queues:
+            self.broker.create_namespace("default", self.now)
+            for number in range(self._queues):
+                self.broker.create_queue("default", f"q{number}", self.now, random_policy(self.random))
 
     def step(self) -> None:
         """Let a moment pass and do one random thing."""

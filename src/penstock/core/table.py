@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, int]] = {
 _KEPT = ("position", "queue", "size")
 
 _CARRIED_COLUMNS = ("carried_rank", "carried_deliveries", "carried_retries", "carried_expires_at", "carried_dead")
-_MESSAGE_COLUMNS = ("expires_at", "priority", "retries", "not_before", "original", *_CARRIED_COLUMNS)
+_MESSAGE_COLUMNS = ("expires_at", "priority", "retries", "not_before", "original", "published_at", *_CARRIED_COLUMNS)
 _OTHER_COLUMNS = ("message", "deliveries", "reason", "retries_left", "new_expires_at", "rank", "count")
 
 _MANY = np.zeros(256, np.bool_)
@@ -357,10 +357,13 @@ class Table:
     def _remember(self, events: _Events, low: int, high: int) -> None:
         """Note the request IDs and asked-for IDs of new messages."""
         for which, value in events.binaries("request_id", low, high):
-            row = events.message_rows[which]
+            row, original = events.message_rows[which], int(events.messages["original"][which])
+            if original and self.meta.complete:
+                continue
             queue = int(events.queues[row])
-            until = int(events.at[row]) + self.meta.queues[queue].policy.deduplication
-            self.meta.requests.setdefault(queue, {})[value.hex()] = (int(events.positions[row]), until)
+            at = int(events.messages["published_at"][which]) or int(events.at[row])
+            noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
+            self.meta.requests.setdefault(queue, {})[value.hex()] = noted
         for which, value in events.binaries("asked_id", low, high):
             position = events.messages["original"][which] or events.positions[events.message_rows[which]]
             self.meta.asked[int(position)] = value.hex()

@@ -68,7 +68,7 @@ class FileLog:
         self._failed: LogFailed | None = None
         self._closed = False
         self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
-        self._end = self._committed = FIRST_POSITION
+        self._end = self._committed = self._synced = FIRST_POSITION
         self._floor = 0
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
@@ -111,6 +111,11 @@ class FileLog:
         return self._committed
 
     @property
+    def synced(self) -> int:
+        """Every event below this position is on disk, whatever the durability asks for."""
+        return self._synced
+
+    @property
     def floor(self) -> int:
         """See Log."""
         return max(self._floor, self.start)
@@ -149,6 +154,7 @@ class FileLog:
             self._end = writer.segment.end
             if self.options.durability is Durability.COMMIT:
                 writer.sync()
+                self._synced = self._end
             if self.options.durability is not Durability.INTERVAL:
                 self._committed = self._end
                 self._publish()
@@ -159,7 +165,7 @@ class FileLog:
         with self._disk_errors(fatal=True):
             if self._writer is not None:
                 self._writer.sync()
-            self._committed = self._end
+            self._committed = self._synced = self._end
             self._publish()
 
     def seal(self, epoch: int) -> None:
@@ -242,7 +248,7 @@ class FileLog:
         found = recover(self._disk, self.identity, tail, from_position)
         self.report = found.findings
         self._segments = found.segments
-        self._end = self._committed = found.end
+        self._end = self._committed = self._synced = found.end
         self._floor = tail.floor if tail else 0
         self._tail = TailWriter(self._disk)
         self._publish()
@@ -270,6 +276,7 @@ class FileLog:
         if self._writer is not None and self._writer.segment.blocks:
             self._writer.finish()
             self._writer = None
+            self._synced = self._end
 
     def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
         position: int | None = segment.first

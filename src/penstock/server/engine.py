@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,12 +119,13 @@ class Engine:
             self.hold(effect.after if isinstance(effect, Delivery) else 0, effect)
 
 
-def recover(log: Log, checkpoint: Checkpoint | None) -> Table:
-    """The state at the end of the log: the checkpoint's, and the blocks after it."""
+def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:
+    """The state at the end of the log, or where no block reaches beyond ``stop``: the checkpoint's and the blocks'."""
     table = Table()
     if checkpoint is not None:
         table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
-    table.apply(log.read(table.meta.position))
+    blocks = log.read(table.meta.position)
+    table.apply(blocks if stop is None else takewhile(lambda block: block.end <= stop, blocks))
     return table
 
 

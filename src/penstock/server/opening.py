@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
+from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import load_folder
 from penstock.server.cache import DEFAULT_BYTES
@@ -33,13 +34,10 @@ def open_folder(
 
     Raises JournalRefused, with what to do, when the folder is in use, damaged, or newer than this Penstock.
     """
-    folder = load_folder(disk)
-    report: list[str] = []
-    checkpoint = None
-    if folder is not None:
-        found = Checkpoints(disk, folder.identity)
-        checkpoint = found.newest_good()
-        report += found.report
+    try:
+        checkpoint, report = _newest_checkpoint(disk)
+    except OSError as error:
+        raise LogFailed(f"{disk.where} can not be read: {error}. Mend the disk and start again") from error
     log = FileLog(disk, options, from_position=checkpoint.position if checkpoint else None)
     try:
         report += map(str, log.report)
@@ -48,3 +46,11 @@ def open_folder(
         log.close()
         raise
     return Opened(engine, Upkeep(engine, log, Checkpoints(disk, log.identity), retention), report)
+
+
+def _newest_checkpoint(disk: Disk) -> tuple[Checkpoint | None, list[str]]:
+    folder = load_folder(disk)
+    if folder is None:
+        return None, []
+    found = Checkpoints(disk, folder.identity)
+    return found.newest_good(), found.report

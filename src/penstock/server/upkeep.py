@@ -56,11 +56,11 @@ class Upkeep:
         self.retention = retention or Retention()
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
-        """Write down the state at the end of the committed log, worked out from the log alone.
+        """Write down the state at the end of the synced log, worked out from the log alone.
 
         The broker is not looked at, so this may run in another thread, beside the broker.
         """
-        table = recover(self.log, self.checkpoints.newest_good())
+        table = recover(self.log, self.checkpoints.newest_good(), self.log.synced)
         table.forget_requests(now)
         self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
         return table
@@ -130,6 +130,8 @@ class Upkeep:
         if end:
             for _ in self.carry(table, end, now):
                 self.engine.commit(now)
+            self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+            self.engine.settle()
             self.log.trim(end)
             self._forget_places(table)
         return before - len(self.log.segments())
