@@ -158,7 +158,7 @@ def test_a_failed_log_refuses_everything() -> None:
     story = Story()
     log = story.open(disk)
     story.commits(log, [b"a"])
-    disk.fail_at(disk.made + 2, "EIO")
+    disk.fail_at(disk.made + 3, "EIO")  # after allocate and write
     for _ in range(3):
         with pytest.raises(LogFailed, match="simulated EIO in sync"):
             story.commits(log, [b"b"])

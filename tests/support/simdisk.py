@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from penstock.journal.disk import Held
+from penstock.journal.disk import Held, Part
 
 #: What a disk writes in one go; a write that is torn on a real disk is torn between two of these.
 SECTOR = 512
@@ -65,7 +65,7 @@ class SimFile:
         self._call("read")
         return bytes(self._inode.seen[offset : offset + size])
 
-    def write(self, parts: Sequence[bytes], offset: int) -> int:
+    def write(self, parts: Sequence[Part], offset: int) -> int:
         data = b"".join(parts)
         if self._call("write"):
             data = data[: self._disk.random.randrange(1, len(data) + 1)]

@@ -10,10 +10,13 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 #: The kernel takes this many parts in one call (IOV_MAX).
 _MOST_PARTS = 1024
+
+#: What can be written: bytes, or a view of bytes.
+Part: TypeAlias = bytes | memoryview
 
 
 class File(Protocol):
@@ -22,7 +25,7 @@ class File(Protocol):
     def read(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""
 
-    def write(self, parts: Sequence[bytes], offset: int) -> int:
+    def write(self, parts: Sequence[Part], offset: int) -> int:
         """Write the parts one after the other. Returns how many bytes were written, which may be fewer."""
 
     def size(self) -> int:
@@ -88,7 +91,7 @@ class Disk(Protocol):
         """Take the lock and write our process number into it. Raises Held."""
 
 
-def write_all(file: File, parts: Sequence[bytes], offset: int) -> int:
+def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
     """Write until everything is written; returns the offset behind it. A disk that takes nothing is an error."""
     end = offset + sum(map(len, parts))
     written = offset + file.write(parts, offset)
@@ -112,7 +115,7 @@ class RealFile:
         """One call is enough for a local file, except for reads over 2 GiB, which nobody makes."""
         return os.pread(self._fd, size, offset)
 
-    def write(self, parts: Sequence[bytes], offset: int) -> int:
+    def write(self, parts: Sequence[Part], offset: int) -> int:
         """See File."""
         return os.pwritev(self._fd, parts[:_MOST_PARTS], offset)
 
