@@ -16,10 +16,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from support.simdisk import SimDisk
-from support.views import difference, forget_requests, lasting
-from support.workload import Workload
-
 from penstock.core.broker import Broker
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
@@ -31,6 +27,9 @@ from penstock.journal.log import Durability
 from penstock.server.engine import recover
 from penstock.server.opening import Opened, open_folder
 from penstock.server.upkeep import Retention
+from support.simdisk import SimDisk
+from support.views import difference, forget_requests, lasting
+from support.workload import Workload
 
 SECOND = 1_000_000
 
@@ -40,7 +39,7 @@ class Broken(AssertionError):
 
 
 class World:
-    """A life from a seed. ``run`` lives it; it raises ``Broken``, or whatever else went wrong, if a promise was broken."""
+    """A life from a seed. ``run`` lives it, and raises ``Broken``, or whatever else went wrong."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

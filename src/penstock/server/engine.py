@@ -120,12 +120,12 @@ class Engine:
 
 
 def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:
-    """The state at the end of the log, or where no block reaches beyond ``stop``: the checkpoint's and the blocks'."""
+    """The state at the end of the log, or at ``stop``, where a block ends: the checkpoint's and the blocks'."""
     table = Table()
     if checkpoint is not None:
         table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
     blocks = log.read(table.meta.position)
-    table.apply(blocks if stop is None else takewhile(lambda block: block.end <= stop, blocks))
+    table.apply(blocks if stop is None else takewhile(lambda block: block.first < stop, blocks))
     return table
 
 
