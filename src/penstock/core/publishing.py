@@ -50,7 +50,7 @@ class Publishing(Delivering):
         payloads: Sequence[bytes],
         now: int,
         *,
-        ttl: int = 0,
+        ttl: int | None = None,
         expires_at: int = 0,
         priority: int = 0,
         delay: int = 0,
@@ -61,8 +61,9 @@ class Publishing(Delivering):
     ) -> Published:
         """Add messages at the end of their priority, in order, all with the same properties.
 
-        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A request ID
-        or an asked-for ID belongs to one message, so they go with a single payload.
+        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A ``ttl`` of 0
+        is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
+        belongs to one message, so they go with a single payload.
         """
         known = self._remembered(queue, request_id, now)
         if known is not None:
@@ -76,8 +77,7 @@ class Publishing(Delivering):
             payloads = payloads[:accepted]
         if not accepted:
             return Published(0, 0, refusal)
-        ends = [end for end in (ttl and now + ttl, expires_at) if end]
-        expires = min(ends) if ends else (now + queue.policy.default_ttl if queue.policy.default_ttl else 0)
+        expires = _expires(queue, now, ttl, expires_at)
         due = now + delay if delay else 0
         columns = _columns(accepted, expires, priority, retries, due, correlation_id, request_id, asked_id)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
@@ -147,6 +147,13 @@ class Publishing(Delivering):
             victims.append(oldest)
         if victims:
             self._bury(queue, victims, Reason.OVERFLOW, now)
+
+
+def _expires(queue: Queue, now: int, ttl: int | None, expires_at: int) -> int:
+    """When a message published now expires; 0 = never."""
+    if ttl is None and not expires_at:
+        ttl = queue.policy.default_ttl
+    return min((end for end in (now + ttl if ttl else 0, expires_at) if end), default=0)
 
 
 def delayed_item(position: int, size: int, expires: int, retries: int, priority: int, due: int) -> Item:

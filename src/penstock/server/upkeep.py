@@ -130,13 +130,17 @@ class Upkeep:
         if end:
             for _ in self.carry(table, end, now):
                 self.engine.commit(now)
-            self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+            self.trim(end)
             self.engine.settle()
-            self.log.trim(end)
-            self._forget_places(table)
+            self.forget_places(table)
         return before - len(self.log.segments())
 
-    def _forget_places(self, table: Table) -> None:
+    def trim(self, end: int) -> None:
+        """Give back the segments below a position whose live messages were carried forward."""
+        self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+        self.log.trim(end)
+
+    def forget_places(self, table: Table) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
         known = locations(table)
         self.engine.moved = {
