@@ -20,6 +20,7 @@ from penstock.wire.kokaq import (
     Field,
     MessageType,
     Metadata,
+    MetadataRun,
     Numbering,
     Opcode,
     PieceError,
@@ -205,7 +206,7 @@ def deliveries(*metadata: Metadata, **fields: Any) -> Deliveries:
         "queue": "q",
         "opaques": tuple(i.to_bytes(4, "big") for i in range(count)),
         "op_opaques": bytes(i % 256 for i in range(count)),
-        "metadata": metadata,
+        "metadata": MetadataRun.of(metadata),
         "payloads": tuple(b"%d" % i for i in range(count)),
     }
     return Deliveries(**(given | fields))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
 from operator import countOf
 from struct import Struct
 
-from penstock.wire.kokaq.fields import write_component
+from penstock.wire.kokaq.fields import METADATA_START, write_component
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
@@ -28,7 +28,6 @@ from penstock.wire.kokaq.frames import (
     Status,
     Variant,
 )
-from penstock.wire.kokaq.shapes import write_alike
 
 _HEADERS = Struct(">I4sBBBB")
 
@@ -134,24 +133,30 @@ def _check_lengths(*columns: Sized) -> None:
 
 
 def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
-    """Five parts a push: four bytes, its opaque, all up to the payload size, the size and the names, the payload."""
+    """Four parts a push: four bytes, its opaque, all up to the payload, the payload."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
     component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
     ends = _sizes(set(sizes), names)
+    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
     head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
-    parts = [head, b"", *list(starts.values())[:1], *list(ends.values())[:1], b""] * len(payloads)
-    parts[1::5] = opaques
-    if len(starts) > 1:
-        parts[2::5] = map(starts.__getitem__, op_opaques)
-    if len(ends) > 1:
-        parts[3::5] = map(ends.__getitem__, sizes)
-    parts[4::5] = payloads
+    parts = [head] * (4 * len(payloads))
+    parts[1::4] = opaques
+    if len(starts) == 1:
+        (start,) = starts.values()
+        parts[2::4] = _each({size: start + end for size, end in ends.items()}, sizes)
+    else:
+        parts[2::4] = [starts[byte] + ends[size] for byte, size in zip(op_opaques, sizes, strict=True)]
+    parts[3::4] = payloads
     return parts
+
+
+def _each(made: dict[int, bytes], keys: Sequence[int]) -> list[bytes]:
+    """The value for each key; ``made`` has no other keys. Usually there is but one."""
+    return [*made.values()] * len(keys) if len(made) == 1 else list(map(made.__getitem__, keys))
 
 
 def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
@@ -165,26 +170,27 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
     middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in set(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
-    parts[2::4] = map(middles.__getitem__, op_opaques)
+    parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
     return parts
 
 
 def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
-    """Seven parts a delivery: four bytes, its opaque, the operation header, metadata, then as in a push."""
+    """Six parts a delivery: four bytes, its opaque, all up to the field count, the fields, then as in a push."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, frame.metadata, payloads)
     _check_opaques(opaques)
     _check_byte("the opcode", frame.opcode)
     component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    starts = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
-    ends = _sizes(set(sizes), names)
+    ends = {size: component + end for size, end in _sizes(set(sizes), names).items()}
+    outcome = Status.SUCCESS << 4 | Reason.OK
+    starts = {byte: bytes((frame.opcode, outcome, byte, 3)) + METADATA_START for byte in set(op_opaques)}
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    parts = [head, b"", b"", b"", component, b"", b""] * len(payloads)
-    parts[1::7] = opaques
-    parts[2::7] = map(starts.__getitem__, op_opaques)
-    parts[3::7] = write_alike(frame.metadata)
-    parts[5::7] = map(ends.__getitem__, sizes)
-    parts[6::7] = payloads
+    parts = [head] * (6 * len(payloads))
+    parts[1::6] = opaques
+    parts[2::6] = _each(starts, op_opaques)
+    parts[3::6] = frame.metadata.raw
+    parts[4::6] = _each(ends, sizes)
+    parts[5::6] = payloads
     return parts
