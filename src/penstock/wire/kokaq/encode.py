@@ -88,8 +88,8 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
         parts.append(write_component(frame.metadata))
     if frame.payload is not None:
         tag |= 1
-        start, names = _payload_start(frame.namespace or "", frame.queue or "")
-        parts += [start, *_sizes({len(frame.payload)}, names).values(), frame.payload]
+        component = _component(frame.namespace or "", frame.queue or "")
+        parts += [*_sized({len(frame.payload)}, *component).values(), frame.payload]
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
@@ -99,7 +99,7 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
 
 
 @lru_cache(maxsize=1024)
-def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
+def _component(namespace: str, queue: str) -> tuple[bytes, bytes]:
     """A payload component up to its payload size, and the names that follow the size."""
     names = namespace.encode(), queue.encode()
     if not names[0] and not names[1]:
@@ -110,11 +110,11 @@ def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
     return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
 
 
-def _sizes(sizes: set[int], names: bytes) -> dict[int, bytes]:
-    """The payload size field for each of these sizes, with the names that follow it."""
+def _sized(sizes: set[int], before: bytes, behind: bytes) -> dict[int, bytes]:
+    """The payload size field for each of these sizes, with what stands before and behind it."""
     if sizes and (largest := max(sizes)) > WIRE_MAX_PAYLOAD:
         raise ValueError(f"a payload of {largest} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
-    return {size: size.to_bytes(2, "big") + names for size in sizes}
+    return {size: before + size.to_bytes(2, "big") + behind for size in sizes}
 
 
 def _check_byte(name: str, value: int) -> None:
@@ -132,23 +132,28 @@ def _check_lengths(*columns: Sized) -> None:
         raise ValueError("a batch has as many opaques and opaque bytes as messages")
 
 
+def _distinct(op_opaques: bytes) -> set[int]:
+    """The opaque bytes that occur. Mostly all are the same, which is quickly seen."""
+    return set(op_opaques[:1] if op_opaques.count(op_opaques[:1]) == len(op_opaques) else op_opaques)
+
+
 def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
     """Four parts a push: four bytes, its opaque, all up to the payload, the payload."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
-    component, names = _payload_start(frame.namespace, frame.queue)
+    component, names = _component(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    ends = _sizes(set(sizes), names)
-    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
+    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
     parts = [head] * (4 * len(payloads))
     parts[1::4] = opaques
     if len(starts) == 1:
         (start,) = starts.values()
-        parts[2::4] = _each({size: start + end for size, end in ends.items()}, sizes)
+        parts[2::4] = _each(_sized(set(sizes), start, names), sizes)
     else:
+        ends = _sized(set(sizes), b"", names)
         parts[2::4] = [starts[byte] + ends[size] for byte, size in zip(op_opaques, sizes, strict=True)]
     parts[3::4] = payloads
     return parts
@@ -167,7 +172,7 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
         raise ValueError("a UUID has 16 bytes")
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     start = PUSHED_OP.to_bytes(2, "big")
-    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in set(op_opaques)}
+    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
@@ -181,11 +186,10 @@ def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
     _check_lengths(opaques, op_opaques, frame.metadata, payloads)
     _check_opaques(opaques)
     _check_byte("the opcode", frame.opcode)
-    component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    ends = {size: component + end for size, end in _sizes(set(sizes), names).items()}
+    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue))
     outcome = Status.SUCCESS << 4 | Reason.OK
-    starts = {byte: bytes((frame.opcode, outcome, byte, 3)) + METADATA_START for byte in set(op_opaques)}
+    starts = {byte: bytes((frame.opcode, outcome, byte, 3)) + METADATA_START for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     parts = [head] * (6 * len(payloads))
     parts[1::6] = opaques
