@@ -85,6 +85,17 @@ def decode_responses(pieces: list[bytes]) -> int:
     return count
 
 
+def decode_and_read(pieces: list[bytes]) -> int:
+    """What a client pays that looks at every field of every message."""
+    decoder = kokaq.ClientDecoder()
+    count = 0
+    for data in pieces:
+        for frame in decoder.feed(data):
+            assert isinstance(frame, Deliveries)
+            count += len(list(frame.metadata))
+    return count
+
+
 def opaques(count: int) -> tuple[bytes, ...]:
     return tuple(i.to_bytes(4, "big") for i in range(count))
 
@@ -195,6 +206,8 @@ def rows() -> list[Row]:
         assert decode_responses(split) == len(payloads)
         decode = partial(bare_deliveries, chunks(stream, CHUNK // length * length)), partial(decode_responses, split)
         found.append(compare(f"Kokaq decode Pop answer {size} B", len(payloads), *decode, aim=2.0))
+        read = decode[0], partial(decode_and_read, split)
+        found.append(compare("  … and read all metadata", len(payloads), *read, aim=None, rounds=10))
         batch = payloads[: CHUNK // size]
         found += push_rows(size, "one size", batch)
         found += push_rows(size, "mixed sizes", tuple(payload[i % 9 :] for i, payload in enumerate(batch)))
