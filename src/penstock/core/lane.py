@@ -123,7 +123,8 @@ class Lane:
     def insert(self, item: Item) -> None:
         """Add one message at the place of its rank (behind others of the same rank)."""
         chunk, at = self._place(item.rank)
-        for index, value in enumerate(item):
+        for index in range(_COLUMNS - 1, -1, -1):  # the ranks last: a column made now is as long as they are
+            value = item[index]
             if index < _ALWAYS or value != self._defaults[index] or chunk.columns[index] is not None:
                 chunk.column(index, self._defaults[index]).insert(at, value)
         self._length += 1
