@@ -56,3 +56,18 @@ def test_a_full_disk_refuses_messages_and_consuming_goes_on() -> None:
     bench.broker.disk_full = True
     assert bench.publish().refusal is Refusal.DISK
     assert bench.broker.pop(bench.publisher, bench.queue, NOW) is not None
+
+
+def test_messages_before_one_that_is_too_large_still_have_to_fit() -> None:
+    bench = Bench(max_depth=1, max_bytes=10)
+    payloads = [b"1", b"2", bytes(11)]
+    assert bench.broker.publish(bench.publisher, bench.queue, payloads, NOW)[1:3] == (1, Refusal.FULL)
+
+
+def test_delayed_messages_cannot_be_dropped_so_a_queue_full_of_them_refuses() -> None:
+    bench = Bench(max_depth=2, on_full="drop-oldest")
+    bench.publish()
+    assert bench.publish(3, delay=SECOND)[1:3] == (2, Refusal.FULL)
+    assert bench.dead() == [(1, Reason.OVERFLOW)]
+    assert bench.publish().refusal is Refusal.FULL
+    assert bench.queue.depth == 2
