@@ -71,3 +71,11 @@ def test_delayed_messages_cannot_be_dropped_so_a_queue_full_of_them_refuses() ->
     assert bench.dead() == [(1, Reason.OVERFLOW)]
     assert bench.publish().refusal is Refusal.FULL
     assert bench.queue.depth == 2
+
+
+def test_what_a_consumer_waits_for_is_not_dropped() -> None:
+    bench = Bench(max_depth=1, on_full="drop-oldest")
+    bench.broker.subscribe(bench.peer(1), bench.queue, 2, NOW)
+    bench.publish(4)
+    assert bench.given() == [(1, [1, 2])]
+    assert (bench.dead(), bench.ready()) == ([(3, Reason.OVERFLOW)], [4])

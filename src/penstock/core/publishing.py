@@ -92,10 +92,10 @@ class Publishing(Delivering):
                 queue.delayed.insert(delayed_item(first + offset, size, expires, retries, priority, due))
         else:
             queue.append_run(first, sizes, priority, expires, retries)
-        self._make_room(queue, now)
         if expires or due:
             self._schedule(queue)
         self._dispatch(queue, now)
+        self._make_room(queue, now)
         return Published(first, accepted, refusal)
 
     def _remembered(self, queue: Queue, request_id: bytes, now: int) -> int | None:
@@ -141,6 +141,7 @@ class Publishing(Delivering):
             victims.append(oldest)
         if victims:
             self._bury(queue, victims, Reason.OVERFLOW, now)
+            self._dispatch_dead(queue, now)
 
 
 def _room(queue: Queue, sizes: Sequence[int], delayed: bool) -> int:
