@@ -151,7 +151,6 @@ class Broker(DeadLetters):
                 queue.put(item._replace(rank=item.position))
         if expired:
             self._bury(queue, expired, Reason.EXPIRED, now)
-            self._dispatch_dead(queue, now)
         self._dispatch(queue, now)
         queue.check()
         return handled

@@ -73,7 +73,7 @@ class Delivering(State):
             return None
         while (item := queue.head()) is not None and 0 < item.expires <= now:
             queue.remove_ready(item.priority, item.rank)
-            self._bury(queue, [item], Reason.EXPIRED, now)
+            self._bury_expired(queue, [item], now)
         return item
 
     def pop(self, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
@@ -100,7 +100,9 @@ class Delivering(State):
         return item, deliveries
 
     def _dispatch(self, queue: Queue, now: int) -> None:
-        """Give ready messages to those who wait, one to each in turn."""
+        """Give ready messages to those who wait, one to each in turn; and dead letters to those who wait for these."""
+        if queue.waiting_dead:
+            self._dispatch_dead(queue, now)
         line = queue.waiting
         while line and queue.ready and not (queue.policy.paused or self.draining):
             items = self._take(queue, sum(consumer.credit for consumer in line), now)
@@ -123,6 +125,10 @@ class Delivering(State):
             out.consumer = consumer
             self._deliver(consumer.connection, queue, [out])
 
+    def _bury_expired(self, queue: Queue, items: list[Item], now: int) -> None:
+        self._bury(queue, items, Reason.EXPIRED, now)
+        self._dispatch_dead(queue, now)
+
     def _deliver(self, connection: Connection, queue: Queue, outs: list[Out]) -> None:
         """Leave the effect. Messages that are durable already do not wait for those that are not."""
         durable = [out for out in outs if out.item.position < self.committed]
@@ -144,7 +150,7 @@ class Delivering(State):
                 break
             expired = [item for item in items if 0 < item.expires <= now]
             if expired:
-                self._bury(queue, expired, Reason.EXPIRED, now)
+                self._bury_expired(queue, expired, now)
                 items = [item for item in items if not 0 < item.expires <= now]
             taken += items
         return taken
