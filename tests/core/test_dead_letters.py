@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.core.policy import Policy
 from support.bench import NOW, SECOND, Bench
 
 LATER = NOW + 2 * SECOND
@@ -71,3 +72,12 @@ def test_a_dead_letter_that_is_given_back_goes_to_the_next_who_waits() -> None:
         bench.broker.receive(peer, bench.queue, NOW, dead=True)
     bench.broker.release(first, bench.queue, bench.position(1), NOW)
     assert bench.given() == [(1, [1]), (2, [1])]
+
+
+def test_who_waits_for_a_dead_letter_is_told_when_they_are_switched_off() -> None:
+    bench = Bench()
+    peer = bench.peer(1)
+    bench.broker.receive(peer, bench.queue, NOW, dead=True)
+    bench.broker.configure_queue(bench.queue, Policy(dead_letters=False), NOW)
+    assert bench.given() == [(1, [])]
+    assert not peer.consumers

@@ -66,14 +66,15 @@ class Broker(DeadLetters):
         queue.policy = policy
         self.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
         if not policy.dead_letters:
-            self._dismiss_dead(queue)
+            self._dismiss(queue.waiting_dead)
         self._dispatch(queue, now)
 
     def delete_queue(self, queue: Queue, now: int, source: bytes = NOBODY) -> bool:
         """Remove a queue. False: something is in it, in whatever state."""
         if not queue.empty:
             return False
-        self._dismiss(queue)
+        self._dismiss(queue.waiting)
+        self._dismiss(queue.waiting_dead)
         for consumer in list(queue.waiting):
             self._leave(consumer)
         for connection in self.connections.values():
@@ -104,7 +105,8 @@ class Broker(DeadLetters):
         """Give nothing out and take nothing in from now on; tell those who wait for a single message."""
         self.draining = True
         for queue in self.queues.values():
-            self._dismiss(queue)
+            self._dismiss(queue.waiting)
+            self._dismiss(queue.waiting_dead)
 
     def start(self, now: int, detail: dict[str, Any]) -> None:
         """Note that a broker has opened the journal."""
@@ -166,11 +168,6 @@ class Broker(DeadLetters):
     def _next_deadline(self, now: int) -> int | None:
         times = [heap[0][0] for heap in (self._locks, self._deadlines) if heap]
         return max(now, min(times)) if times else None
-
-    def _dismiss_dead(self, queue: Queue) -> None:
-        for consumer in list(queue.waiting_dead):
-            self._leave(consumer)
-            del consumer.connection.consumers[(queue.id, True)]
 
 
 def _description(queue: Queue) -> bytes:

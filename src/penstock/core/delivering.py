@@ -189,13 +189,13 @@ class Delivering(State):
             line.remove(consumer)
             consumer.waiting = False
 
-    def _dismiss(self, queue: Queue) -> None:
-        """Tell everybody who waits for a single message of this queue that none will come."""
-        for consumer in [*queue.waiting, *queue.waiting_dead]:
+    def _dismiss(self, line: deque[Consumer]) -> None:
+        """Tell everybody in the line who waits for a single message that none will come."""
+        for consumer in list(line):
             if not consumer.window:
                 self._leave(consumer)
-                del consumer.connection.consumers[(queue.id, consumer.dead)]
-                self.effects.append(NoMessage(consumer.connection, queue))
+                del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
+                self.effects.append(NoMessage(consumer.connection, consumer.queue))
 
     def _lock_until(self, out: Out, deadline: int) -> None:
         out.deadline = deadline
