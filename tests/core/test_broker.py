@@ -84,6 +84,18 @@ def test_a_later_window_replaces_the_earlier_and_zero_stops_while_messages_out_s
     assert len(peer.out) == 1
 
 
+def test_a_window_counts_what_is_out_from_before_it_was_stopped() -> None:
+    """At most N are unacknowledged on that connection and queue."""
+    bench = Bench()
+    bench.publish(9)
+    peer = bench.peer(1)
+    for window in (2, 0, 3):
+        bench.broker.subscribe(peer, bench.queue, window, NOW)
+    assert bench.given() == [(1, [1, 2]), (1, [3])]
+    bench.broker.acknowledge(peer, bench.queue, [bench.position(1)], NOW)
+    assert bench.given() == [(1, [4])]
+
+
 def test_consumers_take_turns_also_from_one_command_to_the_next() -> None:
     bench = Bench()
     for number in (1, 2, 3):

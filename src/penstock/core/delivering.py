@@ -18,16 +18,16 @@ class Delivering(State):
         """The connection takes up to ``window`` unsettled messages at a time. 0 stops; messages out stay out."""
         key = (queue.id, False)
         consumer = connection.consumers.get(key)
-        if consumer is None:
-            if not window:
-                return
-            consumer = connection.consumers[key] = Consumer(connection, queue, window)
-            consumer.credit = 0
-        consumer.window = window
         if not window:
-            self._leave(consumer)
-            del connection.consumers[key]
+            if consumer is not None:
+                self._leave(consumer)
+                del connection.consumers[key]
             return
+        if consumer is None:
+            consumer = connection.consumers[key] = Consumer(connection, queue, 0)
+        if not consumer.window:
+            self._adopt(consumer)
+        consumer.window = window
         self._refresh(consumer)
         self._dispatch(queue, now)
 
@@ -173,6 +173,13 @@ class Delivering(State):
             if not consumer.window:
                 del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
         return consumer
+
+    def _adopt(self, consumer: Consumer) -> None:
+        """A new window counts what an earlier one, or a receive, has given to the connection."""
+        for out in consumer.connection.out.values():
+            if out.queue is consumer.queue and out.consumer is not None and not out.dead:
+                out.consumer = consumer
+                consumer.out += 1
 
     def _refresh(self, consumer: Consumer) -> None:
         """Work out a window's credit anew, and stand in line accordingly."""
