@@ -370,6 +370,26 @@ def test_a_queue_can_drop_what_expires() -> None:
     assert bench.queue.counters.dropped == 1
 
 
+def test_one_tick_expires_only_so_many_and_then_asks_to_be_called_again() -> None:
+    bench = Bench()
+    for priority in range(3):
+        bench.publish(6_000, priority=priority, ttl=SECOND)
+    left = [bench.queue.ready]
+    while bench.broker.tick(NOW + 3 * SECOND) == NOW + 3 * SECOND:
+        left.append(bench.queue.ready)
+    assert [*left, bench.queue.ready] == [18_000, 8_000, 0]
+
+
+def test_messages_that_expire_in_one_tick_die_in_the_order_they_stood() -> None:
+    bench = Bench()
+    for priority in (1, 0, 2, 1):
+        bench.publish(priority=priority, ttl=SECOND)
+    bench.publish(delay=1, ttl=SECOND)
+    order = bench.ready()
+    bench.broker.tick(NOW + SECOND)
+    assert [number for number, _ in bench.dead()] == [*order, 5]
+
+
 # Dead letters
 
 

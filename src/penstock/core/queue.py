@@ -245,16 +245,16 @@ class Queue:
             self.moved.pop(item.position, None)
 
     def take_expired(self, now: int, limit: int) -> list[Item]:
-        """Remove and return ready messages that have expired, at most ``limit`` of each priority."""
+        """Remove and return up to ``limit`` ready messages that have expired, highest priority first."""
         expired: list[Item] = []
-        for priority, expiry in list(self.expiries.items()):
-            lane = self.lanes[priority]
+        for priority in sorted(self.expiries, reverse=True):
+            lane, expiry = self.lanes[priority], self.expiries[priority]
 
             def expires_of(rank: int, lane: Lane = lane) -> int:
                 item = lane.get(rank)
                 return item.expires if item else 0
 
-            items = lane.remove_many(expiry.due(now, limit, expires_of))
+            items = lane.remove_many(expiry.due(now, limit - len(expired), expires_of))
             self.ready -= len(items)
             self.ready_bytes -= sum(item.size for item in items)
             expired += items
