@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable
 
 from penstock.core.expiry import Expiry
 from penstock.core.lane import Item, Lane
@@ -162,7 +163,7 @@ class Queue:
         self.ready += len(sizes)
         self.ready_bytes += lane.bytes - before
         if expires:
-            self.expiries.setdefault(priority, Expiry()).add(expires, range(first, first + len(sizes)))
+            self._note_deadline(priority, expires, range(first, first + len(sizes)))
 
     def put(self, item: Item) -> None:
         """A message is ready, at the place of its rank."""
@@ -170,7 +171,7 @@ class Queue:
         self.ready += 1
         self.ready_bytes += item.size
         if item.expires:
-            self.expiries.setdefault(item.priority, Expiry()).add(item.expires, (item.rank,))
+            self._note_deadline(item.priority, item.expires, (item.rank,))
 
     def take(self, count: int) -> list[Item]:
         """Remove and return the next ready messages: highest priority first, then by rank."""
@@ -275,6 +276,15 @@ class Queue:
     def retries_as_published(self, item: Item) -> int:
         """The retry counter that the message came with."""
         return self.published_retries.get(item.position, item.retries)
+
+    def _note_deadline(self, priority: int, expires: int, ranks: Iterable[int]) -> None:
+        expiry = self.expiries.get(priority)
+        if expiry is None:
+            expiry = self.expiries[priority] = Expiry()
+        expiry.add(expires, ranks)
+        lane = self.lanes[priority]
+        if expiry.wants_sweep(len(lane)):
+            expiry.sweep(lane.ranks())
 
     def _lane(self, priority: int) -> Lane:
         lane = self.lanes.get(priority)
