@@ -543,3 +543,19 @@ def test_a_message_lost_or_invented_is_noticed() -> None:
     bench.queue.counters.published += 1
     with pytest.raises(AssertionError, match=r"queue default/q: .* leaves 2 messages, but 1 are here"):
         bench.broker.check()
+
+
+def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() -> None:
+    bench = Bench()
+    peer = bench.peer(1)
+    bench.publish()
+    bench.broker.lock(peer, bench.queue, NOW, 60 * SECOND)
+    for _ in range(11_000):
+        bench.broker.renew(peer, bench.position(1), NOW, 3600 * SECOND)
+    for _ in range(11_000):
+        position = bench.publish().first
+        bench.broker.lock(peer, bench.queue, NOW, 3600 * SECOND)
+        bench.broker.acknowledge(peer, bench.queue, [position], NOW)
+    assert len(bench.broker._locks) <= 10_001
+    bench.broker.tick(NOW + 3600 * SECOND)
+    assert bench.ready() == [1]

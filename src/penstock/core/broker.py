@@ -21,7 +21,7 @@ import msgspec
 from penstock.core.deadletters import DeadLetters
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.core.state import NOBODY
+from penstock.core.state import NOBODY, lock_holds
 from penstock.schema import Kind, Reason
 
 #: How many messages one ``tick`` expires before it asks to be called again, so that the caller's loop stays free.
@@ -159,8 +159,8 @@ class Broker(DeadLetters):
 
     def _end_locks(self, now: int) -> None:
         while self._locks and self._locks[0][0] <= now:
-            deadline, _, out = heappop(self._locks)
-            if out.deadline == deadline and out.connection.out.get(out.item.position) is out:
+            _, lock, out = heappop(self._locks)
+            if lock_holds(out, lock):
                 self._settle(out.connection, out.queue, (out.item.position,))
                 self._give_back(out.queue, [out], Reason.LOCK_EXPIRED, now, out.connection.source)
                 self._dispatch(out.queue, now)

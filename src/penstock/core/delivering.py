@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappush
+from heapq import heapify, heappush
 
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Consumer, Out, Queue
-from penstock.core.state import Delivery, NoMessage, State
+from penstock.core.state import LOCK_SLACK, Delivery, NoMessage, State, lock_holds
 from penstock.schema import Kind, Reason
 
 
@@ -207,4 +207,9 @@ class Delivering(State):
     def _lock_until(self, out: Out, deadline: int) -> None:
         out.deadline = deadline
         self._lock_serial += 1
+        out.lock = self._lock_serial
         heappush(self._locks, (deadline, self._lock_serial, out))
+        if len(self._locks) > self._lock_limit:
+            self._locks = [entry for entry in self._locks if lock_holds(entry[2], entry[1])]
+            heapify(self._locks)
+            self._lock_limit = 2 * len(self._locks) + LOCK_SLACK

@@ -14,7 +14,7 @@ from penstock.core.policy import Policy
 class Out:
     """A message that somebody has: who, since when, and everything needed to put it back."""
 
-    __slots__ = ("connection", "consumer", "dead", "deadline", "delivered_at", "deliveries", "item", "queue")
+    __slots__ = ("connection", "consumer", "dead", "deadline", "delivered_at", "deliveries", "item", "lock", "queue")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Out:
         self.dead = dead
         #: When its lock ends; 0 = with the connection.
         self.deadline = 0
+        #: Which lock that is: they are numbered, and renewing makes a new one.
+        self.lock = 0
         self.consumer: Consumer | None = None
 
 
