@@ -432,8 +432,8 @@ def test_a_dead_letter_can_be_acknowledged_or_released_and_nothing_else() -> Non
 
 def test_redrive_keeps_the_id_clears_the_ttl_restores_the_retries_and_zeroes_the_deliveries() -> None:
     bench = Bench()
-    bench.publish(retries=1, ttl=SECOND)
-    for number in (1, 2):
+    bench.publish(retries=2, ttl=SECOND)
+    for number in (1, 2, 3):
         peer = bench.peer(number, sspq=True)
         bench.broker.receive(peer, bench.queue, NOW)
         bench.broker.disconnect(peer, NOW)
@@ -441,7 +441,7 @@ def test_redrive_keeps_the_id_clears_the_ttl_restores_the_retries_and_zeroes_the
     assert bench.broker.redrive(bench.publisher, bench.queue, NOW) == 1
     item = bench.queue.find_ready(bench.position(1))
     assert item is not None
-    assert (item.expires, item.retries, item.reason) == (0, 1, 0)
+    assert (item.expires, item.retries, item.reason) == (0, 2, 0)
     assert bench.queue.deliveries == {}
 
 
