@@ -324,6 +324,7 @@ def test_the_earlier_of_time_to_live_and_fixed_end_counts_and_the_default_is_for
         ({"ttl": SECOND, "expires_at": NOW + 2 * SECOND}, NOW + SECOND),
         ({"ttl": 3 * SECOND, "expires_at": NOW + 2 * SECOND}, NOW + 2 * SECOND),
         ({}, NOW + 7 * SECOND),
+        ({"ttl": 0}, 0),
     ):
         item = bench.queue.find_ready(bench.publish(**options).first)
         assert item is not None

@@ -82,7 +82,7 @@ class Model:
         now: int,
         first: int,
         *,
-        ttl: int = 0,
+        ttl: int | None = None,
         expires_at: int = 0,
         priority: int = 0,
         delay: int = 0,
@@ -97,9 +97,10 @@ class Model:
         accepted, refusal = self._admit(queue, sizes, asked_id, bool(delay))
         if not accepted:
             return 0, 0, refusal, False
+        if ttl is None and not expires_at:
+            ttl = queue.policy.default_ttl
         ends = [end for end in (ttl and now + ttl, expires_at) if end]
-        default = queue.policy.default_ttl
-        expires = min(ends) if ends else default and now + default
+        expires = min(ends) if ends else 0
         for offset in range(accepted):
             message = Message(first + offset, sizes[offset], priority, expires, retries, self._next())
             message.published_retries = retries
