@@ -100,8 +100,6 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self.write(kokaq.encode_responses(responses, self.decoder.variant))
         if not self._waiting:
             self.runtime.awaiting.discard(self)
-        if self.inbox:
-            self.work()
 
     # Answers
 
@@ -113,8 +111,6 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int) -> None:
         self._waiting.append(Waiting(after, words))
         self.runtime.awaiting.add(self)
-        if len(self._waiting) == 1:
-            self.release(self.runtime.broker.committed)
 
     def _fail(self, request: Request, reason: Reason) -> None:
         self._answer(request, lambda: [_response(request, Status.FAIL, reason)])

@@ -97,6 +97,7 @@ class Runtime:
         now = self.now()
         self._schedule(self.broker.tick(now))
         self._tell()
+        self._answer()
         self.commits.flush(now)
         dirty, self._dirty = self._dirty, {}
         for session in dirty:
@@ -106,8 +107,6 @@ class Runtime:
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
         self.commits.settle(self.now())
-        for session in list(self.awaiting):
-            session.release(self.broker.committed)
         self.turn()
 
     def _tell(self) -> None:
@@ -119,6 +118,13 @@ class Runtime:
                 session.deliver(effect)
             else:
                 session.no_message(effect.queue)
+
+    def _answer(self) -> None:
+        """Let sessions give the answers that waited for the log, and go on with what waited for those."""
+        for session in list(self.awaiting):
+            session.release(self.broker.committed)
+            if session.inbox:
+                session.work()
 
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""

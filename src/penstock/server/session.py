@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Connection, Out, Queue
@@ -82,14 +82,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has come: let it in, or not."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
         self.active_at = self.runtime.loop.time()
         if self.runtime.admit(self):
-            transport.set_write_buffer_limits(high=self.limits.output_bytes)
+            self.transport.set_write_buffer_limits(high=self.limits.output_bytes)
         else:
             self.closing = True
-            transport.abort()
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: decode them all, and work."""
