@@ -280,15 +280,13 @@ class FileLog:
                 offset, position, chain = self._locator.offset(segment, start), None, None
             file = self._disk.open(segment.name)
         try:
-            blocks = read_blocks(file, offset, stop, position, chain, verify=not segment.verified)
-            while True:
-                with self._disk_errors():
-                    block = next(blocks, None)
-                if block is None or block.end > limit:
-                    return
-                position = block.end
-                if position > start:
-                    yield block
+            with self._disk_errors():
+                for block in read_blocks(file, offset, stop, position, chain, verify=not segment.verified):
+                    if block.end > limit:
+                        return
+                    position = block.end
+                    if position > start:
+                        yield block
         except BlockError as error:
             raise self._damaged(segment, error, segment.first if position is None else position, file) from None
         finally:

@@ -25,11 +25,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.journal.block import SYNCED, Block, BlockError
+from penstock.journal.block import SYNCED, BlockError
 from penstock.journal.disk import Disk, File
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.log import FIRST_POSITION, Durability
-from penstock.journal.reading import next_sound, only_zeros, read_blocks, read_footer
+from penstock.journal.reading import next_sound, only_zeros, read_footer, walk
 from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
 from penstock.journal.tail import Tail
 from penstock.journal.writing import finish
@@ -168,16 +168,11 @@ class _Opening:
 def _scan(file: File, segment: Segment) -> BlockError | None:
     """Read every block that is sound into the segment. Returns what ended it; None at the end of the file."""
     try:
-        for block in read_blocks(file, HEADER_SIZE, file.size(), segment.first, segment.chain):
-            segment.add(block.header, last_time(block))
+        for header, _, _ in walk(file, HEADER_SIZE, file.size(), segment.first, segment.chain):
+            segment.add(header)
     except BlockError as error:
         return error
     return None
-
-
-def last_time(block: Block) -> int:
-    """The time of the block's last event."""
-    return block.base + int(block.column("at")[-1])
 
 
 def _check_link(disk: Disk, before: Segment, after: Segment) -> None:

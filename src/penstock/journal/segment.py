@@ -203,14 +203,14 @@ class Segment:
         """The time of its first event, microseconds since 1970."""
         return self.header.created
 
-    def add(self, header: BlockHeader, at: int) -> None:
+    def add(self, header: BlockHeader) -> None:
         """Take note of the next block. ``end`` is moved last: see the class."""
         assert self.index is not None
         self.index.add(header.first, self.blocks_end)
         self.blocks_end += header.length
         self.blocks += 1
         self.chain = header.crc
-        self.last_at = max(self.last_at, at)
+        self.last_at = max(self.last_at, header.base)
         self.end = header.end
 
     def footer(self, *, clean: bool) -> tuple[bytes, bytes]:
