@@ -159,7 +159,7 @@ def test_a_newer_segment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_segment_of_another_journal_is_refused() -> None:
     disk = SimDisk()
     FileLog(disk, identity=1).close()
-    foreign = SegmentHeader(Durability.COMMIT, 2, 1, 1, 0, 0, 0, NOW)
+    foreign = SegmentHeader(Durability.COMMIT, 2, 1, 1, NOW, 0, 0)
     disk.create(segment_name(1)).write([foreign.encode()], 0)
     with pytest.raises(JournalRefused, match="belongs to another journal"):
         FileLog(disk)

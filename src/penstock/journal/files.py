@@ -257,10 +257,9 @@ class FileLog:
                 identity=self.identity,
                 first=self._end,
                 after=before.end if before else FIRST_POSITION,
-                previous_first=before.first if before else 0,
+                created=batch.at[0],
                 chain=before.chain if before else 0,
                 epoch=self.epoch,
-                created=batch.at[0],
             )
             self._writer = SegmentWriter(self._disk, header, self.options.reserve)
             self._segments = [*self._segments, self._writer.segment]

@@ -177,14 +177,15 @@ def _scan(file: File, segment: Segment) -> BlockError | None:
 
 def _check_link(disk: Disk, before: Segment, after: Segment) -> None:
     """Raise if something is missing between two segments."""
-    header = after.header
-    if header.previous_first != before.first:
-        missing = f"the segment before it, which started at {header.previous_first}, is missing"
-        raise JournalDamaged(disk.where, after.name, 0, (before.end, header.after), missing)
-    if header.after != before.end or header.chain != before.chain:
-        reason = f"it ends at position {before.end}, the next segment was begun at {header.after}"
-        lost = (min(before.end, header.after), max(before.end + 1, header.after))
-        raise JournalDamaged(disk.where, before.name, before.blocks_end, lost, reason)
+    wanted = after.header.after
+    if before.end != wanted:
+        reason = f"it ends at position {before.end}, but {after.name} was begun when the log ended at {wanted}"
+    elif before.chain != after.header.chain:
+        reason = f"it is not the segment that {after.name} was begun after"
+    else:
+        return
+    lost = (min(before.end, wanted), max(before.end, wanted)) if before.end != wanted else (before.first, before.end)
+    raise JournalDamaged(disk.where, before.name, before.blocks_end, lost, reason)
 
 
 def _check_ends(disk: Disk, found: Recovered, tail: Tail | None, from_position: int | None) -> None:
