@@ -191,16 +191,27 @@ def copy_of(disk: SimDisk) -> SimDisk:
     return copy
 
 
+def contents(disk: SimDisk) -> dict[str, bytes]:
+    return {name: bytes(inode.seen) for name, inode in disk.seen.items()}
+
+
 def start(disk: SimDisk, story: Story) -> JournalRefused | None:
     """Start on a damaged disk: returns the refusal, or None when all is there or the loss was reported."""
-    had_tail = tail.NAME in disk.seen
+    had_tail, before = tail.NAME in disk.seen, contents(disk)
     try:
-        with opened(disk) as log:
-            lost = story.check(log)
-            assert not lost or (log.report and not had_tail), "silent loss"
-            return None
+        log = FileLog(disk, options())
     except JournalRefused as error:
+        if contents(disk) != before:
+            pytest.fail("a refused start changed the folder")
         return error
+    try:
+        lost = story.check(log)
+    except JournalDamaged as error:
+        return error
+    finally:
+        log.close()
+    assert not lost or (log.report and not had_tail), "silent loss"
+    return None
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["after a clean stop", "after kill -9"])
