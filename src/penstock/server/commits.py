@@ -32,6 +32,7 @@ class GroupCommit:
         self.engine = engine
         self._notify = notify
         self._handed: deque[Staged] = deque()
+        self._jobs: deque[Callable[[], None]] = deque()
         self._committer = Committer(engine.log, self._take, self._committed, on_failure, sync_every=sync_every)
 
     def start(self) -> None:
@@ -49,6 +50,11 @@ class GroupCommit:
         self.engine.settle()
         self.flush(now)
 
+    def call(self, job: Callable[[], None]) -> None:
+        """Have the thread that writes do this too, between two commits: a log is trimmed by nobody else."""
+        self._jobs.append(job)
+        self._committer.wake()
+
     def close(self, now: int) -> None:
         """Commit everything that is staged, end the thread, and settle."""
         while self.engine.broker.log.staged or self._handed:
@@ -60,6 +66,8 @@ class GroupCommit:
         self._committer.close()
 
     def _take(self) -> Handed | None:
+        while self._jobs:
+            self._jobs.popleft()()
         if not self._handed:
             return None
         batch, roll = self._handed.popleft()

@@ -44,6 +44,13 @@ class SegmentUse(NamedTuple):
     live_bytes: int
 
 
+class Plan(NamedTuple):
+    """What can go: the segments below ``before`` (0 = none), once the live messages in them are carried forward."""
+
+    table: Table
+    before: int
+
+
 class Upkeep:
     """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
 
@@ -121,29 +128,37 @@ class Upkeep:
             copied += len(moved)
             yield copied
 
-    def retain(self, now: int) -> int:
-        """All of it, for callers without a loop to keep free. Returns how many segments went."""
-        before = len(self.log.segments())
+    def plan(self, now: int) -> Plan:
+        """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker."""
         self.log.set_floor(self.floor(now))
         table = self.checkpoint(now)
-        end = self.victims(table)
-        if end:
-            for _ in self.carry(table, end, now):
-                self.engine.commit(now)
-            self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
-            self.engine.settle()
-            self.log.trim(end)
-            self._forget_places(table)
-        return before - len(self.log.segments())
+        return Plan(table, self.victims(table))
 
-    def _forget_places(self, table: Table) -> None:
+    def trim(self, plan: Plan) -> None:
+        """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
+        self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+        self.log.trim(plan.before)
+
+    def forget_places(self, plan: Plan) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
-        known = locations(table)
+        known = locations(plan.table)
         self.engine.moved = {
             position: place
             for position, place in self.engine.moved.items()
-            if place >= table.meta.position or position in known
+            if place >= plan.table.meta.position or position in known
         }
+
+    def retain(self, now: int) -> int:
+        """All of it, for callers without a loop to keep free. Returns how many segments went."""
+        before = len(self.log.segments())
+        plan = self.plan(now)
+        if plan.before:
+            for _ in self.carry(plan.table, plan.before, now):
+                self.engine.commit(now)
+            self.trim(plan)
+            self.engine.settle()
+            self.forget_places(plan)
+        return before - len(self.log.segments())
 
 
 def _steps(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
