@@ -124,7 +124,7 @@ class Upkeep:
         for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
             messages = self.engine.messages(table.columns["position"][step].tolist())
             moved = self.engine.broker.carry(messages, table.columns["queue"][step].tolist(), now)
-            self.engine.moved.update(moved)
+            self.engine.move(moved)
             copied += len(moved)
             yield copied
 
