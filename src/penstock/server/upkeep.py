@@ -19,6 +19,15 @@ from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.files import FileLog
 from penstock.server.engine import Engine, locations, recover
 
+#: Publishing is refused while the disk has less room than this. Consuming goes on, and needs some: an acknowledgement
+#: in a commit of its own takes about 200 bytes (a million of them, 200 MB), segments are reserved ahead in steps of
+#: 4 MiB, a checkpoint takes 16 bytes or more for each waiting message (10 million: 160 MB, and the new one is written
+#: before an old one goes), and compaction writes its copies before it gives anything back. This covers all of that.
+MIN_FREE = 2**30
+#: Publishing is taken up again when there is this much more room than that, in parts of it: when space comes back in
+#: drops, publishers must not be let in and out with each.
+HYSTERESIS = 8
+
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
@@ -55,12 +64,30 @@ class Upkeep:
     """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
 
     def __init__(
-        self, engine: Engine, log: FileLog, checkpoints: Checkpoints, retention: Retention | None = None
+        self,
+        engine: Engine,
+        log: FileLog,
+        checkpoints: Checkpoints,
+        retention: Retention | None = None,
+        *,
+        min_free: int = MIN_FREE,
     ) -> None:
         self.engine = engine
         self.log = log
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
+        self.min_free = min_free
+
+    def watch_disk(self) -> bool:
+        """Refuse publishing while the disk is nearly full. Returns whether that has changed: worth a line in the log.
+
+        Call it every second or so, and once before the first peer is let in. Space that is reserved for the newest
+        segment counts as used.
+        """
+        broker, free = self.engine.broker, self.log.free_bytes()
+        was_full = broker.disk_full
+        broker.disk_full = free < self.min_free + (self.min_free // HYSTERESIS if was_full else 0)
+        return broker.disk_full != was_full
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
         """Write down the state at the end of the synced log, worked out from the log alone.

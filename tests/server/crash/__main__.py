@@ -1,4 +1,4 @@
-"""Kill brokers: ``scripts/crash --rounds 1000``. A failure is printed with its seed and round, and leaves its folder."""
+"""Kill brokers: ``scripts/crash --rounds 1000``. A failure tells its seed and round, and leaves its folder."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _sum(rounds: list[Round], seconds: float) -> str:
     return (
-        f"{len(rounds):,} brokers killed in {seconds:.0f} s, {sum(not each.started for each in rounds):,} of them while "
-        f"they started; {sum(each.checkpoint for each in rounds):,} left a checkpoint, "
+        f"{len(rounds):,} brokers killed in {seconds:.0f} s, {sum(not each.started for each in rounds):,} of them "
+        f"while they started; {sum(each.checkpoint for each in rounds):,} left a checkpoint, "
         f"{sum(each.trimmed for each in rounds):,} a trimmed journal, "
         f"{sum(each.carried > 0 for each in rounds):,} carried messages: all promises kept\n"
     )

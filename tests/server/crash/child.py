@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 from threading import Event
+from typing import Any
 
 from penstock.core.policy import SECOND, Policy
 from penstock.core.queue import Connection, Out, Queue
-from penstock.core.state import Delivery
+from penstock.core.state import Delivery, Effect
 from penstock.journal.disk import RealDisk
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
@@ -87,7 +88,7 @@ class Child:
 
     # What may be told
 
-    def tell(self, thing: Delivery | Callable[[], None]) -> None:
+    def tell(self, thing: Effect | Callable[[], None]) -> None:
         if isinstance(thing, Delivery):
             self.show(thing.queue, thing.messages, thing.connection)
         elif callable(thing):
@@ -141,7 +142,9 @@ class Child:
 
     def connect(self, queue: Queue, now: int) -> None:
         spends = self.random.random() < 0.3
-        connection = self.broker.connect(self.next_connection, b"crash %d" % self.next_connection, spends_retries=spends)
+        connection = self.broker.connect(
+            self.next_connection, b"crash %d" % self.next_connection, spends_retries=spends
+        )
         self.next_connection += 1
         self.connections.append(connection)
         self.broker.subscribe(connection, queue, self.random.randrange(1, 60), now)
@@ -203,7 +206,9 @@ class Child:
             self.connections.remove(connection)
             self.broker.disconnect(connection, now)
         elif chance < 0.5:
-            self.broker.redrive(connection, queue, now, limit=20, to=self.random.choice([None, *self.broker.queues.values()]))
+            self.broker.redrive(
+                connection, queue, now, limit=20, to=self.random.choice([None, *self.broker.queues.values()])
+            )
         elif chance < 0.55:
             self.purge(connection, queue, now)
 
@@ -236,11 +241,12 @@ class Child:
             while self.broker.committed < carried:
                 yield
         trimmed: Future[None] = Future()
-        self.commits.call(lambda: trimmed.set_result(self.upkeep.trim(plan)))
+        self.commits.call(lambda: self.upkeep.trim(plan))
+        self.commits.call(lambda: trimmed.set_result(None))
         yield from self.wait_for(trimmed)
         self.upkeep.forget_places(plan)
 
-    def wait_for(self, future: Future[Plan] | Future[None] | Future[object]) -> Iterator[None]:
+    def wait_for(self, future: Future[Any]) -> Iterator[None]:
         while not future.done():
             yield
         future.result()
