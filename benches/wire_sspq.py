@@ -39,7 +39,7 @@ def our_decode(pieces: list[bytes]) -> int:
 
 
 def encode_rows(size: int, name: str, batch: tuple[bytes, ...]) -> list[Row]:
-    """Against the simplest encoder there is (one constant header for all), and against the join alone."""
+    """Against the simplest encoder there is (one constant header for all) and against a lower bound, the join alone."""
     frame = sspq.Send(3, batch)
     header = sspq.encode([sspq.Send(3, batch[:1])])[:8]
     ready = [part for payload in batch for part in (header, payload)]
@@ -52,7 +52,7 @@ def encode_rows(size: int, name: str, batch: tuple[bytes, ...]) -> list[Row]:
 
     return [
         compare(f"SSPQ encode {size} B, {name}", len(batch), bare, ours, aim=1.5, rounds=300),
-        compare("  … with parts ready-made", len(batch), lambda: b"".join(ready), ours, aim=1.5, rounds=300),
+        compare("  … with parts ready-made", len(batch), lambda: b"".join(ready), ours, aim=None, rounds=300),
     ]
 
 

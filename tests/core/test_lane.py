@@ -88,9 +88,7 @@ def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
         assert_same(lane, model)
     for item in model:
         assert lane.get(item.rank) == item
-        found = lane.find_position(item.position)
-        assert found is not None
-        assert found.position == item.position
+        assert item in lane.find_positions([item.position])
     again = Lane.from_columns(lane.columns(), PRIORITY)
     assert_same(again, model)
 
@@ -131,7 +129,7 @@ def test_what_is_not_there_is_not_found() -> None:
         assert lane.get(rank) is None
         assert lane.remove(rank) is None
     assert lane.remove_many([9, 12]) == []
-    assert lane.find_position(9) is None
+    assert lane.find_positions([9]) == []
     assert Lane().head() is None
     assert Lane().take(5) == []
 

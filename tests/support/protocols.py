@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.wire import sspq
+from penstock.wire import kokaq, phpmq, sspq
 from penstock.wire.stream import StreamDecoder, WireError
 
 Options = Mapping[str, Any]
@@ -40,7 +40,53 @@ SSPQ = Codec(
     frames=_by_name(sspq.Send, sspq.Receive, sspq.Confirm, sspq.DeadReceive, sspq.NoReceive, sspq.Other),
 )
 
-CODECS = {codec.name: codec for codec in (SSPQ,)}
+
+def _phpmq_decoder(sender: str, options: Options) -> StreamDecoder[Any]:
+    kind = phpmq.ServerDecoder if sender == "client" else phpmq.ClientDecoder
+    dialect = options.get("dialect")
+    limit = options.get("max_payload", phpmq.DEFAULT_MAX_PAYLOAD)
+    return kind(limit, None if dialect is None else phpmq.Dialect(dialect))
+
+
+def phpmq_style(options: Options) -> phpmq.Style:
+    """The style that the options ``width``, ``line_end`` and ``dispatch_ttl`` name."""
+    chosen = {name: options[name] for name in ("width", "dispatch_ttl") if name in options}
+    return phpmq.Style(**chosen, line_end=options.get("line_end", "").encode())
+
+
+PHPMQ = Codec(
+    name="phpmq",
+    decoder=_phpmq_decoder,
+    encode=lambda sender, frames, options: phpmq.encode(frames, phpmq_style(options)),
+    singles=phpmq.singles,
+    frames=_by_name(phpmq.Publish, phpmq.Consume, phpmq.Dispatch, phpmq.Acknowledge, phpmq.Requeue, phpmq.Reject),
+)
+
+
+def _kokaq_variant(options: Options) -> kokaq.Variant:
+    numbering, order = options.get("variant", "canonical/low").split("/")
+    return kokaq.Variant(kokaq.Numbering(numbering), kokaq.BitOrder(order))
+
+
+def _kokaq_decoder(sender: str, options: Options) -> StreamDecoder[Any]:
+    limit = options.get("max_payload", kokaq.WIRE_MAX_PAYLOAD)
+    return kokaq.ServerDecoder(limit) if sender == "client" else kokaq.ClientDecoder(limit, _kokaq_variant(options))
+
+
+def _kokaq_encode(sender: str, frames: list[Any], options: Options) -> bytes:
+    encode = kokaq.encode_requests if sender == "client" else kokaq.encode_responses
+    return encode(frames, _kokaq_variant(options))
+
+
+KOKAQ = Codec(
+    name="kokaq",
+    decoder=_kokaq_decoder,
+    encode=_kokaq_encode,
+    singles=kokaq.singles,
+    frames=_by_name(kokaq.Request, kokaq.Pushes, kokaq.Response, kokaq.Pushed, kokaq.Deliveries),
+)
+
+CODECS = {codec.name: codec for codec in (SSPQ, PHPMQ, KOKAQ)}
 
 
 @dataclass(frozen=True)

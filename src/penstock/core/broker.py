@@ -5,6 +5,7 @@
     Publishing   publish
     Settling     acknowledge, release, requeue, reject, connect, disconnect
     DeadLetters  redrive, purge, purge_dead, delete_message
+    Carrying     find, carry
     Broker       namespaces and queues, tick, drain
 
 A command takes the time as an argument, changes the state, stages what happened in ``log`` and leaves effects in
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.deadletters import DeadLetters
+from penstock.core.carrying import Carrying
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.core.state import NOBODY, lock_holds
@@ -28,7 +29,7 @@ from penstock.schema import Kind, Reason
 TICK_LIMIT = 10_000
 
 
-class Broker(DeadLetters):
+class Broker(Carrying):
     """All queues. See the module's description."""
 
     def create_namespace(self, name: str, now: int, source: bytes = NOBODY) -> bool:
@@ -57,7 +58,7 @@ class Broker(DeadLetters):
         """Make a queue in a namespace that exists. The caller has made sure that the queue does not."""
         queue = Queue(self.next_queue_id, namespace, name, policy or Policy(), now)
         self.next_queue_id += 1
-        self._enter(queue)
+        self.enter(queue)
         self.log.other(Kind.QUEUE_CREATED, now, queue.id, source, detail=_description(queue))
         return queue
 
@@ -98,7 +99,7 @@ class Broker(DeadLetters):
                 continue
             queue.scheduled = 0
             budget -= self._expire(queue, now, budget)
-            self._schedule(queue)
+            self.schedule(queue)
         return self._next_deadline(now)
 
     def drain(self, now: int) -> None:
@@ -136,7 +137,8 @@ class Broker(DeadLetters):
         for queue in self.queues.values():
             queue.check()
 
-    def _enter(self, queue: Queue) -> None:
+    def enter(self, queue: Queue) -> None:
+        """Add a queue that exists: it was made just now, or comes from the journal."""
         self.queues[queue.id] = queue
         self.namespaces.setdefault(queue.namespace, {})[queue.name] = queue
 

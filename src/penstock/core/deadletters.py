@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Queue
@@ -101,16 +100,14 @@ class DeadLetters(Settling):
         if item is not None:
             return queue.remove_ready(item.priority, item.rank)
         for lane in (queue.delayed, queue.dead):
-            item = lane.find_position(position)
-            if item is not None:
-                return lane.remove(item.rank, position)
+            for found in lane.find_positions([position]):
+                return lane.remove(found.rank, position)
         return None
 
     def _take_dead(self, queue: Queue, positions: Sequence[int] | None, limit: int) -> list[Item]:
         if positions is None:
             return queue.dead.take(limit)
-        ranks, there = queue.dead.columns()[:2]
-        return queue.dead.remove_many(ranks[np.isin(there, np.array(positions, np.uint64))].tolist())
+        return queue.dead.remove_many([item.rank for item in queue.dead.find_positions(positions)])
 
     def _move(self, queue: Queue, target: Queue, position: int) -> None:
         """A message leaves one queue for another."""
@@ -119,6 +116,7 @@ class DeadLetters(Settling):
             return
         queue.counters.moved_out += 1
         target.counters.moved_in += 1
+        self.homes[position] = target.id
         queue.forget(position)
         asked = queue.asked.pop(position, None)
         if asked is not None:

@@ -55,6 +55,14 @@ class Expiry:
         bucket.extend(ranks)
         self._count += len(bucket) - before
 
+    def add_many(self, expires: NDArray[np.int64], ranks: NDArray[np.uint64]) -> None:
+        """Messages of these ranks expire at these times."""
+        seconds = expires // SECOND
+        order = np.argsort(seconds, kind="stable")
+        cuts = np.flatnonzero(np.diff(seconds[order])) + 1
+        for part in np.split(order, cuts):
+            self.add(int(seconds[part[0]]) * SECOND, ranks[part].tolist())
+
     def next_deadline(self) -> int | None:
         """When to call ``due`` next. May be a little early, never late but for a bucket that fires as a whole."""
         times = [self._soon[0][0]] if self._soon else []

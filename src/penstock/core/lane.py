@@ -123,7 +123,8 @@ class Lane:
     def insert(self, item: Item) -> None:
         """Add one message at the place of its rank (behind others of the same rank)."""
         chunk, at = self._place(item.rank)
-        for index in range(_COLUMNS - 1, -1, -1):  # the ranks last: a column made now is as long as they are
+        # Ranks last: a column that is made now gets as many values as there are ranks.
+        for index in reversed(range(_COLUMNS)):
             value = item[index]
             if index < _ALWAYS or value != self._defaults[index] or chunk.columns[index] is not None:
                 chunk.column(index, self._defaults[index]).insert(at, value)
@@ -200,14 +201,18 @@ class Lane:
             self._delete(number, start, stop)
         return removed
 
-    def find_position(self, position: int) -> Item | None:
-        """The message with this position, by looking at all of them."""
+    def find_positions(self, positions: Sequence[int]) -> list[Item]:
+        """The messages with these positions, by looking at all there are."""
+        if not positions or not self._chunks:
+            return []
+        wanted = np.array(positions, np.uint64)
+        found: list[Item] = []
         for number, chunk in enumerate(self._chunks):
             column = chunk.columns[1]
             assert column is not None
-            if position in column:
-                return self._item(number, column.index(position))
-        return None
+            where = np.flatnonzero(np.isin(np.frombuffer(column, np.uint64), wanted))
+            found += [self._item(number, at) for at in where.tolist()]
+        return found
 
     def ranks(self) -> NDArray[np.uint64]:
         """All ranks, as one sorted array."""

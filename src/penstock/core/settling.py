@@ -128,7 +128,7 @@ class Settling(Publishing):
         for out in back:
             queue.put(out.item)
             queue.note(out.item, out.deliveries + 1)
-        self._schedule(queue)
+        self.schedule(queue)
 
     def _put_at_end(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages at the end of their priority."""
@@ -145,7 +145,7 @@ class Settling(Publishing):
             item = out.item._replace(rank=first + offset)
             queue.put(item)
             queue.note(item, out.deliveries + 1)
-        self._schedule(queue)
+        self.schedule(queue)
 
     def _bury_spent(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> list[Out]:
         """Of messages that come back, bury those that have expired or were given out too often; return the others."""

@@ -56,6 +56,8 @@ class State:
         self.next_queue_id = 1
         #: IDs that publishers asked for, of messages that are alive.
         self.asked: dict[bytes, tuple[Queue, int]] = {}
+        #: The queue of messages that were moved to another one since this broker started.
+        self.homes: dict[int, int] = {}
         self.draining = False
         self._locks: list[tuple[int, int, Out]] = []
         self._lock_serial = 0
@@ -67,7 +69,7 @@ class State:
         effects, self.effects = self.effects, []
         return effects
 
-    def _schedule(self, queue: Queue) -> None:
+    def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted."""
         deadline = queue.next_deadline()
         if deadline is not None and (not queue.scheduled or deadline < queue.scheduled):
@@ -77,6 +79,8 @@ class State:
     def _forget(self, queue: Queue, position: int) -> None:
         """A message has left for good."""
         queue.forget(position)
+        if self.homes:
+            self.homes.pop(position, None)
         if queue.asked:
             asked = queue.asked.pop(position, None)
             if asked is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from enum import IntEnum
-from operator import countOf
 from struct import Struct
 
 from msgspec import Struct as Frame
@@ -29,7 +28,11 @@ WIRE_MAX_PAYLOAD = 2**32 - 1
 #: What a broker takes unless told otherwise: large enough for documents, small enough to hold a few in memory.
 DEFAULT_MAX_PAYLOAD = 16 * 2**20
 
+#: How many payload sizes, counted from 0, have a ready-made size field: about 400 KB, made once.
+READY_SIZES = 4096
+
 _HEADER = Struct(">II")
+_SIZE = Struct(">I")
 _SEND_HEAD = 0x55995E00
 
 
@@ -80,7 +83,24 @@ _EMPTY_FRAMES: dict[int, SspqFrame] = {
     Kind.DEAD_RECEIVE: DeadReceive(),
     Kind.NO_RECEIVE: NoReceive(),
 }
-_KIND_OF = {type(frame): kind for kind, frame in _EMPTY_FRAMES.items()}
+
+
+def _empty_package(kind: int) -> bytes:
+    return _HEADER.pack(MAGIC << 16 | kind << 8, 0)
+
+
+class _Sizes(dict[int, bytes]):
+    """The size field of a package. Those of small payloads, where packing would cost the most, are ready-made."""
+
+    def __missing__(self, size: int) -> bytes:
+        if size > WIRE_MAX_PAYLOAD:
+            raise ValueError(f"a payload of {size} bytes cannot be expressed; the size field holds {WIRE_MAX_PAYLOAD}")
+        return _SIZE.pack(size)
+
+
+_EMPTY_PACKAGES = {type(frame): _empty_package(kind) for kind, frame in _EMPTY_FRAMES.items()}
+_SEND_PREFIXES = [_SIZE.pack(_SEND_HEAD | retries) for retries in range(256)]
+_SIZES = _Sizes((size, _SIZE.pack(size)) for size in range(READY_SIZES))
 
 
 class Decoder(StreamDecoder[SspqFrame]):
@@ -147,19 +167,18 @@ class Decoder(StreamDecoder[SspqFrame]):
 def encode(frames: Iterable[SspqFrame]) -> bytes:
     """The bytes of these frames, for either direction.
 
-    Raises ``ValueError`` for a retry counter or package type that is not a byte. Payloads must be within
-    ``WIRE_MAX_PAYLOAD``.
+    Raises ``ValueError`` for what the wire cannot express: a retry counter or package type that is not a byte, a
+    payload over ``WIRE_MAX_PAYLOAD``, and an :class:`Other` that bears the type of a package with a frame of its own.
     """
     parts: list[bytes] = []
     for frame in frames:
         if isinstance(frame, Send):
-            parts.append(_encode_sends(frame))
+            parts += _send_parts(frame)
+        elif isinstance(frame, Other):
+            parts.append(_other(frame.kind))
         else:
-            kind = frame.kind if isinstance(frame, Other) else _KIND_OF[type(frame)]
-            if isinstance(frame, Other) and (kind in _EMPTY_FRAMES or kind == Kind.SEND):
-                raise ValueError(f"0x{kind:02x} is {Kind(kind).name}, a known type, and has a frame of its own")
-            parts.append(_header(kind, 0, 0))
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.append(_EMPTY_PACKAGES[type(frame)])
+    return b"".join(parts)
 
 
 def singles(frames: Iterable[SspqFrame]) -> Iterator[SspqFrame]:
@@ -172,27 +191,24 @@ def singles(frames: Iterable[SspqFrame]) -> Iterator[SspqFrame]:
             yield frame
 
 
-def _encode_sends(frame: Send) -> bytes:
+def _send_parts(frame: Send) -> list[bytes]:
+    """What the packages of a batch are joined from: prefix, size and payload by turns. A payload is copied once."""
     payloads = frame.payloads
-    if not payloads:
-        return b""
-    size = len(payloads[0])
-    if countOf(map(len, payloads), size) == len(payloads):
-        # One header for all: the separator of a join that starts with an empty part.
-        return _header(Kind.SEND, frame.retries, size).join((b"", *payloads))
-    sizes = list(map(len, payloads))
-    headers = {size: _header(Kind.SEND, frame.retries, size) for size in set(sizes)}
-    parts = [b""] * (2 * len(payloads))
-    parts[0::2] = map(headers.__getitem__, sizes)
-    parts[1::2] = payloads
-    return b"".join(parts)
+    parts = [_send_prefix(frame.retries)] * (3 * len(payloads))
+    parts[1::3] = map(_SIZES.__getitem__, map(len, payloads))
+    parts[2::3] = payloads
+    return parts
 
 
-def _header(kind: int, retries: int, size: int) -> bytes:
+def _send_prefix(retries: int) -> bytes:
     if not 0 <= retries <= 255:
         raise ValueError(f"the retry counter is a byte, 0 to 255, not {retries}")
+    return _SEND_PREFIXES[retries]
+
+
+def _other(kind: int) -> bytes:
     if not 0 <= kind <= 255:
         raise ValueError(f"the package type is a byte, 0 to 255, not {kind}")
-    if size > WIRE_MAX_PAYLOAD:
-        raise ValueError(f"a payload of {size} bytes cannot be expressed; the size field holds {WIRE_MAX_PAYLOAD}")
-    return _HEADER.pack(MAGIC << 16 | kind << 8 | retries, size)
+    if kind == Kind.SEND or kind in _EMPTY_FRAMES:
+        raise ValueError(f"0x{kind:02x} is {Kind(kind).name}, a known type, and has a frame of its own")
+    return _empty_package(kind)

@@ -29,9 +29,6 @@ FrameT = TypeVar("FrameT")
 #: would otherwise make us hold many times what it sent. Such parts are the one case of a second copy.
 SMALL_PART = 512
 
-#: Bytes that are read only to be thrown away are read in pieces of this size, so that they are never held.
-SKIP_PIECE = 64 * 1024
-
 
 class WireError(Exception):
     """The one error of a decoder. After it the stream cannot be understood any further.
@@ -104,17 +101,19 @@ class StreamDecoder(ABC, Generic[FrameT]):
                 self.protocol,
                 self.offset + self._held_size,
                 "truncated",
-                f"the stream ended {self._need - self._held_size} byte(s) before the end of a field",
+                f"the stream ended {abs(self._need) - self._held_size} byte(s) before the end of a field",
                 peer_at_fault=False,
             )
             self._parser = None
-            self._held.clear()
+            self._held = []
+            self._held_size = 0
         return self.error
 
     @abstractmethod
     def _message(self) -> Generator[int, bytes, FrameT | None]:
         """Read one message exactly: yield the size of the next field (above 0), be sent its bytes, return the frame.
 
+        A negative size asks for any part of that many bytes, whatever has come (at least one byte): see ``_skip``.
         None is returned for a message that carries nothing a caller needs to know.
         """
 
@@ -127,18 +126,18 @@ class StreamDecoder(ABC, Generic[FrameT]):
         return WireError(self.protocol, self._field_at + at, code, reason, peer_at_fault=peer_at_fault)
 
     def _skip(self, size: int) -> Generator[int, bytes, None]:
-        """Read ``size`` bytes and throw them away without ever holding more than a piece of them."""
+        """Read ``size`` bytes as one field and throw them away as they come: nothing of them is ever held."""
+        start = self.offset
         while size > 0:
-            piece = min(size, SKIP_PIECE)
-            yield piece
-            size -= piece
+            size -= len((yield -size))
+        self._field_at = start
 
     def _continue(self, data: bytes, pos: int, frames: list[FrameT]) -> int:
         """Drive the exact parser until its message or the chunk ends. Returns the position reached."""
         parser = self._parser
         assert parser is not None
         try:
-            while (missing := self._need - self._held_size) <= len(data) - pos:
+            while (missing := self._missing(len(data) - pos)) <= len(data) - pos:
                 field = self._take(data, pos, missing)
                 pos += missing
                 self._need = parser.send(field)
@@ -148,11 +147,17 @@ class StreamDecoder(ABC, Generic[FrameT]):
                 frames.append(finished.value)
             return pos
         except WireError as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # a traceback would keep the chunk, and ourselves, alive
             self._parser = None
             return pos
         self._hold(data, pos)
         return len(data)
+
+    def _missing(self, available: int) -> int:
+        """How many more bytes the parser has to be given at once."""
+        if self._need < 0:
+            return max(1, min(-self._need, available))
+        return self._need - self._held_size
 
     def _hold(self, data: bytes, pos: int) -> None:
         """Keep the rest of the chunk: the beginning, or one more part, of an unfinished field."""

@@ -1,0 +1,507 @@
+"""The state of all queues worked out from the journal alone, a million events at a time.
+
+A table has one row for every message that is alive. It is what a checkpoint holds and what a start reads: the newest
+checkpoint's table, plus the blocks after it. Applying a block is numpy over columns, nothing goes message by message.
+
+That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
+message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about whole
+queues are applied one by one, between the spans of events about messages.
+
+Columns in which every row has the default are not kept; a plain waiting message costs 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.policy import Policy
+from penstock.core.queue import Counters
+from penstock.schema import COLUMN, FINAL_KINDS, FOREVER, STATE_KINDS, Kind, Rows
+
+Array = NDArray[Any]
+
+#: Events gathered before they are applied together.
+GROUP = 1_000_000
+
+#: The columns of a table: type and default. A rank of 0 stands for the message's own position, a location too.
+COLUMNS: dict[str, tuple[str, int]] = {
+    "position": ("u8", 0),
+    "queue": ("u4", 0),
+    "size": ("u4", 0),
+    "rank": ("u8", 0),
+    "priority": ("u8", 0),
+    "expires": ("i8", 0),
+    "due": ("i8", 0),
+    "retries": ("u1", FOREVER),
+    "published_retries": ("u1", FOREVER),
+    "deliveries": ("u4", 0),
+    "reason": ("u1", 0),
+    "location": ("u8", 0),  # where the payload lies since the message was carried forward
+}
+_KEPT = ("position", "queue", "size")
+
+_CARRIED_COLUMNS = ("carried_rank", "carried_deliveries", "carried_retries", "carried_expires_at", "carried_dead")
+_MESSAGE_COLUMNS = ("expires_at", "priority", "retries", "not_before", "original", "published_at", *_CARRIED_COLUMNS)
+_OTHER_COLUMNS = ("message", "deliveries", "reason", "retries_left", "new_expires_at", "rank", "count")
+
+_MANY = np.zeros(256, np.bool_)
+_MANY[[*STATE_KINDS, *FINAL_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+_FINAL = np.zeros(256, np.bool_)
+_FINAL[list(FINAL_KINDS)] = True
+_COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPPED: "dropped"}
+
+
+class Inconsistent(Exception):
+    """The events contradict the state they are applied to. The journal's checksums were right, so this is a bug."""
+
+
+class Block(Protocol):
+    """What a table needs to see of a block of events."""
+
+    @property
+    def first(self) -> int:
+        """Position of the first row."""
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+
+    @property
+    def messages(self) -> int:
+        """Number of rows that carry a message."""
+
+    @property
+    def kinds(self) -> Array:
+        """A kind for each row."""
+
+    @property
+    def queues(self) -> Array:
+        """A queue number for each row."""
+
+    def at(self) -> Array:
+        """A time for each row."""
+
+    def has(self, name: str) -> bool:
+        """Whether a column holds anything but its default."""
+
+    def column(self, name: str) -> Array:
+        """A column of numbers, for the rows of its sort."""
+
+    def binary(self, name: str) -> tuple[Array, memoryview]:
+        """Offsets and bytes of a column of byte strings, for the rows of its sort."""
+
+
+class QueueEntry(msgspec.Struct):
+    """A queue as the journal describes it."""
+
+    namespace: str
+    name: str
+    policy: Policy
+    created_at: int
+    counters: dict[str, int] = msgspec.field(default_factory=lambda: Counters().as_dict())
+
+
+class Meta(msgspec.Struct):
+    """What a table knows besides its rows."""
+
+    position: int = 1
+    namespaces: list[str] = msgspec.field(default_factory=list)
+    next_queue_id: int = 1
+    queues: dict[int, QueueEntry] = msgspec.field(default_factory=dict)
+    #: Queue -> request ID (hex) -> (position, until when it is remembered)
+    requests: dict[int, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
+    #: Position -> ID that the publisher asked for (hex)
+    asked: dict[int, str] = msgspec.field(default_factory=dict)
+    #: False for a table that began in the middle of a log: events about messages it has never seen are passed over.
+    complete: bool = True
+
+
+class Table:
+    """The messages alive at ``meta.position``, sorted by position, and the queues they are in."""
+
+    def __init__(self, meta: Meta | None = None, columns: Mapping[str, Array] | None = None) -> None:
+        self.meta = meta or Meta()
+        self.columns: dict[str, Array] = {name: np.empty(0, COLUMNS[name][0]) for name in _KEPT}
+        self.columns.update(columns or {})
+
+    def __len__(self) -> int:
+        return len(self.columns["position"])
+
+    def column(self, name: str) -> Array:
+        """A column in full, whether it is kept or not."""
+        kept = self.columns.get(name)
+        if kept is not None:
+            return kept
+        dtype, default = COLUMNS[name]
+        return np.full(len(self), default, dtype)
+
+    def ranks(self) -> Array:
+        """The rank of every message."""
+        kept = self.columns.get("rank")
+        positions = self.columns["position"]
+        return positions if kept is None else np.where(kept, kept, positions)
+
+    def apply(self, blocks: Iterable[Block]) -> None:
+        """Apply blocks in order. Those below ``meta.position`` must not be among them."""
+        group: list[Block] = []
+        rows = 0
+        for block in blocks:
+            group.append(block)
+            rows += block.count
+            if rows >= GROUP:
+                self._apply_group(group)
+                group, rows = [], 0
+        if group:
+            self._apply_group(group)
+        self._forget_asked()
+
+    def forget_requests(self, now: int) -> None:
+        """Drop the request IDs that nobody has to remember any longer."""
+        for queue, requests in self.meta.requests.items():
+            self.meta.requests[queue] = {key: value for key, value in requests.items() if value[1] > now}
+
+    # Groups of blocks
+
+    def _apply_group(self, blocks: Sequence[Block]) -> None:
+        events = _Events(blocks)
+        for start, stop in events.spans():
+            if events.singular[start]:
+                self._apply_one(events, start)
+            else:
+                self._apply_span(events, start, stop)
+        self.meta.position = blocks[-1].first + blocks[-1].count
+
+    def _apply_span(self, events: _Events, start: int, stop: int) -> None:
+        """Events about messages only: new ones first, then the last word about each."""
+        self._add_messages(events, *events.message_range(start, stop))
+        low, high = events.other_range(start, stop)
+        if low == high:
+            return
+        kinds = events.other_kinds[low:high]
+        queues = events.queues[events.other_rows[low:high]]
+        for kind, name in _COUNTED.items():
+            self._count(name, queues[kinds == kind])
+        messages = events.others["message"][low:high]
+        last = _last_of_each(messages)
+        self._update(events, low + last, messages[last], kinds[last], queues[last])
+
+    def _update(self, events: _Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
+        """Set rows to what their last event says, or remove them."""
+        rows, which, kinds, queues = self._look_up(messages, which, kinds, queues)
+        if kinds.size and kinds[0] == Kind.REDRIVEN:  # such spans hold nothing else, see _Events.spans
+            self._count_moves(self.columns["queue"][rows], queues)
+        alive = ~_FINAL[kinds]
+        where, which, kinds = rows[alive], which[alive], kinds[alive]
+        if where.size:
+            others, positions = events.others, events.positions[events.other_rows[which]]
+            back = kinds == Kind.RETURNED
+            dead = kinds == Kind.DEAD
+            redriven = kinds == Kind.REDRIVEN
+            self._set("deliveries", where, np.where(redriven, 0, others["deliveries"][which]))
+            self._set("retries", where, others["retries_left"][which])
+            self._set("expires", where, others["new_expires_at"][which])
+            self._set("rank", where, np.where(back, others["rank"][which], positions))
+            self._set("reason", where, np.where(dead, others["reason"][which], 0))
+            self._set("due", where, np.zeros(len(where), np.int64))
+            if redriven.any():
+                self._set("published_retries", where, others["retries_left"][which])
+                self.columns["queue"] = self.columns["queue"].copy()
+                self.columns["queue"][where] = queues[alive]
+        if where.size < rows.size:
+            keep = np.ones(len(self), np.bool_)
+            keep[rows[~alive]] = False
+            self._keep(keep)
+
+    def _look_up(self, messages: Array, *aligned: Array) -> tuple[Array, ...]:
+        """The rows of these messages, and the aligned arrays for those that were found."""
+        positions = self.columns["position"]
+        rows = np.searchsorted(positions, messages)
+        found = rows < len(positions)
+        found[found] = positions[rows[found]] == messages[found]
+        if not found.all():
+            if self.meta.complete:
+                raise Inconsistent(f"an event is about message {messages[~found][0]}, which is not alive")
+            return rows[found], *(each[found] for each in aligned)
+        return rows, *aligned
+
+    def _add_messages(self, events: _Events, low: int, high: int) -> None:
+        if low == high:
+            return
+        rows = events.message_rows[low:high]
+        kinds = events.kinds[rows]
+        fresh = kinds == Kind.PUBLISHED
+        if fresh.all():
+            self._append(events, np.arange(low, high))
+        else:
+            self._append(events, low + np.flatnonzero(fresh))
+            self._carry(events, low + np.flatnonzero(~fresh))
+        self._count("published", events.queues[rows[fresh]])
+        self._remember(events, low, high)
+
+    def _append(self, events: _Events, which: Array) -> None:
+        """New rows for published messages; their positions are above all others."""
+        if not which.size:
+            return
+        rows, messages = events.message_rows[which], events.messages
+        retries = messages["retries"][which]
+        self._extend(
+            {
+                "position": events.positions[rows],
+                "queue": events.queues[rows],
+                "size": events.sizes[which],
+                "priority": messages["priority"][which],
+                "expires": messages["expires_at"][which],
+                "due": messages["not_before"][which],
+                "retries": retries,
+                "published_retries": retries,
+            }
+        )
+
+    def _carry(self, events: _Events, which: Array) -> None:
+        """Messages copied forward: known ones lie elsewhere now, unknown ones come with their whole state."""
+        originals = events.messages["original"][which]
+        locations = events.positions[events.message_rows[which]]
+        positions = self.columns["position"]
+        rows = np.minimum(np.searchsorted(positions, originals), max(len(self) - 1, 0))
+        known = positions[rows] == originals if len(self) else np.zeros(len(which), np.bool_)
+        self._set("location", rows[known], locations[known])
+        if known.all():
+            return
+        if self.meta.complete:
+            raise Inconsistent(f"message {originals[~known][0]} was carried forward, but is not alive")
+        new, messages = which[~known], events.messages
+        dead = messages["carried_dead"][new]
+        self._extend(
+            {
+                "position": originals[~known],
+                "queue": events.queues[events.message_rows[new]],
+                "size": events.sizes[new],
+                "priority": messages["priority"][new],
+                "expires": messages["carried_expires_at"][new],
+                "due": messages["not_before"][new],
+                "retries": messages["carried_retries"][new],
+                "published_retries": messages["retries"][new],
+                "deliveries": messages["carried_deliveries"][new],
+                "rank": messages["carried_rank"][new],
+                "reason": dead,
+                "location": locations[~known],
+            }
+        )
+        order = np.argsort(self.columns["position"], kind="stable")
+        self.columns = {name: column[order] for name, column in self.columns.items()}
+
+    # Events about queues
+
+    def _apply_one(self, events: _Events, row: int) -> None:
+        queue = int(events.queues[row])
+        other = int(np.searchsorted(events.other_rows, row))
+        detail = events.detail(other)
+        match Kind(int(events.kinds[row])):
+            case Kind.PURGED:
+                self._purge(queue, detail, events.others["count"][other], lambda reasons: reasons == 0)
+            case Kind.DEAD_PURGED:
+                self._purge(queue, detail, events.others["count"][other], lambda reasons: reasons != 0)
+            case Kind.QUEUE_CREATED:
+                self.meta.queues[queue] = msgspec.json.decode(detail, type=QueueEntry)
+                self.meta.next_queue_id = max(self.meta.next_queue_id, queue + 1)
+            case Kind.QUEUE_CONFIGURED:
+                self.meta.queues[queue].policy = msgspec.json.decode(detail, type=QueueEntry).policy
+            case Kind.QUEUE_DELETED:
+                del self.meta.queues[queue]
+                self.meta.requests.pop(queue, None)
+            case Kind.NAMESPACE_CREATED:
+                self.meta.namespaces.append(detail.decode())
+            case Kind.NAMESPACE_DELETED:
+                self.meta.namespaces.remove(detail.decode())
+            case Kind.CATALOGUE if self.meta.position == 1 and row == 0 and int(events.positions[0]) > 1:
+                self._begin(detail)
+            case _:
+                pass
+
+    def _begin(self, detail: bytes) -> None:
+        """The log does not go back to its beginning any more: start from the catalogue of its first segment."""
+        described = msgspec.json.decode(detail)
+        self.meta.complete = False
+        self.meta.namespaces = described["namespaces"]
+        self.meta.next_queue_id = described["next_queue_id"]
+        for entry in described["queues"]:
+            self.meta.queues[entry.pop("id")] = msgspec.convert(entry, QueueEntry)
+
+    def _purge(self, queue: int, detail: bytes, count: int, state: Callable[[Array], Array]) -> None:
+        spared = np.array(msgspec.json.decode(detail) if detail else [], np.uint64)
+        gone = (self.columns["queue"] == queue) & state(self.column("reason"))
+        gone &= ~np.isin(self.columns["position"], spared)
+        if self.meta.complete and int(gone.sum()) != count:
+            raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {int(gone.sum())} were there")
+        self.meta.queues[queue].counters["purged"] += int(count)
+        self._keep(~gone)
+
+    # Small steps
+
+    def _count(self, name: str, queues: Array) -> None:
+        if queues.size:
+            counts = np.bincount(queues)
+            for number in np.flatnonzero(counts).tolist():
+                self.meta.queues[number].counters[name] += int(counts[number])
+
+    def _count_moves(self, before: Array, after: Array) -> None:
+        moved = before != after
+        self._count("moved_out", before[moved])
+        self._count("moved_in", after[moved])
+
+    def _remember(self, events: _Events, low: int, high: int) -> None:
+        """Note the request IDs and asked-for IDs of new messages."""
+        for which, value in events.binaries("request_id", low, high):
+            row, original = events.message_rows[which], int(events.messages["original"][which])
+            if original and self.meta.complete:
+                continue
+            queue = int(events.queues[row])
+            at = int(events.messages["published_at"][which]) or int(events.at[row])
+            noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
+            self.meta.requests.setdefault(queue, {})[value.hex()] = noted
+        for which, value in events.binaries("asked_id", low, high):
+            position = events.messages["original"][which] or events.positions[events.message_rows[which]]
+            self.meta.asked[int(position)] = value.hex()
+
+    def _forget_asked(self) -> None:
+        if self.meta.asked:
+            asked = np.array(list(self.meta.asked), np.uint64)
+            gone = asked[~np.isin(asked, self.columns["position"])]
+            for position in gone.tolist():
+                del self.meta.asked[position]
+
+    def _set(self, name: str, rows: Array, values: Array) -> None:
+        if not rows.size:
+            return
+        dtype, default = COLUMNS[name]
+        if name not in self.columns:
+            if (values == default).all():
+                return
+            self.columns[name] = self.column(name)
+        elif not self.columns[name].flags.writeable:
+            self.columns[name] = self.columns[name].copy()
+        self.columns[name][rows] = values.astype(dtype)
+
+    def _extend(self, new: Mapping[str, Array]) -> None:
+        before, count = len(self), len(new["position"])
+        for name, (dtype, default) in COLUMNS.items():
+            values = new.get(name)
+            kept = self.columns.get(name)
+            plain = values is None or (name not in _KEPT and bool((values == default).all()))
+            if kept is None and plain:
+                continue
+            old = np.full(before, default, dtype) if kept is None else kept
+            added = np.full(count, default, dtype) if values is None else values.astype(dtype)
+            self.columns[name] = np.concatenate((old, added)) if before else added
+
+    def _keep(self, mask: Array) -> None:
+        for name, column in list(self.columns.items()):
+            self.columns[name] = column[mask]
+
+
+class _Events:
+    """The events of several blocks side by side: arrays over all rows, over message rows, and over the others."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
+        total = sum(block.count for block in blocks)
+        messages = sum(block.messages for block in blocks)
+        self.kinds = np.empty(total, np.uint8)
+        self.queues = np.empty(total, np.uint32)
+        self.positions = np.empty(total, np.uint64)
+        self.at = np.empty(total, np.int64)
+        self.sizes = np.empty(messages, np.uint32)
+        self.messages = {name: _blank(name, messages) for name in _MESSAGE_COLUMNS}
+        self.others = {name: _blank(name, total - messages) for name in _OTHER_COLUMNS}
+        #: Of each block: the number of its first message row and of its first other row among all.
+        self._starts: list[tuple[int, int]] = []
+        self._fill(blocks)
+        carries = (self.kinds == Kind.PUBLISHED) | (self.kinds == Kind.CARRIED)
+        self.message_rows = np.flatnonzero(carries)
+        self.other_rows = np.flatnonzero(~carries)
+        self.other_kinds = self.kinds[self.other_rows]
+        self.singular = ~_MANY[self.kinds]
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Cut the rows into spans: one event about a queue, or many about messages.
+
+        Runs of re-driven messages are spans of their own, so that where each message was before is known.
+        """
+        if not len(self.kinds):
+            return
+        redriven = self.kinds == Kind.REDRIVEN
+        cuts = np.zeros(len(self.kinds), np.bool_)
+        cuts[0] = True
+        cuts[1:] = self.singular[1:] | self.singular[:-1] | (redriven[1:] != redriven[:-1])
+        starts = np.flatnonzero(cuts).tolist()
+        yield from zip(starts, [*starts[1:], len(self.kinds)], strict=True)
+
+    def message_range(self, start: int, stop: int) -> tuple[int, int]:
+        """Which message rows lie between two rows."""
+        low, high = np.searchsorted(self.message_rows, (start, stop)).tolist()
+        return low, high
+
+    def other_range(self, start: int, stop: int) -> tuple[int, int]:
+        """Which other rows lie between two rows."""
+        low, high = np.searchsorted(self.other_rows, (start, stop)).tolist()
+        return low, high
+
+    def binaries(self, name: str, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+        """The byte strings of a message column that are not empty, with the number of their message row."""
+        for block, (start, _) in zip(self.blocks, self._starts, strict=True):
+            if start >= high or start + block.messages <= low or not block.has(name):
+                continue
+            offsets, data = block.binary(name)
+            for index in np.flatnonzero(np.diff(offsets)).tolist():
+                if low <= start + index < high:
+                    yield start + index, bytes(data[offsets[index] : offsets[index + 1]])
+
+    def detail(self, other: int) -> bytes:
+        """The detail of one row that carries no message."""
+        for block, (_, start) in zip(self.blocks, self._starts, strict=True):
+            if start <= other < start + block.count - block.messages and block.has("detail"):
+                offsets, data = block.binary("detail")
+                return bytes(data[offsets[other - start] : offsets[other - start + 1]])
+        return b""
+
+    def _fill(self, blocks: Sequence[Block]) -> None:
+        row = message = other = 0
+        for block in blocks:
+            count, messages = block.count, block.messages
+            self._starts.append((message, other))
+            self.kinds[row : row + count] = block.kinds
+            self.queues[row : row + count] = block.queues
+            self.positions[row : row + count] = np.arange(block.first, block.first + count, dtype=np.uint64)
+            self.at[row : row + count] = block.at()
+            if messages:
+                self.sizes[message : message + messages] = np.diff(block.binary("payload")[0])
+                for name, column in self.messages.items():
+                    if block.has(name):
+                        column[message : message + messages] = block.column(name)
+            if messages < count:
+                for name, column in self.others.items():
+                    if block.has(name):
+                        column[other : other + count - messages] = block.column(name)
+            row, message, other = row + count, message + messages, other + count - messages
+
+
+def _blank(name: str, rows: int) -> Array:
+    column = COLUMN[name]
+    assert column.rows is not Rows.ALL
+    return np.full(rows, column.default, column.type)
+
+
+def _last_of_each(values: Array) -> Array:
+    """The index of the last occurrence of every value."""
+    if (values[1:] > values[:-1]).all():
+        return np.arange(len(values))
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    ends = np.append(ordered[1:] != ordered[:-1], True)
+    last: Array = order[ends]
+    return last

@@ -1,0 +1,67 @@
+"""The durable, ordered log of events. Each commit is one block, and each block is columnar.
+
+    block         one commit in bytes, and back: `encode`, `parse`, `Block`
+    rows          single messages out of blocks: `Message`
+    log           the contract of a log: `Log`, `Durability`; `errors` has what can go wrong
+    memory        the log in memory: `MemoryLog`
+    files         the log in a folder: `FileLog`, which stands on
+      disk          the only door to files: `Disk`, `RealDisk`
+      folder        whose folder it is, and the lock
+      segment       the layout of a segment file, its index
+      writing       the segment that grows
+      reading       blocks in order, by position, and after a bad one
+      recovery      what a start checks and puts right
+      tail          how far it goes, for other processes: `TailReader`
+    checkpoints   the state before a position: `Checkpoints`
+    committer     group commit in a thread: `Committer`
+
+A batch's way in: `Committer` → `FileLog.append` → `block.encode` → `SegmentWriter` → `Disk`. A block's way out:
+`Disk` → `read_blocks` → `block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md
+has the format, byte by byte.
+"""
+
+from penstock.journal.block import Batch, Block, BlockError
+from penstock.journal.checkpoints import Checkpoint, Checkpoints
+from penstock.journal.committer import Committer, Staged
+from penstock.journal.disk import Disk, RealDisk
+from penstock.journal.errors import (
+    Fenced,
+    Gone,
+    JournalDamaged,
+    JournalRefused,
+    LogClosed,
+    LogError,
+    LogFailed,
+)
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.log import Durability, Log
+from penstock.journal.memory import MemoryLog
+from penstock.journal.rows import Message
+from penstock.journal.tail import Tail, TailReader
+
+__all__ = [
+    "Batch",
+    "Block",
+    "BlockError",
+    "Checkpoint",
+    "Checkpoints",
+    "Committer",
+    "Disk",
+    "Durability",
+    "Fenced",
+    "FileLog",
+    "FileLogOptions",
+    "Gone",
+    "JournalDamaged",
+    "JournalRefused",
+    "Log",
+    "LogClosed",
+    "LogError",
+    "LogFailed",
+    "MemoryLog",
+    "Message",
+    "RealDisk",
+    "Staged",
+    "Tail",
+    "TailReader",
+]

@@ -1,0 +1,123 @@
+"""Group commit: a thread that appends whatever was staged, again and again, and tells how far the log is durable.
+
+While one commit is on its way to the disk, the next one gathers; so each ``fdatasync``, which runs outside the
+interpreter lock, carries everything that arrived during the one before. There is no timer to wait for more: a lone
+message is committed at once.
+
+After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start finds out
+what is on the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.journal.block import Batch
+from penstock.journal.log import Log
+
+
+class Staged(NamedTuple):
+    """The events of the next commit; ``roll`` as in ``Log.append``."""
+
+    batch: Batch
+    roll: bool = False
+
+
+class Committer:
+    """Moves batches from the engine to a log.
+
+    ``take`` is called whenever the committer is ready for more and ``wake`` was called since: it hands over all that is
+    staged, at the log's end, or None. ``on_committed`` gets the log's committed position after it has moved,
+    ``on_failure`` the one error that ended it all. All three are called in the committer's thread, one at a time.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        take: Callable[[], Staged | None],
+        on_committed: Callable[[int], None],
+        on_failure: Callable[[Exception], None],
+        *,
+        sync_every: float | None = None,
+    ) -> None:
+        """``sync_every`` is for a log that commits with ``sync``: the seconds that an event waits for it at most."""
+        self._log = log
+        self._take = take
+        self._on_committed = on_committed
+        self._on_failure = on_failure
+        self._sync_every = sync_every
+        self._sync_due: float | None = None
+        self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
+        self._told = log.committed
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        #: The error that ended it all.
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        """Run in a thread of its own from now on."""
+        self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that something is staged. Cheap, and safe from any thread."""
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Commit and sync what is staged, then end the thread. The log stays open."""
+        self._stopping = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.commit_now(sync=True)
+
+    def commit_now(self, *, sync: bool = False) -> bool:
+        """One round in the calling thread: for the simulator, for tests, and for the last one. False after a failure.
+
+        Not while the thread runs.
+        """
+        if self.failure is None:
+            try:
+                self._append(self._take())
+                if sync or self._is_due():
+                    self._sync()
+            except Exception as error:  # whatever it is: going on would confirm what may not be there
+                self.failure = error
+                self._on_failure(error)
+        return self.failure is None
+
+    def _run(self) -> None:
+        while not self._stopping and self.failure is None:
+            self._wanted.wait(self._patience())
+            self._wanted.clear()  # before taking: what is staged from here on wakes us again
+            self.commit_now()
+
+    def _append(self, staged: Staged | None) -> None:
+        if staged is None:
+            return
+        self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
+        if self._sync_every is not None and self._sync_due is None:
+            self._sync_due = time.monotonic() + self._sync_every
+        self._tell()
+
+    def _sync(self) -> None:
+        self._log.sync()
+        self._sync_due = None
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._log.committed != self._told:
+            self._told = self._log.committed
+            self._on_committed(self._told)
+
+    def _is_due(self) -> bool:
+        return self._sync_due is not None and time.monotonic() >= self._sync_due
+
+    def _patience(self) -> float | None:
+        """How long to wait for more, at most."""
+        return None if self._sync_due is None else max(self._sync_due - time.monotonic(), 0.0)

@@ -1,0 +1,210 @@
+"""The only door to files. Tests put a simulated disk in its place: one that forgets, tears and fails on request.
+
+A disk is one folder. Errors are OSErrors as the operating system gives them; who calls decides what they mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+#: The kernel takes this many parts in one call (IOV_MAX).
+_MOST_PARTS = 1024
+
+#: What can be written: bytes, or a view of bytes.
+Part: TypeAlias = bytes | memoryview
+
+
+class File(Protocol):
+    """An open file. Reading and writing name their offset, so that threads can share it."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+
+    def write(self, parts: Sequence[Part], offset: int) -> int:
+        """Write the parts one after the other. Returns how many bytes were written, which may be fewer."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def allocate(self, size: int) -> None:
+        """Make the file at least ``size`` bytes long, zeros where nothing was written."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+
+    def sync(self) -> None:
+        """Return once the bytes and the size are on disk."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class Lock(Protocol):
+    """A lock that is held until it is closed, or the process ends."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Held(Exception):
+    """Another process has the lock; ``holder`` is what it wrote into it."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class Disk(Protocol):
+    """One folder."""
+
+    @property
+    def where(self) -> str:
+        """The folder, for people."""
+
+    def names(self) -> list[str]:
+        """The files in the folder."""
+
+    def create(self, name: str) -> File:
+        """A new file, which must not exist."""
+
+    def open(self, name: str) -> File:
+        """An existing file, for reading and writing."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Put a file in the place of another."""
+
+    def unlink(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync(self) -> None:
+        """Return once the names in the folder are on disk."""
+
+    def free(self) -> int:
+        """Bytes that we may still write."""
+
+    def lock(self, name: str) -> Lock:
+        """Take the lock and write our process number into it. Raises Held."""
+
+
+def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
+    """Write until everything is written; returns the offset behind it. A disk that takes nothing is an error."""
+    end = offset + sum(map(len, parts))
+    written = offset + file.write(parts, offset)
+    if written < end:  # rare, so the copy doesn't matter
+        rest = b"".join(parts)
+        while written < end:
+            step = file.write([rest[written - offset :]], written)
+            if step <= 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            written += step
+    return end
+
+
+class RealFile:
+    """A file descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, offset: int) -> bytes:
+        """One call is enough for a local file, except for reads over 2 GiB, which nobody makes."""
+        return os.pread(self._fd, size, offset)
+
+    def write(self, parts: Sequence[Part], offset: int) -> int:
+        """See File."""
+        return os.pwritev(self._fd, parts[:_MOST_PARTS], offset)
+
+    def size(self) -> int:
+        """See File."""
+        return os.fstat(self._fd).st_size
+
+    def allocate(self, size: int) -> None:
+        """See File. Where the file system can't reserve space, a hole has to do."""
+        have = self.size()
+        try:
+            os.posix_fallocate(self._fd, have, size - have)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(self._fd, size)
+
+    def truncate(self, size: int) -> None:
+        """See File."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """See File. The size is synced too when it changed: without it the bytes could not be read."""
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """See File."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """A folder of the local file system, made if it is not there."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+
+    @property
+    def where(self) -> str:
+        """See Disk."""
+        return str(self._folder)
+
+    def names(self) -> list[str]:
+        """See Disk."""
+        return os.listdir(self._folder)
+
+    def create(self, name: str) -> RealFile:
+        """See Disk."""
+        return RealFile(os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
+
+    def open(self, name: str) -> RealFile:
+        """See Disk."""
+        return RealFile(os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        """See Disk."""
+        os.rename(self._folder / old, self._folder / new)
+
+    def unlink(self, name: str) -> None:
+        """See Disk."""
+        os.unlink(self._folder / name)
+
+    def sync(self) -> None:
+        """See Disk."""
+        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free(self) -> int:
+        """See Disk."""
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, name: str) -> RealFile:
+        """See Disk. The kernel lets go of it when the process ends, however it ends."""
+        fd = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise Held(holder) from None
+        except OSError:
+            os.close(fd)
+            raise
+        return RealFile(fd)

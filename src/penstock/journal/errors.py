@@ -1,0 +1,41 @@
+"""What can go wrong with a log. Each text names what is wrong and what to do next."""
+
+from __future__ import annotations
+
+
+class LogError(Exception):
+    """Whatever goes wrong with a log."""
+
+
+class Fenced(LogError):
+    """Someone else writes this log: the expected position or the epoch is not the log's. Nothing was written."""
+
+
+class LogFailed(LogError):
+    """The disk failed. Nothing more is accepted: what was appended last may or may not be there after a restart."""
+
+
+class LogClosed(LogError):
+    """The log was closed before."""
+
+
+class Gone(LogError, LookupError):
+    """No message is kept at this position: trimmed away, never there, or the event there is not a message."""
+
+
+class JournalRefused(LogError):
+    """The log can not be opened as it is. The text says what to do."""
+
+
+class JournalDamaged(JournalRefused):
+    """Events that were confirmed are missing or unreadable. ``lost`` is the range of positions, end excluded."""
+
+    def __init__(self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str) -> None:
+        super().__init__(
+            f"the journal in {where} is damaged: {segment}, byte {offset}: {reason}. Lost: positions {lost[0]} to "
+            f"{lost[1] - 1}. To keep the rest: penstock journal repair {where}"
+        )
+        self.segment = segment
+        self.offset = offset
+        self.lost = lost
+        self.reason = reason

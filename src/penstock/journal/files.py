@@ -1,0 +1,361 @@
+"""The log in a folder of segment files.
+
+    penstock.json              format, identity, epoch                     ``folder``
+    lock                       held by the running broker                  ``folder``
+    tail                       how far it goes, for other processes        ``tail``
+    000000000000002a.seg       the events from position 42 on              ``segment``
+    0000000000000c00.ckpt      the state before position 3072              ``checkpoints``
+
+All other files are left alone. A start never appends to an old segment: the first append makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock.journal.block import Batch, Block, BlockError
+from penstock.journal.disk import Disk, File
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed
+from penstock.journal.folder import Folder, load_folder, store_folder, take_lock
+from penstock.journal.log import FIRST_POSITION, Durability
+from penstock.journal.reading import Locator, next_sound, read_blocks
+from penstock.journal.recovery import Finding, recover
+from penstock.journal.rows import Message, gather
+from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
+from penstock.journal.tail import Tail, TailWriter, read_tail
+from penstock.journal.writing import RESERVE, SegmentWriter
+
+
+@dataclass(frozen=True)
+class FileLogOptions:
+    """How a FileLog behaves. Sizes are in bytes, ages in microseconds."""
+
+    durability: Durability = Durability.COMMIT
+    #: A segment is full at this size or this age. Smaller ones give space back sooner, and are more files.
+    segment_bytes: int = 128 * 1024 * 1024
+    segment_age: int = 3_600_000_000
+    #: Space is reserved in such steps.
+    reserve: int = RESERVE
+
+
+class FileLog:
+    """The durable log of one broker. See ``log.Log`` for the contract."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        options: FileLogOptions | None = None,
+        *,
+        from_position: int | None = None,
+        identity: int | None = None,
+        created: int | None = None,
+    ) -> None:
+        """Open the folder, or make a new journal in it.
+
+        ``from_position`` is where the caller will ``read`` from (its checkpoint): that the journal reaches from there
+        to its end is checked now. ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and
+        looked up if not given. Raises JournalRefused with what to do, or LogFailed if the disk does not work.
+        """
+        self.options = options or FileLogOptions()
+        #: What was put right at the start.
+        self.report: list[Finding] = []
+        self._disk = disk
+        self._failed: LogFailed | None = None
+        self._closed = False
+        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        self._end = self._committed = self._synced = FIRST_POSITION
+        self._floor = 0
+        self._writer: SegmentWriter | None = None
+        self._tail: TailWriter | None = None
+        self._locator = Locator(disk)
+        with self._disk_errors():
+            self._lock = take_lock(disk)
+        try:
+            with self._disk_errors():
+                self._folder = _load_or_make(disk, identity, created)
+                self._recover(from_position)
+        except BaseException:
+            self._let_go()
+            raise
+
+    # What it says of itself
+
+    @property
+    def identity(self) -> int:
+        """See Log."""
+        return self._folder.identity
+
+    @property
+    def epoch(self) -> int:
+        """See Log."""
+        return self._folder.epoch
+
+    @property
+    def start(self) -> int:
+        """See Log."""
+        return self._segments[0].first if self._segments else self._end
+
+    @property
+    def end(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def committed(self) -> int:
+        """See Log."""
+        return self._committed
+
+    @property
+    def synced(self) -> int:
+        """Every event below this position is on disk, whatever the durability asks for."""
+        return self._synced
+
+    @property
+    def floor(self) -> int:
+        """See Log."""
+        return max(self._floor, self.start)
+
+    @property
+    def wants_roll(self) -> bool:
+        """See Log. A log whose next append makes a segment anyhow wants one too, for the catalogue's sake."""
+        if self._writer is None:
+            return True
+        segment = self._writer.segment
+        is_old = segment.last_at - segment.created >= self.options.segment_age
+        return segment.blocks_end >= self.options.segment_bytes or is_old
+
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first. Look, don't touch."""
+        return list(self._segments)
+
+    def free_bytes(self) -> int:
+        """How much the disk still takes."""
+        with self._disk_errors():
+            return self._disk.free()
+
+    # Writing
+
+    def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
+        """See Log."""
+        self._check_usable()
+        if epoch != self.epoch or not expected_position == batch.first == self._end:
+            raise Fenced(
+                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
+                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
+            )
+        with self._disk_errors(fatal=True):
+            writer = self._writer_for(batch, roll=roll)
+            writer.append(batch, epoch)
+            self._end = writer.segment.end
+            if self.options.durability is Durability.COMMIT:
+                writer.sync()
+                self._synced = self._end
+            if self.options.durability is not Durability.INTERVAL:
+                self._committed = self._end
+                self._publish()
+
+    def sync(self) -> None:
+        """See Log. Under OS too this waits for the disk."""
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            if self._writer is not None:
+                self._writer.sync()
+            self._committed = self._synced = self._end
+            self._publish()
+
+    def seal(self, epoch: int) -> None:
+        """See Log. The epoch is on disk on return."""
+        self._check_usable()
+        if epoch <= self.epoch:
+            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+        with self._disk_errors(fatal=True):
+            folder = self._folder._replace(epoch=epoch)
+            store_folder(self._disk, folder)
+            self._folder = folder
+            self._publish()
+
+    def set_floor(self, position: int) -> None:
+        """See Log."""
+        self._floor = position
+
+    def trim(self, before: int) -> None:
+        """Delete the segments that end at or below the position. The last one stays: it tells where the log ends."""
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            while len(self._segments) > 1 and self._segments[0].end <= before:
+                oldest, *self._segments = self._segments
+                self._publish()  # before the file goes, so that readers don't start on it
+                self._locator.forget(oldest)
+                self._disk.unlink(oldest.name)
+                self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
+
+    def close(self) -> None:
+        """See Log. The next start then has nothing to scan."""
+        if self._closed:
+            return
+        try:
+            if self._failed is None:
+                with self._disk_errors(fatal=True):
+                    self._finish_segment()
+                    self._committed = self._end
+                    self._publish()
+        finally:
+            self._closed = True
+            self._let_go()
+
+    # Reading
+
+    def read(self, start: int) -> Iterator[Block]:
+        """See Log. Each block's checksum is checked, unless that was done when the log was opened."""
+        limit = self._committed
+        for segment in self._segments:
+            if segment.end > start and segment.first < limit:
+                yield from self._read_segment(segment, start, limit)
+
+    def locate(self, position: int) -> Block:
+        """The block that has this position, committed or not. Raises Gone."""
+        segment = self._segment_of(position)
+        if segment is None:
+            raise self._gone(position)
+        try:
+            with self._disk_errors():
+                block = self._locator.find(segment, position)
+        except BlockError as error:
+            raise self._damaged(segment, error, position) from None
+        if block is None:
+            raise self._gone(position)
+        return block
+
+    def message(self, position: int) -> Message:
+        """The message at a position. Raises Gone."""
+        return self.messages([position])[0]
+
+    def messages(self, positions: Iterable[int]) -> list[Message]:
+        """See Log."""
+        return gather(positions, self.locate)
+
+    # How it is done
+
+    def _recover(self, from_position: int | None) -> None:
+        tail = read_tail(self._disk)
+        if tail is not None and tail.identity != self.identity:
+            tail = None
+        found = recover(self._disk, self.identity, tail, from_position)
+        self.report = found.findings
+        self._segments = found.segments
+        self._end = self._committed = self._synced = found.end
+        self._floor = tail.floor if tail else 0
+        self._tail = TailWriter(self._disk)
+        self._publish()
+
+    def _writer_for(self, batch: Batch, *, roll: bool) -> SegmentWriter:
+        if roll:
+            self._finish_segment()
+        if self._writer is None:
+            before = self._segments[-1] if self._segments else None
+            header = SegmentHeader(
+                durability=self.options.durability,
+                identity=self.identity,
+                first=self._end,
+                after=before.end if before else FIRST_POSITION,
+                previous_first=before.first if before else 0,
+                chain=before.chain if before else 0,
+                epoch=self.epoch,
+                created=batch.at[0],
+            )
+            self._writer = SegmentWriter(self._disk, header, self.options.reserve)
+            self._segments = [*self._segments, self._writer.segment]
+        return self._writer
+
+    def _finish_segment(self) -> None:
+        if self._writer is not None and self._writer.segment.blocks:
+            self._writer.finish()
+            self._writer = None
+            self._synced = self._end
+
+    def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
+        position: int | None = segment.first
+        chain: int | None = int.from_bytes(segment.header.encode()[-4:], "little")
+        offset, stop = HEADER_SIZE, segment.blocks_end
+        with self._disk_errors():
+            if start > segment.first:
+                offset, position, chain = self._locator.offset(segment, start), None, None
+            file = self._disk.open(segment.name)
+        try:
+            blocks = read_blocks(file, offset, stop, position, chain, verify=not segment.verified)
+            while True:
+                with self._disk_errors():
+                    block = next(blocks, None)
+                if block is None or block.end > limit:
+                    return
+                position = block.end
+                if position > start:
+                    yield block
+        except BlockError as error:
+            raise self._damaged(segment, error, segment.first if position is None else position, file) from None
+        finally:
+            file.close()
+
+    def _segment_of(self, position: int) -> Segment | None:
+        segments = self._segments
+        at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
+        return segments[at] if at >= 0 and position < segments[at].end else None
+
+    def _gone(self, position: int) -> Gone:
+        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
+
+    def _damaged(self, segment: Segment, error: BlockError, position: int, file: File | None = None) -> JournalDamaged:
+        """The error with what is lost: up to the next sound block if the file is at hand, else to the segment's end."""
+        sound = next_sound(file, error.offset + 8, position) if file else None
+        lost = (position, sound.first if sound and sound.first > position else segment.end)
+        return JournalDamaged(self._disk.where, segment.name, error.offset, lost, error.reason)
+
+    def _publish(self) -> None:
+        assert self._tail is not None
+        values = (self._committed, self.floor, 0, self.start, self.epoch)
+        self._tail.publish(Tail(self.options.durability, self.identity, *values))
+
+    def _check_usable(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            raise LogClosed(f"the journal in {self._disk.where} was closed")
+
+    @contextmanager
+    def _disk_errors(self, *, fatal: bool = False) -> Iterator[None]:
+        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not fatal:
+                raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
+            failed = LogFailed(
+                f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
+            )
+            if fatal:
+                self._failed = failed
+            raise failed from error
+
+    def _let_go(self) -> None:
+        for held in (self._writer, self._tail, self._lock):
+            if held is not None:
+                held.close()
+
+
+def _load_or_make(disk: Disk, identity: int | None, created: int | None) -> Folder:
+    folder = load_folder(disk)
+    if folder is None:
+        if any(map(is_segment, disk.names())):
+            raise JournalRefused(
+                f"{disk.where} has segments but no penstock.json: put it back, or: penstock journal repair {disk.where}"
+            )
+        if identity is None:
+            identity = int.from_bytes(os.urandom(8), "little")
+        folder = Folder(identity, time.time_ns() // 1000 if created is None else created)
+        store_folder(disk, folder)
+    return folder

@@ -1,0 +1,83 @@
+"""The newest messages, kept in memory so that delivering them does not read the disk.
+
+Whole batches are kept as they were staged: remembering one costs nothing per message, and so does forgetting it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.events import EventBatch
+from penstock.schema import MESSAGE_KINDS
+
+#: Payload bytes kept unless told otherwise.
+DEFAULT_BYTES = 64 * 2**20
+
+_CARRIES = np.zeros(256, np.bool_)
+_CARRIES[list(MESSAGE_KINDS)] = True
+
+
+class _Recent:
+    """One batch, and where its messages are in it."""
+
+    __slots__ = ("batch", "rows")
+
+    def __init__(self, batch: EventBatch) -> None:
+        self.batch = batch
+        #: Row numbers of the message rows; None if every row is one.
+        self.rows: NDArray[np.intp] | None = None
+        if batch.messages < len(batch):
+            self.rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
+
+    def index(self, position: int) -> int:
+        """Which of the batch's messages is at this position. It must be one."""
+        row = position - self.batch.first
+        return row if self.rows is None else int(np.searchsorted(self.rows, row))
+
+
+class RecentMessages:
+    """Batches, newest last, up to a number of payload bytes."""
+
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._batches: list[_Recent] = []
+        self._firsts: list[int] = []
+        self.bytes = 0
+
+    def add(self, batch: EventBatch) -> None:
+        """Remember a batch that has just been staged for the log, and forget the oldest ones beyond the limit."""
+        if not batch.messages:
+            return
+        self._batches.append(_Recent(batch))
+        self._firsts.append(batch.first)
+        self.bytes += batch.size
+        drop = 0
+        while self.bytes > self._max_bytes and drop < len(self._batches) - 1:
+            self.bytes -= self._batches[drop].batch.size
+            drop += 1
+        del self._batches[:drop], self._firsts[:drop]
+
+    def payloads(self, positions: Sequence[int]) -> list[bytes | None]:
+        """The payloads of messages, None for those that are not here."""
+        found: list[bytes | None] = []
+        recent: _Recent | None = None
+        low = high = 0
+        for position in positions:
+            if not low <= position < high:
+                recent = self._holding(position)
+                low, high = (recent.batch.first, recent.batch.end) if recent else (0, 0)
+            if recent is None:
+                found.append(None)
+            else:
+                payload = recent.batch.columns["payload"][recent.index(position)]
+                assert isinstance(payload, bytes)
+                found.append(payload)
+        return found
+
+    def _holding(self, position: int) -> _Recent | None:
+        at = bisect_right(self._firsts, position) - 1
+        return self._batches[at] if at >= 0 and position < self._batches[at].batch.end else None

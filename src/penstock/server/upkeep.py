@@ -1,0 +1,160 @@
+"""Keeping the journal small and its start quick: checkpoints, retention, compaction, and an eye on the disk.
+
+*Retention* moves the history floor: below it, settled history is no longer shown, and its space may be given back.
+Space goes back in whole segments, oldest first. *Compaction* makes that possible where old segments still hold live
+messages: it carries them forward, when the segments that can go then are at least twice as large as what is copied.
+So the disk holds at most the history, plus twice the live messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.core.table import Table
+from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.files import FileLog
+from penstock.server.engine import Engine, locations, recover
+
+#: Messages, and payload bytes, that are carried forward in one step.
+CARRY_MESSAGES = 1_000
+CARRY_BYTES = 4 * 2**20
+#: Bytes that a message takes on disk besides its payload, roughly.
+ROW_BYTES = 16
+
+
+class Retention(NamedTuple):
+    """How much settled history is kept for readers; 0 = without limit. Live messages are always kept."""
+
+    age: int = 7 * 24 * 3600 * 1_000_000
+    bytes: int = 0
+
+
+class SegmentUse(NamedTuple):
+    """A segment and what of it is still alive."""
+
+    first: int
+    end: int
+    size: int
+    last_at: int
+    live_messages: int
+    live_bytes: int
+
+
+class Upkeep:
+    """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
+
+    def __init__(
+        self, engine: Engine, log: FileLog, checkpoints: Checkpoints, retention: Retention | None = None
+    ) -> None:
+        self.engine = engine
+        self.log = log
+        self.checkpoints = checkpoints
+        self.retention = retention or Retention()
+
+    def checkpoint(self, now: int, *, clean: bool = False) -> Table:
+        """Write down the state at the end of the synced log, worked out from the log alone.
+
+        The broker is not looked at, so this may run in another thread, beside the broker.
+        """
+        table = recover(self.log, self.checkpoints.newest_good(), self.log.synced)
+        table.forget_requests(now)
+        self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
+        return table
+
+    def floor(self, now: int) -> int:
+        """Where history should begin now: the first segment that retention keeps."""
+        segments = self.log.segments()
+        floor = self.log.floor
+        total = sum(segment.size for segment in segments)
+        for segment in segments[:-1]:
+            too_old = self.retention.age and segment.last_at < now - self.retention.age
+            too_much = self.retention.bytes and total > self.retention.bytes
+            if not (too_old or too_much):
+                break
+            total -= segment.size
+            floor = max(floor, segment.end)
+        return floor
+
+    def use(self, table: Table) -> list[SegmentUse]:
+        """What of each segment is alive, as the table says."""
+        segments = self.log.segments()
+        places = table.column("location")
+        places = np.where(places, places, table.columns["position"])
+        which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
+        counts = np.bincount(which, minlength=len(segments))
+        sizes = np.bincount(which, table.columns["size"] + np.float64(ROW_BYTES), minlength=len(segments))
+        return [
+            SegmentUse(segment.first, segment.end, segment.size, segment.last_at, int(counts[i]), int(sizes[i]))
+            for i, segment in enumerate(segments)
+        ]
+
+    def victims(self, table: Table) -> int:
+        """Up to which position segments should go: below the floor, and worth the copying. 0 = none."""
+        limit = min(self.log.floor, *self.checkpoints.positions())
+        best = total = live = 0
+        for segment in self.use(table)[:-1]:
+            if segment.end > limit:
+                break
+            total += segment.size
+            live += segment.live_bytes
+            if 2 * live <= total:
+                best = segment.end
+        return best
+
+    def carry(self, table: Table, before: int, now: int) -> Iterator[int]:
+        """Carry the live messages that lie below a position forward, a step at a time.
+
+        Each step stages a few; commit between the steps. Yields how many were copied so far.
+        """
+        places = table.column("location")
+        places = np.where(places, places, table.columns["position"])
+        rows = np.flatnonzero(places < before)
+        copied = 0
+        for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
+            messages = self.engine.messages(table.columns["position"][step].tolist())
+            moved = self.engine.broker.carry(messages, table.columns["queue"][step].tolist(), now)
+            self.engine.moved.update(moved)
+            copied += len(moved)
+            yield copied
+
+    def retain(self, now: int) -> int:
+        """All of it, for callers without a loop to keep free. Returns how many segments went."""
+        before = len(self.log.segments())
+        self.log.set_floor(self.floor(now))
+        table = self.checkpoint(now)
+        end = self.victims(table)
+        if end:
+            for _ in self.carry(table, end, now):
+                self.engine.commit(now)
+            self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+            self.engine.settle()
+            self.log.trim(end)
+            self._forget_places(table)
+        return before - len(self.log.segments())
+
+    def _forget_places(self, table: Table) -> None:
+        """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
+        known = locations(table)
+        self.engine.moved = {
+            position: place
+            for position, place in self.engine.moved.items()
+            if place >= table.meta.position or position in known
+        }
+
+
+def _steps(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Cut rows into steps of bounded count and bytes."""
+    step: list[int] = []
+    total = 0
+    for row, size in zip(rows, sizes, strict=True):
+        if step and (len(step) >= CARRY_MESSAGES or total + size > CARRY_BYTES):
+            yield step
+            step, total = [], 0
+        step.append(row)
+        total += size
+    if step:
+        yield step

@@ -1,0 +1,70 @@
+"""Kokaq: requests and responses with namespaces, queues and metadata. The specification is docs/protocols/kokaq.md.
+
+The largest of the three protocols, so its parts have files of their own:
+
+* ``frames`` has the vocabulary: numbers, variants, and the frames themselves.
+* ``fields`` has the metadata of a message.
+* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``shapes`` helps
+  with runs of deliveries.
+* ``pieces`` splits what is larger than one message, and puts it together again.
+"""
+
+from penstock.wire.kokaq.decode import ClientDecoder, ServerDecoder
+from penstock.wire.kokaq.encode import encode_requests, encode_responses
+from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Field, Metadata
+from penstock.wire.kokaq.frames import (
+    CANONICAL,
+    VARIANTS,
+    WIRE_MAX_NAME,
+    WIRE_MAX_PAYLOAD,
+    BitOrder,
+    Deliveries,
+    KokaqRequest,
+    KokaqResponse,
+    MessageType,
+    Numbering,
+    Opcode,
+    Pushed,
+    Pushes,
+    Reason,
+    Request,
+    Response,
+    Status,
+    Variant,
+    singles,
+)
+from penstock.wire.kokaq.pieces import DEFAULT_MAX_MESSAGE, PieceError, Reassembler, in_pieces
+
+__all__ = [
+    "CANONICAL",
+    "DEFAULT_MAX_MESSAGE",
+    "MAX_FIELDS",
+    "MAX_METADATA",
+    "VARIANTS",
+    "WIRE_MAX_NAME",
+    "WIRE_MAX_PAYLOAD",
+    "BitOrder",
+    "ClientDecoder",
+    "Deliveries",
+    "Field",
+    "KokaqRequest",
+    "KokaqResponse",
+    "MessageType",
+    "Metadata",
+    "Numbering",
+    "Opcode",
+    "PieceError",
+    "Pushed",
+    "Pushes",
+    "Reason",
+    "Reassembler",
+    "Request",
+    "Response",
+    "ServerDecoder",
+    "Status",
+    "Variant",
+    "encode_requests",
+    "encode_responses",
+    "in_pieces",
+    "singles",
+]

@@ -1,0 +1,190 @@
+"""Kokaq frames to bytes, for clients (requests) and servers (responses). The layout is drawn in ``decode``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from functools import lru_cache
+from operator import countOf
+from struct import Struct
+
+from penstock.wire.kokaq.fields import write_component
+from penstock.wire.kokaq.frames import (
+    CANONICAL,
+    OPCODES,
+    PUSHED_MIDDLE,
+    PUSHED_OP,
+    START,
+    WIRE_MAX_NAME,
+    WIRE_MAX_PAYLOAD,
+    Deliveries,
+    KokaqRequest,
+    KokaqResponse,
+    Opcode,
+    Pushed,
+    Pushes,
+    Reason,
+    Request,
+    Response,
+    Status,
+    Variant,
+)
+from penstock.wire.kokaq.shapes import write_alike
+
+_HEADERS = Struct(">I4sBBBB")
+
+
+def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL) -> bytes:
+    """The bytes of these requests, as a client that speaks ``variant`` sends them.
+
+    Raises ``ValueError`` for what cannot be expressed or what a server would have to answer Fail/Bad at sight: sizes
+    and numbers out of range, an unknown opcode, names without a payload component, a frame with a problem.
+    """
+    parts: list[bytes] = []
+    for frame in frames:
+        parts += _pushes_parts(frame, variant) if isinstance(frame, Pushes) else _request_parts(frame, variant)
+    return b"".join(parts)
+
+
+def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONICAL) -> bytes:
+    """The bytes of these responses to a client that speaks ``variant``.
+
+    Raises ``ValueError`` as :func:`encode_requests` does. A larger payload than one response can hold is first to be
+    taken apart by :func:`in_pieces`.
+    """
+    parts: list[bytes] = []
+    for frame in frames:
+        if isinstance(frame, Pushed):
+            parts += _pushed_parts(frame, variant)
+        elif isinstance(frame, Deliveries):
+            parts += _deliveries_parts(frame, variant)
+        else:
+            parts += _response_parts(frame, variant)
+    return b"".join(parts)
+
+
+def _request_parts(frame: Request, variant: Variant) -> list[bytes]:
+    if frame.opcode not in OPCODES:
+        raise ValueError(f"opcode 0x{frame.opcode:02x} is unknown")
+    head = START << 8 | variant.request_byte(frame.message_type, frame.two_way)
+    return _message_parts(frame, head, frame.client, "the client")
+
+
+def _response_parts(frame: Response, variant: Variant) -> list[bytes]:
+    if not 0 <= frame.status <= 15 or not 0 <= frame.reason <= 15:
+        raise ValueError(f"status and reason are 0 to 15, not {frame.status} and {frame.reason}")
+    head = START << 8 | variant.response_byte(frame.message_type)
+    return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome")
+
+
+def _message_parts(frame: Request | Response, head: int, second: int, second_name: str) -> list[bytes]:
+    if frame.problem is not None:
+        raise ValueError(f"a frame with a problem cannot be sent: {frame.problem}")
+    _check_opaques((frame.opaque,))
+    for name, value in (("the opcode", frame.opcode), (second_name, second), ("the opaque byte", frame.op_opaque)):
+        _check_byte(name, value)
+    parts = [b""]
+    tag = 0
+    if frame.metadata is not None:
+        tag |= 2
+        parts.append(write_component(frame.metadata))
+    if frame.payload is not None:
+        tag |= 1
+        start, names = _payload_start(frame.namespace or "", frame.queue or "")
+        parts += [start, *_sizes({len(frame.payload)}, names).values(), frame.payload]
+    elif frame.namespace is not None or frame.queue is not None:
+        raise ValueError(
+            "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
+        )
+    parts[0] = _HEADERS.pack(head, frame.opaque, frame.opcode, second, frame.op_opaque, tag)
+    return parts
+
+
+@lru_cache(maxsize=1024)
+def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
+    """A payload component up to its payload size, and the names that follow the size."""
+    names = namespace.encode(), queue.encode()
+    if not names[0] and not names[1]:
+        raise ValueError("a payload component needs a namespace or a queue: without both it would read as metadata")
+    for name in names:
+        if len(name) > WIRE_MAX_NAME:
+            raise ValueError(f"a name of {len(name)} bytes is over the protocol's limit of {WIRE_MAX_NAME}")
+    return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
+
+
+def _sizes(sizes: set[int], names: bytes) -> dict[int, bytes]:
+    """The payload size field for each of these sizes, with the names that follow it."""
+    if sizes and (largest := max(sizes)) > WIRE_MAX_PAYLOAD:
+        raise ValueError(f"a payload of {largest} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
+    return {size: size.to_bytes(2, "big") + names for size in sizes}
+
+
+def _check_byte(name: str, value: int) -> None:
+    if not 0 <= value <= 255:
+        raise ValueError(f"{name} is a byte, 0 to 255, not {value}")
+
+
+def _check_opaques(opaques: tuple[bytes, ...]) -> None:
+    if countOf(map(len, opaques), 4) != len(opaques):
+        raise ValueError("an opaque has 4 bytes")
+
+
+def _check_lengths(*columns: Sized) -> None:
+    if len(set(map(len, columns))) > 1:
+        raise ValueError("a batch has as many opaques and opaque bytes as messages")
+
+
+def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
+    """Five parts a push: four bytes, its opaque, all up to the payload size, the size and the names, the payload."""
+    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
+    _check_lengths(opaques, op_opaques, payloads)
+    _check_opaques(opaques)
+    _check_byte("the client", frame.client)
+    component, names = _payload_start(frame.namespace, frame.queue)
+    sizes = list(map(len, payloads))
+    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
+    ends = _sizes(set(sizes), names)
+    head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
+    parts = [head, b"", *list(starts.values())[:1], *list(ends.values())[:1], b""] * len(payloads)
+    parts[1::5] = opaques
+    if len(starts) > 1:
+        parts[2::5] = map(starts.__getitem__, op_opaques)
+    if len(ends) > 1:
+        parts[3::5] = map(ends.__getitem__, sizes)
+    parts[4::5] = payloads
+    return parts
+
+
+def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
+    opaques, op_opaques, uuids = frame.opaques, frame.op_opaques, frame.uuids
+    _check_lengths(opaques, op_opaques, uuids)
+    _check_opaques(opaques)
+    if countOf(map(len, uuids), 16) != len(uuids):
+        raise ValueError("a UUID has 16 bytes")
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    start = PUSHED_OP.to_bytes(2, "big")
+    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in set(op_opaques)}
+    parts = [head] * (4 * len(uuids))
+    parts[1::4] = opaques
+    parts[2::4] = map(middles.__getitem__, op_opaques)
+    parts[3::4] = uuids
+    return parts
+
+
+def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
+    """Seven parts a delivery: four bytes, its opaque, the operation header, metadata, then as in a push."""
+    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
+    _check_lengths(opaques, op_opaques, frame.metadata, payloads)
+    _check_opaques(opaques)
+    _check_byte("the opcode", frame.opcode)
+    component, names = _payload_start(frame.namespace, frame.queue)
+    sizes = list(map(len, payloads))
+    starts = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
+    ends = _sizes(set(sizes), names)
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    parts = [head, b"", b"", b"", component, b"", b""] * len(payloads)
+    parts[1::7] = opaques
+    parts[2::7] = map(starts.__getitem__, op_opaques)
+    parts[3::7] = write_alike(frame.metadata)
+    parts[5::7] = map(ends.__getitem__, sizes)
+    parts[6::7] = payloads
+    return parts

@@ -1,0 +1,234 @@
+"""The vocabulary of Kokaq: its numbers, its variants, and the frames that decoders return and encoders take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum, IntEnum
+from itertools import chain
+from typing import Any, overload
+
+from msgspec import Struct as Frame
+
+from penstock.wire.kokaq.fields import Metadata
+
+MAGIC = 0x0420
+VERSION = 1
+#: The largest payload of one message: its size field has two bytes.
+WIRE_MAX_PAYLOAD = 2**16 - 1
+#: The longest namespace or queue name in bytes: its size field has one byte.
+WIRE_MAX_NAME = 255
+
+
+class MessageType(IntEnum):
+    """What a message is about; the values are those of the canonical numbering."""
+
+    OPERATIONAL = 0
+    ADMIN = 1
+    CONTROL = 2
+
+
+class Opcode(IntEnum):
+    """The operations. 0x05 is also ReleasePeekLock when it carries a UUID: see ``Request.operation``."""
+
+    NOP = 0x00
+    CREATE = 0x01
+    DELETE = 0x02
+    GET = 0x03
+    PEEK = 0x04
+    POP = 0x05
+    PUSH = 0x07
+    ACQUIRE_PEEK_LOCK = 0x08
+    RELEASE_PEEK_LOCK = 0x09
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    SUCCESS = 0
+    FAIL = 1
+    PARTIAL_SUCCESS = 2
+    UNKNOWN = 3
+
+
+class Reason(IntEnum):
+    """Why it ended so."""
+
+    OK = 1
+    BAD = 2
+    EXISTS = 3
+    NOT_ALLOWED = 4
+    INFRA = 5
+
+
+class Numbering(Enum):
+    """The protocol's table and its listing number types and request flags differently."""
+
+    CANONICAL = "canonical"
+    LISTING = "listing"
+
+
+class BitOrder(Enum):
+    """Which end of the type byte holds the message type."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+class Variant(Frame, frozen=True, gc=False):
+    """How a peer writes the type byte."""
+
+    numbering: Numbering
+    bit_order: BitOrder
+
+    def __str__(self) -> str:
+        return f"{self.numbering.value} numbering, type in the {self.bit_order.value} bits"
+
+    def request_byte(self, message_type: MessageType, two_way: bool) -> int:
+        """The type byte of a request."""
+        flags = 3 if not two_way else 1 if self.numbering is Numbering.CANONICAL else 2
+        return self._byte(message_type, flags)
+
+    def response_byte(self, message_type: MessageType) -> int:
+        """The type byte of a response."""
+        return self._byte(message_type, 0 if self.numbering is Numbering.CANONICAL else 1)
+
+    def _byte(self, message_type: MessageType, flags: int) -> int:
+        number = message_type if self.numbering is Numbering.CANONICAL else message_type + 1
+        return flags << 6 | number if self.bit_order is BitOrder.LOW else number << 2 | flags
+
+
+CANONICAL = Variant(Numbering.CANONICAL, BitOrder.LOW)
+VARIANTS = tuple(Variant(numbering, order) for numbering in Numbering for order in BitOrder)
+
+
+class Request(Frame, frozen=True, gc=False):
+    """One request. ``namespace``, ``queue`` and ``payload`` are all None where there was no payload component.
+
+    ``problem`` says why the request, though it could be read, cannot be carried out: an unknown opcode, a bad metadata
+    field, a name that is not UTF-8 (its bad bytes are then shown escaped). It is answered Fail/Bad.
+    """
+
+    message_type: MessageType
+    two_way: bool
+    opaque: bytes
+    opcode: int
+    client: int = 0
+    op_opaque: int = 0
+    metadata: Metadata | None = None
+    namespace: str | None = None
+    queue: str | None = None
+    payload: bytes | None = None
+    problem: str | None = None
+
+    @property
+    def operation(self) -> Opcode | None:
+        """What the opcode means here (answers repeat the opcode as received), or None if it is unknown."""
+        if self.opcode == Opcode.POP and self.metadata is not None and self.metadata.uuid is not None:
+            return Opcode.RELEASE_PEEK_LOCK
+        return OPCODES.get(self.opcode)
+
+
+class Pushes(Frame, frozen=True, gc=False):
+    """A run of sound Push requests to one queue, without metadata. Every such request decodes to this, even a lone one.
+
+    The last three sequences are equally long; ``op_opaques`` has one byte for each.
+    """
+
+    message_type: MessageType
+    two_way: bool
+    client: int
+    namespace: str
+    queue: str
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+    payloads: tuple[bytes, ...]
+
+
+class Response(Frame, frozen=True, gc=False):
+    """One response. ``status`` and ``reason`` are a Status and a Reason where the number is known.
+
+    A bad field or name leaves the response readable and is told in ``problem``, as in a request.
+    """
+
+    message_type: MessageType
+    opaque: bytes
+    opcode: int
+    status: int
+    reason: int
+    op_opaque: int = 0
+    metadata: Metadata | None = None
+    namespace: str | None = None
+    queue: str | None = None
+    payload: bytes | None = None
+    problem: str | None = None
+
+
+class Pushed(Frame, frozen=True, gc=False):
+    """A run of Success/Ok answers to Push that carry a UUID and nothing else. Every such answer decodes to this."""
+
+    message_type: MessageType
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+    uuids: tuple[bytes, ...]
+
+
+class Deliveries(Frame, frozen=True, gc=False):
+    """A run of sound Success/Ok answers to one opcode, with metadata and payload, from one queue.
+
+    Every such answer decodes to this, even a lone one. The last four sequences are equally long.
+    """
+
+    message_type: MessageType
+    opcode: int
+    namespace: str
+    queue: str
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+    metadata: tuple[Metadata, ...]
+    payloads: tuple[bytes, ...]
+
+
+KokaqRequest = Request | Pushes
+KokaqResponse = Response | Pushed | Deliveries
+
+#: The opcodes by their number.
+OPCODES = {opcode.value: opcode for opcode in Opcode}
+#: The first three bytes of every message as a number: magic and version.
+START = MAGIC << 8 | VERSION
+#: The first two bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
+PUSHED_OP = Opcode.PUSH << 8 | Status.SUCCESS << 4 | Reason.OK
+#: What stands before that answer's UUID: the operation header's tag, the component's header, the field's tag and size.
+PUSHED_MIDDLE = bytes.fromhex("02 02042000 00000001 0510")
+
+
+@overload
+def singles(frames: Iterable[KokaqRequest]) -> Iterator[Request]: ...
+@overload
+def singles(frames: Iterable[KokaqResponse]) -> Iterator[Response]: ...
+def singles(frames: Iterable[KokaqRequest] | Iterable[KokaqResponse]) -> Iterator[Request] | Iterator[Response]:
+    """The same frames with every batch taken apart into requests or responses."""
+    return chain.from_iterable(map(_apart, frames))
+
+
+def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
+    if isinstance(frame, Pushes):
+        common = frame.message_type, frame.two_way
+        columns = zip(frame.opaques, frame.op_opaques, frame.payloads, strict=True)
+        return [
+            Request(*common, opaque, Opcode.PUSH, frame.client, byte, None, frame.namespace, frame.queue, payload)
+            for opaque, byte, payload in columns
+        ]
+    if isinstance(frame, Pushed):
+        outcome = Opcode.PUSH, Status.SUCCESS, Reason.OK
+        return [
+            Response(frame.message_type, opaque, *outcome, byte, Metadata(uuid=uuid))
+            for opaque, byte, uuid in zip(frame.opaques, frame.op_opaques, frame.uuids, strict=True)
+        ]
+    if isinstance(frame, Deliveries):
+        kind = frame.opcode, Status.SUCCESS, Reason.OK
+        rows = zip(frame.opaques, frame.op_opaques, frame.metadata, frame.payloads, strict=True)
+        return [
+            Response(frame.message_type, opaque, *kind, byte, metadata, frame.namespace, frame.queue, payload)
+            for opaque, byte, metadata, payload in rows
+        ]
+    return (frame,)

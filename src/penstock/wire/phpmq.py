@@ -1,0 +1,694 @@
+r"""PHPMQ: text with fixed-width numbers. The full specification is docs/protocols/phpmq.md.
+
+One message, here a publish in its compact form::
+
+     0   1       3           6       8                       8+width
+    +---+-------+-----------+-------+---+-------+-----------+--------------+---+-------+---- - -
+    | H |version| type      |packets| P |packet | size      | content      | P |packet | …
+    |   | 2     | 3 digits  | 2     |   | 2     | 29 or 33  |              |   |       |
+    +---+-------+-----------+-------+---+-------+-----------+--------------+---+-------+---- - -
+
+In the lined form a line end (LF or CRLF) follows the message header, each packet header and each content. Either way
+what stands between two contents is a *joint*: the line end of the content (or message header) before, the packet
+header, and its line end. A joint is of one length on a connection, and says nothing but a packet type and a size.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from operator import countOf
+from sys import maxsize
+from typing import ClassVar
+
+from msgspec import Struct as Frame
+
+from penstock.wire.stream import StreamDecoder, WireError
+
+#: What a broker takes unless told otherwise: large enough for documents, small enough to hold a few in memory.
+DEFAULT_MAX_PAYLOAD = 16 * 2**20
+#: Names are at most this long in all three protocols, so that every queue can be reached by each of them.
+MAX_NAME = 255
+#: A message ID has 32 characters. Another length decodes all the same (nobody has that message, so the server ignores
+#: it), but there is no reason to hold more of it than of a name.
+MAX_ID = 255
+#: The length of the IDs that servers give.
+ID_SIZE = 32
+#: The most digits that a number in a content may have: as many as the longest number in a header.
+MAX_DIGITS = 33
+#: The largest time to live, in seconds: 136 years, and it fits Kokaq's field.
+MAX_TTL = 2**32 - 1
+
+_LINE_ENDS = {b"": "nothing", b"\n": "LF", b"\r\n": "CRLF"}
+#: Joints with smaller sizes are remembered, which bounds what is remembered. To a larger content the parsing of its
+#: joint is a small addition.
+_REMEMBERED = 4096
+#: The size in a joint that is none. Larger than any chunk, so that the test for completeness finds it.
+_NO_SIZE = maxsize
+
+
+class Kind(IntEnum):
+    """The message types."""
+
+    PUBLISH = 1
+    CONSUME = 2
+    DISPATCH = 3
+    ACKNOWLEDGE = 4
+    REQUEUE = 5
+    REJECT = 6
+
+
+class Packet(IntEnum):
+    """The packet types."""
+
+    QUEUE = 1
+    CONTENT = 2
+    ID = 3
+    COUNT = 4
+    TTL = 5
+
+
+class Dialect(StrEnum):
+    """What a connection can be pinned to. The first two fix the width, and dispatches without a TTL."""
+
+    WIDE = "36"
+    NARROW = "32"
+    TTL = "ttl"
+
+
+class Style(Frame, frozen=True, gc=False):
+    r"""How messages are written: the width of packet headers, the line end (``b""``, LF or CRLF), TTLs in dispatches.
+
+    The defaults are those of the newest protocol document and of the public PHP library.
+    """
+
+    width: int = 32
+    line_end: bytes = b""
+    dispatch_ttl: bool = True
+
+    def __post_init__(self) -> None:
+        if self.width not in (32, 36):
+            raise ValueError(f"packet headers are 32 or 36 wide, not {self.width}")
+        if self.line_end not in _LINE_ENDS:
+            raise ValueError(f"a line end is b'', LF or CRLF, not {self.line_end!r}")
+
+
+class Publish(Frame, frozen=True, gc=False):
+    """A run of 001 for one queue with one time to live. ``ttl`` None is a 001 of two packets, 0 is never."""
+
+    queue: str
+    payloads: tuple[bytes, ...]
+    ttl: int | None
+
+
+class Consume(Frame, frozen=True, gc=False):
+    """002: the client wants up to ``count`` unacknowledged messages of the queue at a time."""
+
+    queue: str
+    count: int
+
+
+class Dispatch(Frame, frozen=True, gc=False):
+    """A run of 003 from one queue. ``ttls`` None are dispatches of three packets."""
+
+    queue: str
+    ids: tuple[bytes, ...]
+    payloads: tuple[bytes, ...]
+    ttls: tuple[int, ...] | None
+
+
+class Acknowledge(Frame, frozen=True, gc=False):
+    """A run of 004 for one queue: the client is done with these messages."""
+
+    queue: str
+    ids: tuple[bytes, ...]
+
+
+class Requeue(Frame, frozen=True, gc=False):
+    """005: back to the end of the queue, with a new time to live."""
+
+    queue: str
+    id: bytes
+    ttl: int
+
+
+class Reject(Frame, frozen=True, gc=False):
+    """A run of 006 for one queue: to the dead letters."""
+
+    queue: str
+    ids: tuple[bytes, ...]
+
+
+PhpmqFrame = Publish | Consume | Dispatch | Acknowledge | Requeue | Reject
+
+#: The packets of each type and packet count, in the order in which we send them.
+_LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
+    (Kind.PUBLISH, 2): (Packet.QUEUE, Packet.CONTENT),
+    (Kind.PUBLISH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.TTL),
+    (Kind.CONSUME, 2): (Packet.QUEUE, Packet.COUNT),
+    (Kind.DISPATCH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.ID),
+    (Kind.DISPATCH, 4): (Packet.QUEUE, Packet.CONTENT, Packet.ID, Packet.TTL),
+    (Kind.ACKNOWLEDGE, 2): (Packet.QUEUE, Packet.ID),
+    (Kind.REQUEUE, 3): (Packet.QUEUE, Packet.ID, Packet.TTL),
+    (Kind.REJECT, 2): (Packet.QUEUE, Packet.ID),
+}
+#: What each packet holds, and the least and the most bytes of it. A payload has a limit of the connection's, too.
+_BOUNDS: dict[Packet, tuple[str, int, int]] = {
+    Packet.QUEUE: ("a queue name", 1, MAX_NAME),
+    Packet.CONTENT: ("a payload", 0, maxsize - 1),
+    Packet.ID: ("a message ID", 0, MAX_ID),
+    Packet.COUNT: ("a count", 1, MAX_DIGITS),
+    Packet.TTL: ("a time to live", 1, MAX_DIGITS),
+}
+_COUNTS = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in Kind}
+
+
+class _Joints(dict[int, bytes]):
+    """From the size of a content to the joint before it; ``ValueError`` for a size that it may not have."""
+
+    def __init__(self, width: int, line_end: bytes, packet: Packet) -> None:
+        super().__init__()
+        self._format = b"%bP%02d%%0%dd%b" % (line_end, packet, width - 3, line_end)
+        self._what, self._least, self._most = _BOUNDS[packet]
+
+    def __missing__(self, size: int) -> bytes:
+        if not self._least <= size <= self._most:
+            raise ValueError(f"{self._what} has {self._least} to {self._most} bytes, not {size}")
+        joint = self._format % size
+        if size < _REMEMBERED:
+            self[size] = joint
+        return joint
+
+
+class _Sizes(dict[bytes, int]):
+    """From a joint to the size in it; ``_NO_SIZE`` for anything that is no joint or has a size it may not have."""
+
+    def __init__(self, width: int, line_end: bytes, joints: _Joints) -> None:
+        super().__init__()
+        self._digits = slice(len(line_end) + 3, len(line_end) + width)
+        self._joints = joints
+
+    def __missing__(self, joint: bytes) -> int:
+        try:
+            size = int(joint[self._digits])
+            # int() takes more than digits, and only the digits were looked at: the comparison sees the rest.
+            if self._joints[size] != joint:
+                return _NO_SIZE
+        except ValueError:
+            return _NO_SIZE
+        if size < _REMEMBERED:
+            self[joint] = size
+        return size
+
+
+class _Tails(dict[int, bytes]):
+    """From a time to live to its packet, joint included; ``ValueError`` for one out of range."""
+
+    def __init__(self, joints: _Joints) -> None:
+        super().__init__()
+        self._joints = joints
+
+    def __missing__(self, ttl: int) -> bytes:
+        if not 0 <= ttl <= MAX_TTL:
+            raise ValueError(f"a time to live is 0 to {MAX_TTL} seconds, not {ttl}")
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        digits = b"%d" % ttl
+        self[ttl] = tail = self._joints[len(digits)] + digits
+        return tail
+
+
+class _Form:
+    """Everything that follows from a width and a line end. Shared by all connections: see :func:`_form`."""
+
+    def __init__(self, width: int, line_end: bytes) -> None:
+        self.width = width
+        self.line_end = line_end
+        self.joint_size = width + 2 * len(line_end)
+        self.joints = {packet: _Joints(width, line_end, packet) for packet in Packet}
+        self.sizes = {packet: _Sizes(width, line_end, self.joints[packet]) for packet in Packet}
+        self.tails = _Tails(self.joints[Packet.TTL])
+
+
+@lru_cache
+def _form(width: int, line_end: bytes) -> _Form:
+    return _Form(width, line_end)
+
+
+class _Decoder(StreamDecoder[PhpmqFrame]):
+    """What the decoders of both sides have in common: all but the types they take."""
+
+    protocol = "PHPMQ"
+    _sender: ClassVar[str]
+    _takes: ClassVar[frozenset[Kind]]
+
+    def __init__(self, max_payload: int = DEFAULT_MAX_PAYLOAD, dialect: Dialect | None = None) -> None:
+        super().__init__()
+        self.max_payload = max_payload
+        self.dialect = dialect
+        #: How the peer writes, learned from its first message; None until then.
+        self.style: Style | None = None
+        self._form: _Form | None = None
+        #: Whether the last message may still be followed by its line end.
+        self._line_end_due = False
+
+    def feed(self, data: bytes) -> list[PhpmqFrame]:
+        """See :meth:`StreamDecoder.feed`. ``style`` is that of all frames returned so far."""
+        frames = super().feed(data)
+        if self._form is not None:
+            ttl = self._dispatch_ttl(frames, self._form.width)
+            ttl = self.dialect is Dialect.TTL if self.dialect else ttl
+            if self.style is None or self.style.dispatch_ttl is not ttl:
+                self.style = Style(self._form.width, self._form.line_end, ttl)
+        return frames
+
+    @abstractmethod
+    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
+        """Whether dispatches carry a TTL, from these frames and all before them."""
+
+    # The exact parser, from the message down to its parts.
+
+    def _message(self) -> Generator[int, bytes, PhpmqFrame | None]:
+        flag = yield 1
+        if self._line_end_due and self._form is not None and flag == self._form.line_end[:1]:
+            yield from self._line_end(self._form.line_end[1:])
+            self._line_end_due = False
+            return None
+        if flag != b"H":
+            raise self._bad("bad-start", f"a message starts with 'H', not {_shown(flag)}")
+        kind, layout = self._layout((yield 7))
+        contents: dict[Packet, bytes] = {}
+        while len(contents) < len(layout):
+            packet, size = yield from self._packet_header(kind, layout, contents)
+            content = (yield size) if size else b""
+            self._check_content(packet, content)
+            contents[packet] = content
+        self._line_end_due = self._form is not None and self._form.line_end != b""
+        return _frame(kind, contents)
+
+    def _layout(self, header: bytes) -> tuple[Kind, tuple[Packet, ...]]:
+        """Type and packets from a message header without its 'H'."""
+        self._check_digits(header, self._field_at)
+        number, count = int(header[2:5]), int(header[5:])
+        if header[:2] != b"01":
+            raise self._bad("unknown-version", f"the version is 01, not {header[:2].decode()}")
+        if not Kind.PUBLISH <= number <= Kind.REJECT:
+            raise self._bad("unknown-type", f"message types are 001 to 006, not {number:03}", at=2)
+        kind = Kind(number)
+        if kind not in self._takes:
+            raise self._bad("wrong-direction", f"a {kind:03} does not come from a {self._sender}", at=2)
+        layout = _LAYOUTS.get((kind, count))
+        if layout is None:
+            counts = " or ".join(map(str, _COUNTS[kind]))
+            raise self._bad("bad-count", f"a {kind:03} has {counts} packets, not {count}", at=5)
+        return kind, layout
+
+    def _packet_header(
+        self, kind: Kind, layout: tuple[Packet, ...], contents: dict[Packet, bytes]
+    ) -> Generator[int, bytes, tuple[Packet, int]]:
+        """Read a joint. ``contents`` are the packets that the message had before."""
+        form = self._form
+        if form is None:
+            return (yield from self._first_packet_header())
+        yield from self._line_end(form.line_end)
+        at = self.offset
+        header = yield form.width
+        if header[:1] != b"P":
+            raise self._bad("bad-packet", f"a packet starts with 'P', not {_shown(header[:1])}")
+        self._check_digits(header[1:], at + 1)
+        packet = self._packet(int(header[1:3]), kind, layout, contents)
+        size = int(header[3:])
+        self._check_size(packet, size, at + 3)
+        yield from self._line_end(form.line_end)
+        return packet, size
+
+    def _first_packet_header(self) -> Generator[int, bytes, tuple[Packet, int]]:
+        """Read the first joint of the connection, and learn from it what all others look like."""
+        line_end = b""
+        flag = yield 1
+        if flag in (b"\r", b"\n"):
+            line_end = b"\n" if flag == b"\n" else b"\r\n"
+            yield from self._line_end(line_end[1:])
+            flag = yield 1
+        at = self._field_at
+        if flag != b"P":
+            raise self._bad("bad-packet", f"a packet starts with 'P', not {_shown(flag)}")
+        header = yield 31
+        self._check_digits(header, at + 1)
+        if header[:2] != b"01":
+            raise self._bad("queue-not-first", f"the first packet is 01, the queue name, not {header[:2].decode()}")
+        # A compact header does not show where it ends. But a queue name has at most 3 digits' worth of bytes, and is
+        # never empty: 29 zeros are the beginning of a wider number. A header on its own line shows its length.
+        probe = b"" if not line_end else (yield 1)
+        wide = probe.isdigit() if line_end else int(header[2:]) == 0
+        self._fix_form(36 if wide else 32, line_end, at)
+        if wide:
+            more = probe + (yield 4 - len(probe))
+            self._check_digits(more, at + 32)
+            header += more
+        elif probe != line_end[:1]:
+            raise self._wrong_line_end(line_end, probe)
+        self._check_size(Packet.QUEUE, int(header[2:]), at + 3)
+        yield from self._line_end(line_end if wide else line_end[1:])
+        return Packet.QUEUE, int(header[2:])
+
+    def _fix_form(self, width: int, line_end: bytes, at: int) -> None:
+        if self.dialect in (Dialect.WIDE, Dialect.NARROW) and width != int(self.dialect):
+            reason = f"packet headers are {self.dialect} wide on this connection, not {width}"
+            raise self._error(at, "wrong-width", reason)
+        self._form = _form(width, line_end)
+
+    def _line_end(self, expected: bytes) -> Generator[int, bytes, None]:
+        """Read this line end, or the rest of one; nothing if it is empty."""
+        if expected:
+            found = yield len(expected)
+            if found != expected:
+                raise self._wrong_line_end(expected, found)
+
+    def _wrong_line_end(self, expected: bytes, found: bytes) -> WireError:
+        at = 0 if found[:1] != expected[:1] else 1
+        reason = f"a line ends with {_LINE_ENDS[expected[at:]]} here, not with {_shown(found[at : at + 1])}"
+        return self._bad("bad-line-end", reason, at=at)
+
+    def _packet(self, number: int, kind: Kind, layout: tuple[Packet, ...], contents: dict[Packet, bytes]) -> Packet:
+        """The packet of this number, if it may come now. Errors point at the number in the header read last."""
+        if not contents and number != Packet.QUEUE:
+            raise self._bad("queue-not-first", f"the first packet is 01, the queue name, not {number:02}", at=1)
+        if number in contents:
+            raise self._bad("duplicate-packet", f"packet {number:02} comes twice", at=1)
+        if number not in layout:
+            reason = f"packet {number:02} does not belong in a {kind:03} of {len(layout)} packets"
+            raise self._bad("unexpected-packet", reason, at=1)
+        return Packet(number)
+
+    def _check_size(self, packet: Packet, size: int, at: int) -> None:
+        """The limits, before anything of the content is there."""
+        if packet is Packet.CONTENT and size > self.max_payload:
+            reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
+            raise self._error(at, "payload-too-large", reason, peer_at_fault=False)
+        what, least, most = _BOUNDS[packet]
+        if not least <= size <= most:
+            raise self._error(at, "bad-size", f"{what} has {least} to {most} bytes, not {size}")
+
+    def _check_content(self, packet: Packet, content: bytes) -> None:
+        if packet is Packet.QUEUE:
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:
+                raise self._bad("bad-name", "a queue name is UTF-8", at=error.start) from None
+        elif packet in (Packet.COUNT, Packet.TTL):
+            self._check_digits(content, self._field_at)
+            if packet is Packet.TTL and int(content) > MAX_TTL:
+                raise self._bad("bad-ttl", f"a time to live is at most {MAX_TTL} seconds, not {int(content)}")
+
+    def _check_digits(self, field: bytes, at: int) -> None:
+        if not field.isdigit():
+            place = next(i for i in range(len(field)) if not field[i : i + 1].isdigit())
+            raise self._error(at + place, "bad-number", f"{_shown(field[place : place + 1])} is not a digit")
+
+    def _error(self, at: int, code: str, reason: str, *, peer_at_fault: bool = True) -> WireError:
+        """Like ``_bad``, with the offset in the stream."""
+        return WireError(self.protocol, at, code, reason, peer_at_fault=peer_at_fault)
+
+    # The fast pass.
+
+    def _run(self, data: bytes, pos: int, frames: list[PhpmqFrame]) -> int:
+        form = self._form
+        if form is None:
+            return pos
+        while True:
+            if self._line_end_due and data.startswith(form.line_end, pos):
+                pos += len(form.line_end)
+                self._line_end_due = False
+            behind = self._like(data, pos, frames, form)
+            if behind == pos:
+                return pos
+            self._line_end_due = form.line_end != b""
+            pos = behind
+
+    @abstractmethod
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+        """Append the run of like messages at ``pos`` as one frame and return where its last content ends."""
+
+    def _queue(self, data: bytes, pos: int, form: _Form) -> tuple[str, int]:
+        """The queue of the message at ``pos``, and where its name ends; an empty one if it is not all there."""
+        start = pos + 8 + form.joint_size
+        stop = start + form.sizes[Packet.QUEUE][data[pos + 8 : start]]
+        try:
+            return (data[start:stop].decode(), stop) if stop <= len(data) else ("", pos)
+        except UnicodeDecodeError:
+            return "", pos
+
+    def _ttl(self, data: bytes, pos: int, form: _Form) -> tuple[int, int]:
+        """The value of the TTL packet whose joint is at ``pos`` and where it ends; -1 if it is not plain."""
+        start = pos + form.joint_size
+        stop = start + form.sizes[Packet.TTL][data[pos:start]]
+        if stop <= len(data) and (digits := data[start:stop]).isdigit() and (ttl := int(digits)) <= MAX_TTL:
+            return ttl, stop
+        return -1, pos
+
+
+class ServerDecoder(_Decoder):
+    """Decodes what a server receives.
+
+    ``style`` is what to answer in. Unless ``dialect`` says whether dispatches carry a TTL, they do once the client has
+    sent a TTL, a 005 or a 006; before that they do on a connection with 32 wide headers that has sent no 001 of two
+    packets. A dialect does not narrow what is taken, but for the width.
+    """
+
+    _sender = "client"
+    _takes = frozenset(Kind) - {Kind.DISPATCH}
+    _saw_ttl = False
+    _saw_plain = False
+
+    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
+        if not self._saw_ttl:
+            for frame in frames:
+                ttl = frame.ttl if isinstance(frame, Publish) else None
+                self._saw_plain |= isinstance(frame, Publish) and ttl is None
+                self._saw_ttl |= isinstance(frame, Requeue | Reject) or ttl is not None
+        return self._saw_ttl or (width == 32 and not self._saw_plain)
+
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+        """Take messages that differ in one content only: up to its joint they are one head, behind it one tail."""
+        shape = _SHAPES.get(data[pos : pos + 8])
+        queue, head_end = self._queue(data, pos, form)
+        if shape is None or not queue:
+            return pos
+        packet, with_ttl, make = shape
+        ttl, tail = self._tail(data, head_end, form) if with_ttl else (None, b"")
+        if with_ttl and not tail:
+            return pos
+        head = data[pos:head_end]
+        sizes, joint_size, line_end = form.sizes[packet], form.joint_size, form.line_end
+        limit = self.max_payload if packet is Packet.CONTENT else MAX_ID
+        end = len(data) - len(tail)
+        contents: list[bytes] = []
+        at = pos
+        while data.startswith(head, at):
+            joint = at + len(head)
+            start = joint + joint_size
+            size = sizes[data[joint:start]]
+            stop = start + size
+            if stop > end or size > limit or (tail and not data.startswith(tail, stop)):
+                break
+            contents.append(data[start:stop])
+            at = pos = stop + len(tail)
+            if line_end and data.startswith(line_end, at):
+                at += len(line_end)
+        if contents:
+            frames.append(make(queue, tuple(contents), ttl))
+        return pos
+
+    def _tail(self, data: bytes, joint: int, form: _Form) -> tuple[int | None, bytes]:
+        """The TTL behind a payload and its bytes. A run ends where they change."""
+        start = joint + form.joint_size
+        stop = start + form.sizes[Packet.CONTENT][data[joint:start]]
+        ttl, end = self._ttl(data, stop, form)
+        return ttl, data[stop:end]
+
+
+#: By message header: the content that a run's messages differ in, whether they end in a TTL, and what makes the frame.
+_SHAPES: dict[bytes, tuple[Packet, bool, Callable[[str, tuple[bytes, ...], int | None], PhpmqFrame]]] = {
+    b"H0100102": (Packet.CONTENT, False, Publish),
+    b"H0100103": (Packet.CONTENT, True, Publish),
+    b"H0100402": (Packet.ID, False, lambda queue, ids, _: Acknowledge(queue, ids)),
+    b"H0100602": (Packet.ID, False, lambda queue, ids, _: Reject(queue, ids)),
+}
+
+
+class ClientDecoder(_Decoder):
+    """Decodes what a client receives: dispatches, with or without a TTL whatever the ``dialect``."""
+
+    _sender = "server"
+    _takes = frozenset({Kind.DISPATCH})
+    _last_had_ttl = False
+
+    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
+        if frames:
+            self._last_had_ttl = isinstance(last := frames[-1], Dispatch) and last.ttls is not None
+        return self._last_had_ttl
+
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+        queue, head_end = self._queue(data, pos, form)
+        head = data[pos:head_end]
+        if not head.startswith((b"H0100303", b"H0100304")):
+            return pos
+        sizes, joint_size, line_end = form.sizes[Packet.CONTENT], form.joint_size, form.line_end
+        id_joint = form.joints[Packet.ID][ID_SIZE]
+        with_ttl = head[7:8] == b"4"
+        ids: list[bytes] = []
+        payloads: list[bytes] = []
+        ttls: list[int] = []
+        at = pos
+        while data.startswith(head, at):
+            joint = at + len(head)
+            start = joint + joint_size
+            size = sizes[data[joint:start]]
+            stop = start + size
+            id_start = stop + joint_size
+            message_end = id_end = id_start + ID_SIZE
+            if size > self.max_payload or id_end > len(data) or not data.startswith(id_joint, stop):
+                break
+            if with_ttl:
+                ttl, message_end = self._ttl(data, id_end, form)
+                if ttl < 0:
+                    break
+                ttls.append(ttl)
+            payloads.append(data[start:stop])
+            ids.append(data[id_start:id_end])
+            at = pos = message_end
+            if line_end and data.startswith(line_end, at):
+                at += len(line_end)
+        if ids:
+            frames.append(Dispatch(queue, tuple(ids), tuple(payloads), tuple(ttls) if with_ttl else None))
+        return pos
+
+
+def _frame(kind: Kind, contents: dict[Packet, bytes]) -> PhpmqFrame:
+    """The frame of a message whose contents were checked."""
+    queue = contents[Packet.QUEUE].decode()
+    ttl = int(contents[Packet.TTL]) if Packet.TTL in contents else None
+    match kind:
+        case Kind.PUBLISH:
+            return Publish(queue, (contents[Packet.CONTENT],), ttl)
+        case Kind.CONSUME:
+            return Consume(queue, int(contents[Packet.COUNT]))
+        case Kind.DISPATCH:
+            ttls = None if ttl is None else (ttl,)
+            return Dispatch(queue, (contents[Packet.ID],), (contents[Packet.CONTENT],), ttls)
+        case Kind.ACKNOWLEDGE:
+            return Acknowledge(queue, (contents[Packet.ID],))
+        case Kind.REQUEUE:
+            return Requeue(queue, contents[Packet.ID], int(contents[Packet.TTL]))
+        case Kind.REJECT:
+            return Reject(queue, (contents[Packet.ID],))
+
+
+def _shown(byte: bytes) -> str:
+    return ascii(byte.decode("latin-1"))
+
+
+def singles(frames: Iterable[PhpmqFrame]) -> Iterator[PhpmqFrame]:
+    """The same frames with every batch taken apart."""
+    for frame in frames:
+        match frame:
+            case Publish(queue, payloads, ttl):
+                yield from (Publish(queue, (payload,), ttl) for payload in payloads)
+            case Dispatch(queue, ids, payloads, None):
+                yield from (Dispatch(queue, (i,), (p,), None) for i, p in zip(ids, payloads, strict=True))
+            case Dispatch(queue, ids, payloads, ttls):
+                every = zip(ids, payloads, ttls or (), strict=True)
+                yield from (Dispatch(queue, (i,), (p,), (t,)) for i, p, t in every)
+            case Acknowledge(queue, ids):
+                yield from (Acknowledge(queue, (i,)) for i in ids)
+            case Reject(queue, ids):
+                yield from (Reject(queue, (i,)) for i in ids)
+            case _:
+                yield frame
+
+
+def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
+    """The bytes of these frames in this style, for either direction.
+
+    Whether a 001 has a TTL is the frame's choice, whether a 003 has one the style's: TTLs are left out where the style
+    has none, and where it has one a dispatch without TTLs says 0, never. In the lined form the last content has its
+    line end too.
+
+    Raises ``ValueError`` for what PHPMQ can't say: an empty or too long queue name, a too long ID, a TTL or a count out
+    of range, a dispatch with unequal numbers of IDs, payloads and TTLs.
+    """
+    form = _form(style.width, style.line_end)
+    parts = [_encode_frame(frame, form, style.dispatch_ttl) for frame in frames]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _encode_frame(frame: PhpmqFrame, form: _Form, dispatch_ttl: bool) -> bytes:
+    match frame:
+        case Publish(queue, payloads, ttl):
+            return _like(Kind.PUBLISH, queue, Packet.CONTENT, payloads, form, ttl=ttl)
+        case Consume(queue, count):
+            if count < 0:
+                raise ValueError(f"a count has no sign, unlike {count}")
+            return _like(Kind.CONSUME, queue, Packet.COUNT, (b"%d" % count,), form)
+        case Dispatch():
+            return _dispatches(frame, form, dispatch_ttl)
+        case Acknowledge(queue, ids):
+            return _like(Kind.ACKNOWLEDGE, queue, Packet.ID, ids, form)
+        case Requeue(queue, each, ttl):
+            return _like(Kind.REQUEUE, queue, Packet.ID, (each,), form, ttl=ttl)
+        case Reject(queue, ids):
+            return _like(Kind.REJECT, queue, Packet.ID, ids, form)
+
+
+def _like(
+    kind: Kind, queue: str, packet: Packet, contents: Sequence[bytes], form: _Form, *, ttl: int | None = None
+) -> bytes:
+    """Messages that differ in one content only: one head before its joint, one tail behind it."""
+    head = _head(kind, 2 if ttl is None else 3, queue, form)
+    tail = form.line_end if ttl is None else form.tails[ttl] + form.line_end
+    return _interleave((_before(contents, form.joints[packet], tail + head), contents), tail)
+
+
+def _dispatches(frame: Dispatch, form: _Form, dispatch_ttl: bool) -> bytes:
+    ids, payloads = frame.ids, frame.payloads
+    ttls = (0,) * len(ids) if frame.ttls is None else frame.ttls
+    if not len(ids) == len(payloads) == len(ttls):
+        numbers = f"{len(ids)}, {len(payloads)} and {len(ttls)}"
+        raise ValueError(f"a dispatch has equal numbers of IDs, payloads and TTLs, not {numbers}")
+    head = form.line_end + _head(Kind.DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
+    columns = [
+        _before(payloads, form.joints[Packet.CONTENT], head),
+        payloads,
+        _before(ids, form.joints[Packet.ID]),
+        ids,
+    ]
+    if dispatch_ttl:
+        columns.append(list(map(form.tails.__getitem__, ttls)))
+    return _interleave(columns, form.line_end)
+
+
+def _interleave(columns: Sequence[Sequence[bytes]], tail: bytes) -> bytes:
+    """Join row by row. The first part of each row brings the tail of the row before: it is moved to the end."""
+    parts = [tail] * (len(columns) * len(columns[0]) + 1)
+    for place, column in enumerate(columns):
+        parts[place : -1 : len(columns)] = column
+    parts[0] = parts[0][len(tail) :]
+    return b"".join(parts)
+
+
+def _before(contents: Sequence[bytes], joints: _Joints, start: bytes = b"") -> list[bytes]:
+    """What stands before each content: ``start`` and its joint."""
+    sizes = list(map(len, contents))
+    if sizes and countOf(sizes, sizes[0]) == len(sizes):
+        return [start + joints[sizes[0]]] * len(sizes)
+    made = {size: start + joints[size] for size in set(sizes)}
+    return list(map(made.__getitem__, sizes))
+
+
+def _head(kind: Kind, count: int, queue: str, form: _Form) -> bytes:
+    """A message up to the end of its queue name."""
+    name = queue.encode()
+    return b"H01%03d%02d%b%b" % (kind, count, form.joints[Packet.QUEUE][len(name)], name)

@@ -1,0 +1,175 @@
+"""Group commit: everything staged goes in one append, what is told is durable, and a failure is the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+
+import pytest
+
+from penstock.journal.committer import Committer, Staged
+from penstock.journal.errors import LogFailed
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.log import Durability, Log
+from penstock.journal.memory import MemoryLog
+from support.batches import Rowset, published
+from support.simdisk import SimDisk
+
+
+class Engine:
+    """Stages messages, and remembers what it was told."""
+
+    def __init__(self, log: Log, sync_every: float | None = None) -> None:
+        self.log = log
+        self.lock = threading.Lock()
+        self.end = log.end
+        self.staged: list[bytes] = []
+        self.told: list[int] = []
+        self.failures: list[Exception] = []
+        self.changed = threading.Event()
+        self.committer = Committer(log, self.take, self.committed, self.failures.append, sync_every=sync_every)
+
+    def publish(self, *payloads: bytes) -> None:
+        with self.lock:
+            self.staged.extend(payloads)
+        self.committer.wake()
+
+    def take(self) -> Staged | None:
+        with self.lock:
+            payloads, self.staged = self.staged, []
+        if not payloads:
+            return None
+        batch = published(self.end, payloads)
+        self.end = batch.end
+        return Staged(batch, roll=self.log.wants_roll)
+
+    def committed(self, position: int) -> None:
+        self.told.append(position)
+        self.changed.set()
+
+    def wait_for(self, position: int) -> None:
+        deadline = time.monotonic() + 10
+        while (not self.told or self.told[-1] < position) and time.monotonic() < deadline:
+            self.changed.wait(0.1)
+            self.changed.clear()
+        assert self.told[-1] >= position
+
+
+def test_all_that_is_staged_goes_in_one_block() -> None:
+    engine = Engine(MemoryLog())
+    assert engine.committer.commit_now()
+    assert engine.told == []
+    engine.publish(b"a", b"b")
+    engine.publish(b"c")
+    assert engine.committer.commit_now()
+    assert engine.told == [4]
+    assert [(block.first, block.end) for block in engine.log.read(0)] == [(1, 4)]
+
+
+def test_the_thread_commits_what_comes() -> None:
+    engine = Engine(MemoryLog())
+    engine.committer.start()
+    for number in range(200):
+        engine.publish(b"%d" % number)
+    engine.wait_for(201)
+    engine.publish(b"at the end")
+    engine.committer.close()
+    assert engine.told == sorted(set(engine.told))
+    assert engine.told[-1] == 202
+    assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"0", b"1", b"2"]
+
+
+def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class SlowLog(MemoryLog):
+        def append(self, *args: object, **kwargs: object) -> None:
+            entered.set()
+            leave.wait(10)
+            super().append(*args, **kwargs)  # type: ignore[arg-type]
+
+    engine = Engine(SlowLog())
+    engine.committer.start()
+    engine.publish(b"first")
+    assert entered.wait(10)
+    for number in range(50):
+        engine.publish(b"%d" % number)
+    leave.set()
+    engine.wait_for(52)
+    engine.committer.close()
+    assert engine.told == [2, 52]
+
+
+def interval_log(disk: SimDisk) -> FileLog:
+    return FileLog(disk, FileLogOptions(Durability.INTERVAL))
+
+
+def test_an_interval_log_is_told_after_the_sync() -> None:
+    engine = Engine(interval_log(SimDisk()), sync_every=3600)
+    engine.publish(b"a")
+    engine.committer.commit_now()
+    assert engine.told == []
+    assert list(engine.log.read(0)) == []
+    engine.committer.commit_now(sync=True)
+    assert engine.told == [2]
+    assert len(list(engine.log.read(0))) == 1
+
+
+def test_the_thread_syncs_when_it_is_due() -> None:
+    engine = Engine(interval_log(SimDisk()), sync_every=0.02)
+    engine.committer.start()
+    engine.publish(b"a")
+    engine.wait_for(2)
+    engine.publish(b"b")
+    engine.committer.close()
+    assert engine.told == [2, 3]
+
+
+def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it() -> None:
+    disk = SimDisk()
+    engine = Engine(FileLog(disk))
+    engine.publish(b"a")
+    engine.committer.commit_now()
+    disk.fail_at(disk.made + 2, "EIO")  # the sync
+    engine.publish(b"b")
+    assert not engine.committer.commit_now()
+    engine.publish(b"c")
+    assert not engine.committer.commit_now()
+    engine.committer.close()
+    assert engine.told == [2]
+    assert [type(error) for error in engine.failures] == [LogFailed]
+
+
+def test_a_failure_ends_the_thread() -> None:
+    disk = SimDisk()
+    engine = Engine(FileLog(disk))
+    disk.fail_at(disk.made + 1, "ENOSPC")
+    engine.committer.start()
+    engine.publish(b"a")
+    engine.committer.close()
+    assert [str(error).count("simulated ENOSPC") for error in engine.failures] == [1]
+    assert engine.told == []
+
+
+@pytest.mark.parametrize("wrong", ["first", "columns"])
+def test_a_fault_in_the_engine_is_a_failure_too(wrong: str) -> None:
+    class Faulty(Engine):
+        def take(self) -> Staged | None:
+            batch: Rowset = published(9 if wrong == "first" else 1, [b"a"])
+            if wrong == "columns":
+                batch.columns["priority"] = array("Q", [1, 2])
+            return Staged(batch)
+
+    engine = Faulty(MemoryLog())
+    assert not engine.committer.commit_now()
+    assert len(engine.failures) == 1
+
+
+def test_who_is_sealed_out_fails() -> None:
+    log = MemoryLog()
+    engine = Engine(log)
+    log.seal(1)
+    engine.publish(b"a")
+    assert not engine.committer.commit_now()
+    assert "epoch 1" in str(engine.committer.failure)

@@ -1,0 +1,336 @@
+"""The log in files, beyond the contract: what is in the folder, who may open it, and what other processes see."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.journal.disk import RealDisk
+from penstock.journal.errors import Fenced, JournalDamaged, JournalRefused
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.folder import Folder
+from penstock.journal.log import Durability
+from penstock.journal.reading import KEPT_BYTES
+from penstock.journal.segment import INDEX_STEP, SegmentHeader, segment_name
+from penstock.journal.tail import TailReader
+from support.batches import NOW, published
+from support.simdisk import SimDisk
+
+
+def add(log: FileLog, *payloads: bytes, roll: bool = False, at: int = NOW) -> None:
+    log.append(published(log.end, list(payloads), at=at), log.end, log.epoch, roll=roll)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_what_is_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "backup.seg").write_text("mine")
+    log = FileLog(RealDisk(tmp_path), identity=0xABC, created=5)
+    log.seal(3)
+    add(log, b"a")
+    add(log, b"b", roll=True)
+    log.close()
+    assert names(tmp_path) == [
+        "0000000000000001.seg",
+        "0000000000000002.seg",
+        "backup.seg",
+        "lock",
+        "notes.txt",
+        "penstock.json",
+        "tail",
+    ]
+    written = json.loads((tmp_path / "penstock.json").read_text())
+    assert {**written, "checksum": None} == {
+        "format": 1,
+        "identity": "0000000000000abc",
+        "created": 5,
+        "epoch": 3,
+        "checksum": None,
+    }
+    assert (tmp_path / "0000000000000001.seg").stat().st_size < 1000  # what was reserved is given back
+    again = FileLog(RealDisk(tmp_path))
+    assert (again.identity, again.epoch, again.end, again.report) == (0xABC, 3, 3, [])
+    again.close()
+
+
+def test_a_start_does_not_append_to_an_old_segment(tmp_path: Path) -> None:
+    for number in range(3):
+        log = FileLog(RealDisk(tmp_path))
+        assert [segment.first for segment in log.segments()] == list(range(1, number + 1))
+        add(log, b"x")
+        log.close()
+    idle = FileLog(RealDisk(tmp_path))
+    idle.close()
+    assert [name for name in names(tmp_path) if name.endswith(".seg")] == [segment_name(n) for n in (1, 2, 3)]
+
+
+def test_segments_tell_their_size_and_times() -> None:
+    log = FileLog(SimDisk())
+    add(log, b"a", at=NOW)
+    add(log, b"b", at=NOW + 50)
+    add(log, b"c", roll=True, at=NOW + 90)
+    told = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.segments()]
+    assert told == [(1, 3, NOW, NOW + 50, True), (3, 4, NOW + 90, NOW + 90, True)]
+    assert log.free_bytes() > 0
+
+
+def test_a_roll_is_wanted_by_size_and_by_age() -> None:
+    log = FileLog(SimDisk(), FileLogOptions(segment_bytes=3000, segment_age=1000))
+    add(log, b"a")
+    assert not log.wants_roll
+    add(log, b"x" * 3000)
+    assert log.wants_roll
+    add(log, b"b", roll=True)
+    assert not log.wants_roll
+    add(log, b"c", at=NOW + 1000)
+    assert log.wants_roll
+
+
+# Who may open it
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    code = "from penstock.journal import *; import sys; FileLog(RealDisk(sys.argv[1])).close()"
+    log = FileLog(RealDisk(tmp_path))
+    second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f"{tmp_path} is in use by another broker (process {os.getpid()}): stop it first" in second.stderr
+    log.close()
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
+    log = FileLog(RealDisk(tmp_path))
+    with pytest.raises(JournalRefused, match="in use"):
+        FileLog(RealDisk(tmp_path))
+    add(log, b"still mine")
+    log.close()
+
+
+def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
+    (tmp_path / segment_name(1)).write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(JournalRefused, match=r"segments but no penstock\.json"):
+            FileLog(RealDisk(tmp_path))
+
+
+def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    log.seal(4)
+    log.close()
+    again = FileLog(disk)
+    with pytest.raises(Fenced):
+        again.seal(4)
+
+
+# What is refused
+
+
+def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    monkeypatch.setattr("penstock.journal.folder.VERSION", 2)
+    FileLog(disk).close()
+    monkeypatch.undo()
+    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1"):
+        FileLog(disk)
+
+
+def test_a_newer_segment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    monkeypatch.setattr("penstock.journal.segment.VERSION", 2)
+    add(log, b"a")
+    log.close()
+    monkeypatch.undo()
+    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1: use a newer Penstock"):
+        FileLog(disk)
+
+
+def test_a_segment_of_another_journal_is_refused() -> None:
+    disk = SimDisk()
+    FileLog(disk, identity=1).close()
+    foreign = SegmentHeader(Durability.COMMIT, 2, 1, 1, 0, 0, 0, NOW)
+    disk.create(segment_name(1)).write([foreign.encode()], 0)
+    with pytest.raises(JournalRefused, match="belongs to another journal"):
+        FileLog(disk)
+
+
+def test_a_checkpoint_must_lie_within_the_journal() -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    for letter in b"abcd":
+        add(log, bytes([letter]), roll=True)
+    log.trim(3)
+    log.close()
+    for good in (None, 3, 4, 5):
+        FileLog(disk, from_position=good).close()
+    with pytest.raises(JournalDamaged, match="ends at position 5, but there is a checkpoint at 6"):
+        FileLog(disk, from_position=6)
+    with pytest.raises(JournalDamaged, match="between the checkpoint at 2 and this one are missing"):
+        FileLog(disk, from_position=2)
+
+
+def test_opening_does_not_read_finished_segments() -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    for letter in b"abcd":
+        add(log, bytes([letter]) * 100_000, roll=True)
+    log.close()
+    before = disk.calls["read"]
+    again = FileLog(disk, from_position=4)
+    opening = disk.calls["read"] - before
+    assert opening == 2 + 2 * 4 + 1  # penstock.json, tail; header and footer of each; tail again
+    assert [block.first for block in again.read(4)] == [4]
+    assert disk.calls["read"] - before - opening <= 3  # the index, and the one block
+
+
+def test_the_folder_file_is_checked() -> None:
+    good = Folder(5, 6, 7).encode()
+    assert Folder.decode(good) == (5, 6, 7)
+    for bad in (b"", b"[]", b"{}", good.replace(b"7", b"8")):
+        with pytest.raises(ValueError):  # noqa: PT011 - each in its own words
+            Folder.decode(bad)
+
+
+# Finding messages
+
+
+def test_messages_are_found_by_way_of_the_index() -> None:
+    disk = SimDisk()
+    log = FileLog(disk, FileLogOptions(segment_bytes=1 << 20))
+    for number in range(3000):
+        add(log, b"%d" % number * 100, roll=log.wants_roll)
+    assert len(log.segments()) > 1
+    active = log.segments()[-1]
+    assert active.index is not None
+    assert abs(len(active.index.offsets) - active.blocks_end // INDEX_STEP) <= 1
+    for position in (1, 2, 777, 1500, 2999, 3000):
+        assert log.message(position).payload == b"%d" % (position - 1) * 100
+    log.close()
+    again = FileLog(disk)
+    assert again.message(778).payload == b"777" * 100
+    assert [block.first for block in again.read(2998)] == [2998, 2999, 3000]
+
+
+def test_a_damaged_index_is_made_anew() -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    add(log, b"a", b"b")
+    add(log, b"c")
+    log.close()
+    size = len(disk.seen[segment_name(1)].seen)
+    disk.flip(segment_name(1), (size - 64 - 1) * 8)
+    again = FileLog(disk)
+    assert [message.payload for message in again.messages([3, 1])] == [b"c", b"a"]
+
+
+def test_a_damaged_block_is_not_given_out() -> None:
+    disk = SimDisk()
+    log = FileLog(disk)
+    add(log, b"precious")
+    log.close()
+    disk.flip(segment_name(1), (64 + 130) * 8)
+    again = FileLog(disk)
+    with pytest.raises(JournalDamaged, match="checksum is wrong"):
+        again.message(1)
+
+
+def test_what_is_kept_for_look_ups_is_bounded() -> None:
+    log = FileLog(SimDisk())
+    for _ in range(40):
+        add(log, bytes(1 << 20))
+    for position in range(1, 41):
+        log.message(position)
+    assert sum(stop - start for _, start, stop in log._locator._stretches) <= KEPT_BYTES
+
+
+def test_readers_in_other_threads(tmp_path: Path) -> None:
+    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.OS, segment_bytes=20_000))
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def look() -> None:
+        try:
+            while not done.is_set():
+                end = log.committed
+                if end > 10:
+                    wanted = [end - 1, end - 9, end - 1]
+                    assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
+                    assert next(log.read(end - 5)).first <= end - 5
+        except BaseException as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for _ in range(1000):
+        add(log, *(b"%d" % (position * 7919) for position in range(log.end, log.end + 3)), roll=log.wants_roll)
+        log.trim(log.end - 500)
+    done.set()
+    for reader in readers:
+        reader.join()
+    log.close()
+    assert errors == []
+    assert len(names(tmp_path)) < 12
+
+
+# What other processes see
+
+
+def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
+    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.INTERVAL), identity=9)
+    log.seal(2)
+    reader = TailReader(tmp_path)
+    first = reader.read()
+    assert (first.durability, first.identity, first.committed, first.epoch) == (Durability.INTERVAL, 9, 1, 2)
+    add(log, b"a", b"b")
+    assert reader.read() == first
+    log.set_floor(2)
+    log.sync()
+    second = reader.read()
+    assert (second.committed, second.floor, second.start) == (3, 2, 1)
+    assert second.generation > first.generation
+    log.close()
+    again = FileLog(RealDisk(tmp_path))
+    assert again.floor == 2
+    add(again, b"c")
+    assert reader.read().committed == 4  # the same file, so a reader needs no news of a restart
+    again.close()
+    reader.close()
+
+
+def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
+    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.OS))
+    code = """if True:
+        import sys
+        from penstock.journal.tail import TailReader
+        reader, seen = TailReader(sys.argv[1]), []
+        while not seen or seen[-1].committed < 2001:
+            seen.append(reader.read())
+        assert all(a.committed <= b.committed and a.generation <= b.generation for a, b in zip(seen, seen[1:]))
+    """
+    follower = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    for _ in range(2000):
+        add(log, b"x")
+    assert follower.wait(20) == 0
+    log.close()
+
+
+def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.journal.tail._TRIES", 3)
+    FileLog(RealDisk(tmp_path)).close()
+    (tmp_path / "tail").write_bytes(bytes(64))
+    reader = TailReader(tmp_path)
+    with pytest.raises(JournalRefused, match="start the broker"):
+        reader.read()
+    reader.close()

@@ -1,0 +1,277 @@
+"""One simulated life: clients, broker, journal and disk, with crashes and faults, all from one seed.
+
+What is checked, at every start and at the end:
+
+* The recovered state is exactly what the broker knew at the moment up to which the journal survived.
+* Under ``commit``, the journal survives at least up to the last commit; under the others at least up to the last sync.
+* Nobody was told of a message that was not committed, and nobody ever gets a payload that was not published there.
+* No position that was shown names two messages.
+* A damaged journal is refused or reported, never silently used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from penstock.core.broker import Broker
+from penstock.core.restore import restore
+from penstock.core.state import Delivery
+from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.errors import JournalRefused, LogFailed
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.folder import load_folder
+from penstock.journal.log import Durability
+from penstock.server.engine import recover
+from penstock.server.opening import Opened, open_folder
+from penstock.server.upkeep import Retention
+from support.simdisk import SimDisk
+from support.views import difference, forget_requests, lasting
+from support.workload import Workload
+
+SECOND = 1_000_000
+
+
+class Broken(AssertionError):
+    """A promise was not kept."""
+
+
+class World:
+    """A life from a seed. ``run`` lives it, and raises ``Broken``, or whatever else went wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = SimDisk(seed)
+        self.durability = self.random.choice((Durability.COMMIT, Durability.COMMIT, Durability.INTERVAL, Durability.OS))
+        self.options = FileLogOptions(
+            durability=self.durability,
+            segment_bytes=self.random.choice((3_000, 10_000, 100_000)),
+            segment_age=self.random.choice((5, 60, 3600)) * SECOND,
+            reserve=4096,
+        )
+        self.retention = Retention(age=self.random.choice((0, 10, 100)) * SECOND, bytes=self.random.choice((0, 30_000)))
+        self.workload = Workload(seed, Broker())
+        #: What the broker knew when the log reached a position: (time, state).
+        self.known: dict[int, tuple[int, Any]] = {}
+        #: Payloads of messages that somebody was told of, by position.
+        self.shown: dict[int, bytes] = {}
+        #: Payloads of everything published in the current life, by position.
+        self.published: dict[int, bytes] = {}
+        self.safe_end = 1
+        self.flipped = False
+        self.refused = False
+        self.starts = 0
+        self.opened: Opened | None = None
+
+    def run(self, steps: int = 150) -> None:
+        """Live: steps of the clients, commits, chores, crashes."""
+        try:
+            self._start()
+            for _ in range(steps):
+                if not self.refused:
+                    self._live_on()
+            if not self.refused:
+                self._finish()
+        except JournalRefused:
+            if not self.flipped:
+                raise
+            self.refused = True
+
+    def _live_on(self) -> None:
+        try:
+            self._step()
+        except LogFailed:
+            self._die()
+
+    # The life of the broker
+
+    def _start(self) -> None:
+        """Open the folder as a broker would, but look at what was recovered before anything changes it."""
+        self.starts += 1
+        try:
+            self._check_recovery()
+            self.opened = open_folder(self.disk, self.workload.now, self.options, self.retention)
+        except JournalRefused:
+            if not self.flipped:
+                raise
+            self.refused = True
+            return
+        except (LogFailed, OSError):
+            self.disk.crash("any")
+            self._start()
+            return
+        if self.starts == 1:
+            self.workload = Workload(self.random.randrange(2**32), self.opened.engine.broker)
+        else:
+            self.workload.reconnect(self.opened.engine.broker)
+        self.published.clear()
+
+    def _check_recovery(self) -> None:
+        folder = load_folder(self.disk)
+        if folder is None:
+            if self.safe_end > 1 and not self.flipped:
+                raise Broken("a journal with commits has become a new one")
+            return
+        checkpoint = Checkpoints(self.disk, folder.identity).newest_good()
+        log = FileLog(self.disk, self.options, from_position=checkpoint.position if checkpoint else None)
+        table = recover(log, checkpoint)
+        reached = table.meta.position
+        if reached < self.safe_end and not (self.flipped and log.report):
+            raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")
+        if reached > 1:
+            self._check_state(restore(table, log.end), reached)
+        # What was lost is forgotten: its positions may be used again, for nobody was told of them.
+        self.known = {end: state for end, state in self.known.items() if end <= reached}
+        if self.known and log.end < max(self.shown, default=0) + 1 and not self.flipped:
+            raise Broken(f"position {log.end} will be used again, but {max(self.shown)} was shown")
+        log.close()
+
+    def _check_state(self, broker: Broker, reached: int) -> None:
+        if reached not in self.known:
+            raise Broken(f"the journal ends at {reached}, which no commit did")
+        now, state = self.known[reached]
+        found = forget_requests(lasting(broker, now), self.workload.now)
+        state = forget_requests(state, self.workload.now)
+        if found != state:
+            raise Broken(f"recovered at {reached}, what the broker knew came back changed: {difference(state, found)}")
+
+    def _step(self) -> None:
+        assert self.opened is not None
+        if self.random.random() < 0.02:
+            self.disk.fail_at(
+                self.disk.made + self.random.randrange(1, 30), self.random.choice(("EIO", "ENOSPC", "short"))
+            )
+        self.workload.step()
+        chance = self.random.random()
+        if chance < 0.4:
+            self._commit()
+        elif chance < 0.45:
+            self.opened.engine.log.sync()
+            self._settle()
+        elif chance < 0.50:
+            self._commit()
+            self._chore(self._checkpoint if chance < 0.48 else self._retain)
+        elif chance < 0.52:
+            self._die()
+        elif chance < 0.53:
+            self._stop()
+            self._start()
+
+    def _commit(self) -> None:
+        """Stage and write everything; remember what the broker knew at each place where the log may end."""
+        assert self.opened is not None
+        engine = self.opened.engine
+        staged = engine.stage(self.workload.now)
+        for each in staged:
+            self._note_published(each.batch)
+        # A catalogue staged for a new segment is no change of state, so this holds for the position behind it too.
+        state = (self.workload.now, lasting(engine.broker, self.workload.now))
+        for each in staged:
+            self.known[each.batch.end] = state
+        engine.write(staged)
+        self._settle()
+
+    def _note_published(self, batch: Any) -> None:
+        payloads = iter(batch.columns.get("payload", ()))
+        originals = iter(batch.columns.get("original", [0] * batch.messages))
+        for row, kind in enumerate(batch.kinds):
+            if kind in (1, 2):
+                position, payload, original = batch.first + row, next(payloads), next(originals)
+                if original and self.published.get(original, self.shown.get(original, payload)) != payload:
+                    raise Broken(f"message {original} was carried forward with another payload")
+                self.published[original or position] = payload
+
+    def _settle(self) -> None:
+        assert self.opened is not None
+        engine = self.opened.engine
+        engine.settle()
+        if self.durability is not Durability.OS:
+            committed = engine.log.committed
+            self.safe_end = max([self.safe_end, *(end for end in self.known if end <= committed)])
+        for effect in engine.released():
+            if isinstance(effect, Delivery):
+                self._check_delivery(effect)
+
+    def _check_delivery(self, effect: Delivery) -> None:
+        assert self.opened is not None
+        engine = self.opened.engine
+        positions = [out.item.position for out in effect.messages]
+        for position, payload in zip(positions, engine.payloads(positions), strict=True):
+            if position >= engine.log.committed:
+                raise Broken(f"message {position} was shown before its commit")
+            before = self.shown.setdefault(position, payload)
+            published = self.published.get(position, payload)
+            if not before == payload == published:
+                raise Broken(f"message {position} was {before!r}, then {payload!r}; published was {published!r}")
+
+    def _chore(self, chore: Callable[[], None]) -> None:
+        """A checkpoint that can't be written is no reason to stop: the log has everything."""
+        with contextlib.suppress(OSError):
+            chore()
+
+    def _checkpoint(self, *, clean: bool = False) -> None:
+        assert self.opened is not None
+        self.opened.upkeep.checkpoint(self.workload.now, clean=clean)
+
+    def _retain(self) -> None:
+        """Retention and compaction; carrying messages commits, so what is known moves on."""
+        assert self.opened is not None
+        engine = self.opened.engine
+        original = engine.commit
+
+        def commit(now: int) -> None:
+            self._commit()
+
+        engine.commit = commit  # type: ignore[method-assign]
+        try:
+            self.opened.upkeep.retain(self.workload.now)
+        finally:
+            engine.commit = original  # type: ignore[method-assign]
+
+    def _die(self) -> None:
+        """The machine loses power; perhaps the disk is damaged too."""
+        self.disk.crash(self.random.choice(("none", "all", "any", "any")))
+        if self.random.random() < 0.05:
+            self._flip()
+        self._start()
+
+    def _flip(self) -> None:
+        names = [name for name, inode in self.disk.seen.items() if inode.seen]
+        name = self.random.choice(sorted(names))
+        self.flipped = True
+        self.disk.flip(name, self.random.randrange(8 * len(self.disk.seen[name].seen)))
+
+    def _stop(self) -> None:
+        """A clean stop: drain, put everything back, commit, checkpoint, close."""
+        assert self.opened is not None
+        engine = self.opened.engine
+        engine.broker.drain(self.workload.now)
+        for connection in list(engine.broker.connections.values()):
+            engine.broker.disconnect(connection, self.workload.now)
+        engine.broker.draining = False
+        while engine.broker.log.staged:
+            self._commit()
+        engine.log.sync()
+        self._settle()
+        self._chore(lambda: self._checkpoint(clean=True))
+        engine.log.close()
+
+    def _finish(self) -> None:
+        """The end: stop cleanly, start once more, and read every live message."""
+        try:
+            self._stop()
+        except LogFailed:
+            self.disk.crash("any")
+        self._start()
+        if self.refused:
+            return
+        assert self.opened is not None
+        engine = self.opened.engine
+        for queue in engine.broker.queues.values():
+            positions = [item.position for lane in queue.lanes.values() for item in lane]
+            positions += [item.position for item in (*queue.delayed, *queue.dead)]
+            for position, payload in zip(positions, engine.payloads(positions), strict=True):
+                if self.shown.get(position, payload) != payload:
+                    raise Broken(f"message {position} has become {payload!r}")

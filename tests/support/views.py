@@ -1,0 +1,61 @@
+"""A broker's lasting state as plain values, so that two brokers can be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.broker import Broker
+from penstock.core.lane import Item
+from penstock.core.queue import Queue
+
+
+def lasting(broker: Broker, now: int) -> dict[str, Any]:
+    """Everything that a restart keeps: messages that are out count as ready, at their place.
+
+    A delayed message whose time has come counts as ready too, whether ``tick`` has been called or not.
+    """
+    return {
+        "namespaces": sorted(broker.namespaces),
+        "next_queue_id": broker.next_queue_id,
+        "queues": {queue.full_name: _queue(queue, now) for queue in broker.queues.values()},
+        "asked": {asked: (queue.full_name, position) for asked, (queue, position) in broker.asked.items()},
+    }
+
+
+def forget_requests(view: dict[str, Any], now: int) -> dict[str, Any]:
+    """Leave out the request IDs that nobody has to remember any longer: when they are dropped does not matter."""
+    for queue in view["queues"].values():
+        queue["requests"] = {key: noted for key, noted in queue["requests"].items() if noted[1] > now}
+    return view
+
+
+def difference(one: Any, other: Any, path: str = "") -> str:
+    """The first place where two views differ, for a message that a person can read."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys(), key=str):
+            if one.get(key) != other.get(key):
+                return difference(one.get(key), other.get(key), f"{path}/{key}")
+    return f"{path}: {one!r} became {other!r}"
+
+
+def _queue(queue: Queue, now: int) -> dict[str, Any]:
+    waiting = [item for lane in queue.lanes.values() for item in lane]
+    waiting += [out.item for out in queue.out.values() if not out.dead]
+    waiting += [item._replace(rank=item.position) for item in queue.delayed if item.rank <= now]
+    dead = [*queue.dead, *(out.item for out in queue.out.values() if out.dead)]
+    return {
+        "id": queue.id,
+        "policy": queue.policy,
+        "created_at": queue.created_at,
+        "counters": queue.counters.as_dict(),
+        "ready": [_message(queue, item) for item in sorted(waiting, key=lambda item: (-item.priority, item.rank))],
+        "delayed": sorted(_message(queue, item) for item in queue.delayed if item.rank > now),
+        "dead": [_message(queue, item) for item in sorted(dead)],
+        "requests": dict(queue.requests),
+        "asked": dict(queue.asked),
+        "bytes": sum(item.size for item in waiting),
+    }
+
+
+def _message(queue: Queue, item: Item) -> tuple[Any, ...]:
+    return (*item, queue.deliveries.get(item.position, 0), queue.retries_as_published(item))

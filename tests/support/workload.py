@@ -1,0 +1,170 @@
+"""Random clients: every command of the broker, from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.core.broker import Broker
+from penstock.core.policy import SECOND, Policy
+from penstock.core.queue import Connection, Queue
+
+#: Where time starts: an ordinary day.
+MORNING = 1_750_000_000 * SECOND
+STEPS = (0, 1, 1000, SECOND // 2, SECOND, 3 * SECOND)
+
+
+def random_policy(random: Random) -> Policy:
+    """Rules that make something happen."""
+    return Policy(
+        max_deliveries=random.choice((0, 0, 3)),
+        dead_letters=random.random() < 0.8,
+        on_expiry=random.choice(("dead", "drop")),
+        max_depth=random.choice((0, 0, 20)),
+        max_bytes=random.choice((0, 0, 400)),
+        on_full=random.choice(("reject", "drop-oldest")),
+        default_ttl=random.choice((0, 0, 5 * SECOND)),
+        deduplication=random.choice((SECOND, 300 * SECOND)),
+    )
+
+
+class Workload:
+    """Clients of a few queues. Each ``step`` lets some time pass and one of them do something."""
+
+    def __init__(self, seed: int, broker: Broker, queues: int = 3) -> None:
+        self.random = Random(seed)
+        self.now = MORNING
+        self.broker = broker
+        self.connections: list[Connection] = []
+        self._next_id = 1
+        self._queues = queues
+        self._make_queues()
+
+    def reconnect(self, broker: Broker) -> None:
+        """Go on with another broker, as after a restart: all connections are new."""
+        self.broker = broker
+        self.connections.clear()
+        self._make_queues()
+
+    def _make_queues(self) -> None:
+        if not self.broker.queues:
+            self.broker.create_namespace("default", self.now)
+            for number in range(self._queues):
+                self.broker.create_queue("default", f"q{number}", self.now, random_policy(self.random))
+
+    def step(self) -> None:
+        """Let a moment pass and do one random thing."""
+        self.now += self.random.choice(STEPS)
+        if not self.connections or self.random.random() < 0.05:
+            self._connect()
+        command = self.random.choices(_COMMANDS, _WEIGHTS)[0]
+        connection = self.random.choice(self.connections)
+        command(self, connection, self.random.choice(list(self.broker.queues.values())))
+        self.broker.tick(self.now)
+
+    def _connect(self) -> None:
+        spends = self.random.random() < 0.3
+        source = b"phpmq 127.0.0.1:%d" % self._next_id
+        self.connections.append(self.broker.connect(self._next_id, source, spends_retries=spends))
+        self._next_id += 1
+
+    def _publish(self, connection: Connection, queue: Queue) -> None:
+        random = self.random
+        self.broker.publish(
+            connection,
+            queue,
+            [random.randbytes(random.randrange(30)) for _ in range(random.randrange(1, 6))],
+            self.now,
+            ttl=random.choice((0, 0, SECOND, 10 * SECOND)),
+            expires_at=random.choice((0, 0, 0, self.now + 2 * SECOND)),
+            priority=random.choice((0, 0, 5, 2**63)),
+            delay=random.choice((0, 0, 0, 2 * SECOND)),
+            retries=random.choice((255, 255, 0, 2)),
+            correlation_id=random.choice((b"", b"", b"about")),
+        )
+
+    def _publish_named(self, connection: Connection, queue: Queue) -> None:
+        request = bytes((self.random.randrange(4),)) * 16
+        asked = self.random.choice((b"", bytes((200 + self.random.randrange(5),)) * 16))
+        self.broker.publish(connection, queue, [b"named"], self.now, request_id=request, asked_id=asked)
+
+    def _subscribe(self, connection: Connection, queue: Queue) -> None:
+        self.broker.subscribe(connection, queue, self.random.randrange(8), self.now)
+
+    def _receive(self, connection: Connection, queue: Queue) -> None:
+        self.broker.receive(connection, queue, self.now, dead=self.random.random() < 0.5)
+
+    def _lock(self, connection: Connection, queue: Queue) -> None:
+        self.broker.lock(connection, queue, self.now, self.random.choice((0, SECOND)))
+
+    def _pop(self, connection: Connection, queue: Queue) -> None:
+        self.broker.pop(connection, queue, self.now)
+
+    def _acknowledge(self, connection: Connection, queue: Queue) -> None:
+        held = _held(connection, queue)
+        self.broker.acknowledge(
+            connection, queue, self.random.sample(held, self.random.randint(0, len(held))), self.now
+        )
+
+    def _give_back(self, connection: Connection, queue: Queue) -> None:
+        for position in self.random.sample(held := _held(connection, queue), min(1, len(held))):
+            choice = self.random.randrange(4)
+            if choice == 0:
+                self.broker.release(connection, queue, position, self.now)
+            elif choice == 1:
+                self.broker.requeue(connection, queue, position, self.now, ttl=self.random.choice((0, SECOND)))
+            elif choice == 2:
+                self.broker.reject(connection, queue, [position], self.now)
+            else:
+                self.broker.renew(connection, position, self.now, 2 * SECOND)
+
+    def _disconnect(self, connection: Connection, queue: Queue) -> None:
+        self.broker.disconnect(connection, self.now)
+        self.connections.remove(connection)
+
+    def _redrive(self, connection: Connection, queue: Queue) -> None:
+        to = self.random.choice((None, self.random.choice(list(self.broker.queues.values()))))
+        self.broker.redrive(connection, queue, self.now, limit=self.random.randrange(1, 5), to=to)
+
+    def _purge(self, connection: Connection, queue: Queue) -> None:
+        purge = self.broker.purge if self.random.random() < 0.5 else self.broker.purge_dead
+        purge(connection, queue, self.now)
+
+    def _delete_one(self, connection: Connection, queue: Queue) -> None:
+        items = [*(item for lane in queue.lanes.values() for item in lane), *queue.delayed, *queue.dead]
+        if items:
+            self.broker.delete_message(connection, queue, self.random.choice(items).position, self.now)
+
+    def _configure(self, connection: Connection, queue: Queue) -> None:
+        self.broker.configure_queue(queue, random_policy(self.random), self.now, connection.source)
+
+    def _recreate(self, connection: Connection, queue: Queue) -> None:
+        if self.broker.delete_queue(queue, self.now, connection.source):
+            policy = random_policy(self.random)
+            self.broker.create_queue("default", queue.name, self.now, policy, connection.source)
+
+
+def _held(connection: Connection, queue: Queue) -> list[int]:
+    return sorted(position for position, out in connection.out.items() if out.queue is queue)
+
+
+_WEIGHTED: list[tuple[int, Callable[[Workload, Connection, Queue], None]]] = [
+    (6, Workload._publish),
+    (1, Workload._publish_named),
+    (1, Workload._subscribe),
+    (1, Workload._receive),
+    (1, Workload._lock),
+    (1, Workload._pop),
+    (3, Workload._acknowledge),
+    (3, Workload._give_back),
+    (1, Workload._redrive),
+]
+_RARE: list[tuple[float, Callable[[Workload, Connection, Queue], None]]] = [
+    (0.5, Workload._disconnect),
+    (0.3, Workload._purge),
+    (0.3, Workload._delete_one),
+    (0.2, Workload._configure),
+    (0.1, Workload._recreate),
+]
+_COMMANDS = [command for _, command in [*_WEIGHTED, *_RARE]]
+_WEIGHTS = [weight for weight, _ in [*_WEIGHTED, *_RARE]]

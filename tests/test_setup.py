@@ -1,0 +1,210 @@
+"""Setting up the checkout: what scripts/setup.sh says and does when something is missing, interrupted or moved.
+
+Each test has a copy of the scripts in a folder of its own (with a space in its name), a PATH with the few tools they
+need, and a Python that is a shell script doing as it is told. One test uses the real Python and pip.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ["bash", "cat", "chmod", "cksum", "cp", "cut", "dirname", "mkdir", "rm", "sleep"]
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the scripts need bash")
+
+#: Stands for Python, inside .venv as well. What it is asked for goes to the log.
+FAKE_PYTHON = """\
+#!{bash}
+printf '%s\\n' "$*" >> "$FAKE_LOG"
+case "$*" in
+  *version_info*) exit ${{FAKE_OLD:-0}} ;;
+  *ensurepip*) exit ${{FAKE_NO_VENV:-0}} ;;
+  --version) echo "Python 3.99.0" ;;
+  "-m venv .venv")
+    mkdir -p .venv/bin; cp "$0" .venv/bin/python
+    if [ -n "${{FAKE_VENV_INTERRUPTED:-}}" ]; then kill -KILL $PPID; fi ;;
+  "-m pip install"*"[fuzz]"*) exit ${{FAKE_NO_ATHERIS:-0}} ;;
+  "-m pip install"*) sleep ${{FAKE_SLOW:-0}}; exit ${{FAKE_PIP_FAILS:-0}} ;;
+  "-m pytest"*) echo "pytest ran" ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy of what the set-up needs, and the world it sees."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a checkout"
+        self.bin = folder / "bin"
+        self.log = folder / "log"
+        self.bin.mkdir()
+        self.root.mkdir()
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        for tool in [*TOOLS, "flock"]:
+            if (found := shutil.which(tool)) is not None:
+                (self.bin / tool).symlink_to(found)
+
+    def fake_python(self, name: str = "python3") -> None:
+        path = self.bin / name
+        path.write_text(FAKE_PYTHON.format(bash=self.bin / "bash"))
+        path.chmod(0o755)
+
+    def start(self, script: str = "test", **env: str) -> subprocess.Popen[str]:
+        world = {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "HOME": str(self.bin), **env}
+        command = [str(self.bin / "bash"), f"scripts/{script}", "-k", "nothing"]
+        return subprocess.Popen(
+            command, cwd=self.root, env=world, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def run(self, script: str = "test", **env: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        process = self.start(script, **env)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def asked(self, what: str) -> int:
+        """How often Python was asked for something that contains these words, so far."""
+        return sum(what in line for line in self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+@pytest.fixture
+def ready(checkout: Checkout) -> Checkout:
+    """A checkout whose set-up has succeeded."""
+    checkout.fake_python()
+    assert checkout.run()[0] == 0
+    return checkout
+
+
+class TestMissing:
+    @pytest.mark.parametrize("script", ["test", "fuzz"])
+    def test_no_python(self, checkout: Checkout, script: str) -> None:
+        code, out, err = checkout.run(script)
+        assert (code, out) == (3, "")
+        assert err.startswith("set-up: Python 3.11 or newer was not found on the PATH.\n")
+        assert f"or name it: PYTHON=/path/to/python3.11 scripts/{script}\n" in err
+        assert not (checkout.root / ".venv").exists()
+
+    def test_only_an_old_python(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, _, err = checkout.run(FAKE_OLD="1")
+        assert code == 3
+        assert "Python 3.11 or newer was not found" in err
+
+    def test_a_newer_python_under_another_name(self, checkout: Checkout) -> None:
+        checkout.fake_python("python3.12")
+        assert checkout.run()[0] == 0
+
+    def test_the_python_that_was_named_is_no_good(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, _, err = checkout.run(PYTHON="/missing/python")
+        assert (code, err) == (3, "set-up: PYTHON=/missing/python is not a Python 3.11 or newer.\n")
+
+    def test_the_python_that_was_named_is_taken(self, checkout: Checkout) -> None:
+        checkout.fake_python("my-python")
+        assert checkout.run(PYTHON=str(checkout.bin / "my-python"))[0] == 0
+
+    def test_no_venv_module(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, _, err = checkout.run(FAKE_NO_VENV="1")
+        assert code == 3
+        assert err.startswith("set-up: Python 3.99.0 has no venv module.\n")
+        assert "apt-get install python3-venv" in err
+        assert not (checkout.root / ".venv").exists()
+
+    def test_pip_fails(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, _, err = checkout.run(FAKE_PIP_FAILS="1")
+        assert code == 3
+        assert "set-up: pip could not install the dependencies (its message is above).\n" in err
+        assert "Without a network" in err
+        assert checkout.asked("pytest") == 0
+
+    def test_no_network_with_the_real_python(self, checkout: Checkout) -> None:
+        (checkout.bin / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+        code, _, err = checkout.run(**nowhere, PIP_NO_CACHE_DIR="1")
+        assert code == 3, err
+        assert "ERROR:" in err, "pip's own words come first"
+        assert err.index("ERROR:") < err.index("set-up: pip could not install the dependencies")
+
+    def test_no_atheris_is_no_error(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, out, err = checkout.run(FAKE_NO_ATHERIS="1")
+        assert (code, out) == (0, "pytest ran\n")
+        assert "the fuzzing tests will be skipped" in err
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_no_right_to_write(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        checkout.root.chmod(0o555)
+        try:
+            code, _, err = checkout.run()
+        finally:
+            checkout.root.chmod(0o755)
+        assert (code, err) == (3, f"set-up: no right to write in {checkout.root}.\n")
+
+
+class TestAgain:
+    def test_the_second_time_does_nothing(self, ready: Checkout) -> None:
+        before = ready.asked("pip install")
+        assert ready.run() == (0, "pytest ran\n", "")
+        assert ready.asked("pip install") == before == 2
+        assert ready.asked("-m venv") == 1
+
+    def test_a_changed_pyproject_installs_into_the_same_venv(self, ready: Checkout) -> None:
+        with (ready.root / "pyproject.toml").open("a") as file:
+            file.write("\n")
+        assert ready.run()[0] == 0
+        assert (ready.asked("-m venv"), ready.asked("pip install")) == (1, 4)
+
+    def test_a_moved_checkout_makes_a_new_venv(self, ready: Checkout) -> None:
+        ready.root = ready.root.rename(ready.root.with_name("another place"))
+        assert ready.run()[0] == 0
+        assert ready.asked("-m venv") == 2
+
+    def test_a_venv_whose_python_is_gone_is_made_anew(self, ready: Checkout) -> None:
+        (ready.root / ".venv" / "bin" / "python").unlink()
+        assert ready.run()[0] == 0
+        assert ready.asked("-m venv") == 2
+
+    def test_after_pip_failed_only_pip_runs_again(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        assert checkout.run(FAKE_PIP_FAILS="1")[0] == 3
+        assert checkout.run()[0] == 0
+        assert checkout.asked("-m venv") == 1
+
+    def test_a_venv_that_was_interrupted_in_the_making_is_made_anew(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        assert checkout.run(FAKE_VENV_INTERRUPTED="1")[0] != 0
+        assert (checkout.root / ".venv" / "bin" / "python").exists()
+        assert checkout.run()[0] == 0
+        assert checkout.asked("-m venv") == 2
+
+    def test_a_venv_of_somebody_else_is_left_alone(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        theirs = checkout.root / ".venv" / "precious"
+        theirs.mkdir(parents=True)
+        code, _, err = checkout.run()
+        assert code == 3
+        assert "there is a .venv here that this script did not make" in err
+        assert theirs.exists()
+
+    @pytest.mark.skipif(shutil.which("flock") is None, reason="without flock, two set-ups at once are not kept apart")
+    def test_two_at_once_set_up_once(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        both = [checkout.start(FAKE_SLOW="0.3") for _ in range(2)]
+        assert [process.communicate(timeout=60)[0] for process in both] == ["pytest ran\n"] * 2
+        assert (checkout.asked("-m venv"), checkout.asked("pip install")) == (1, 2)
