@@ -92,7 +92,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def position(self, name: str, pick: int) -> int:
         """A message of the queue, whatever its state; or one that never was."""
-        positions = sorted(message.position for message in self.model.queues[name].messages)
+        positions = sorted(self.model.queues[name].positions)
         return positions[pick % len(positions)] if positions else 10**6
 
     def owned(self, pick: int) -> tuple[int, str, int]:
@@ -338,13 +338,14 @@ class BrokerMachine(RuleBasedStateMachine):
         """What is noted about messages is noted about messages that are there."""
         asked: dict[bytes, tuple[Queue, int]] = {}
         for name, queue in self.broker.namespaces.get("default", {}).items():
-            there = {message.position for message in self.model.queues[name].messages}
+            there = self.model.queues[name].positions
             notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
             assert all(note.keys() <= there for note in notes)
             assert sorted(queue.lanes) == queue.priorities
             assert queue.expiries.keys() <= queue.lanes.keys()
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
+        assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
         for connection in self.broker.connections.values():
             assert all(out.queue.out[position] is out for position, out in connection.out.items())
 
