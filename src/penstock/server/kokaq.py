@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
@@ -48,7 +50,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     decoder: kokaq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
-        super().__init__(runtime, kokaq.ServerDecoder())
+        most = min(runtime.options.limits.payload_bytes, kokaq.WIRE_MAX_PAYLOAD)
+        super().__init__(runtime, kokaq.ServerDecoder(most))
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
@@ -91,15 +94,29 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(frame, Reason.NOT_ALLOWED)
         return True
 
+    @property
+    def answers_due(self) -> bool:
+        """See Session."""
+        return bool(self._waiting)
+
+    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+        """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
+        return replace(frame, two_way=False)
+
     def release(self, committed: int) -> None:
-        """Give the answers that waited for the log to get this far."""
+        """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[kokaq.KokaqResponse] = []
-        while self._waiting and self._waiting[0].after <= committed:
-            responses += self._waiting.popleft().words()
+        room = self.room
+        while room > 0 and self._waiting and self._waiting[0].after <= committed:
+            words = self._waiting.popleft().words()
+            room -= sum(_size(each) for each in words)
+            responses += words
         if responses:
             self.write(kokaq.encode_responses(responses, self.decoder.variant))
         if not self._waiting:
             self.runtime.awaiting.discard(self)
+        elif room <= 0 and not self._peer_is_slow:
+            self.runtime.touched()
 
     # Answers
 
@@ -224,7 +241,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if out is None:
             self._fail(request, Reason.OK)
             return
-        words = self.answers.message(request, queue, out.item, out.deliveries, now, lock_ends=out.deadline)
+        words = self.answers.message(request, queue, out.item, out.deliveries, now, out)
         self._answer(request, words, out.item.position + 1)
 
     def _release_lock(self, request: Request, metadata: Metadata) -> None:
@@ -358,6 +375,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if queue is None:
             raise Missing
         return queue
+
+
+def _size(response: kokaq.KokaqResponse) -> int:
+    """About how many bytes an answer has."""
+    return len(response.payload or b"") if isinstance(response, Response) else 0
 
 
 def _names(request: Request) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
@@ -24,6 +25,7 @@ from penstock.server.engine import Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
 from penstock.server.options import Options
+from penstock.server.session import LINGER
 
 if TYPE_CHECKING:
     from penstock.server.session import Session
@@ -54,6 +56,10 @@ class Runtime:
         self.congested = False
         self.counters: Counter[str] = Counter()
         self.started_at = self.now()
+        #: When bytes last came from anybody, on the loop's clock.
+        self.received_at = 0.0
+        #: What to do when the broker itself is at fault, and can't go on.
+        self.fail: Callable[[Exception], None] = self._raise
         self._addresses: Counter[str] = Counter()
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
@@ -94,6 +100,12 @@ class Runtime:
     def turn(self) -> None:
         """The end of a turn: see the module's description."""
         self._turn_due = False
+        try:
+            self._turn()
+        except Exception as error:  # sessions answer for their own faults; this one is the broker's
+            self.fail(error)
+
+    def _turn(self) -> None:
         now = self.now()
         self._schedule(self.broker.tick(now))
         self._tell()
@@ -122,8 +134,13 @@ class Runtime:
     def _answer(self) -> None:
         """Let sessions give the answers that waited for the log, and go on with what waited for those."""
         for session in list(self.awaiting):
-            session.release(self.broker.committed)
-            if session.inbox:
+            try:
+                session.release(self.broker.committed)
+            except Exception as error:
+                session.broken(error)
+            if session.ending and not session.answers_due:
+                session.end()
+            elif session.inbox:
                 session.work()
 
     def _schedule(self, deadline: int | None) -> None:
@@ -164,7 +181,10 @@ class Runtime:
             session.work()
         now, limits = self.loop.time(), self.options.limits
         for session in list(self.sessions.values()):
-            if session.unfinished_since and now - session.unfinished_since > limits.unfinished_seconds:
+            if session.ending_since:
+                if now - session.ending_since > LINGER:
+                    session.transport.abort()
+            elif session.unfinished_since and now - session.unfinished_since > limits.unfinished_seconds:
                 self.count("unfinished")
                 session.close("a message was not finished in time", seconds=limits.unfinished_seconds)
             elif limits.idle_seconds and self._is_idle(session) and now - session.active_at > limits.idle_seconds:
@@ -209,8 +229,13 @@ class Runtime:
         self._addresses[session.peer.address] -= 1
         if not self._addresses[session.peer.address]:
             del self._addresses[session.peer.address]
-        self.broker.disconnect(connection, self.now())
+        if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
+            unshown = {position for position, out in connection.out.items() if not out.shown}
+            self.broker.disconnect(connection, self.now(), unshown)
         self.touched()
+
+    def _raise(self, error: Exception) -> None:
+        raise error
 
     # Queues
 

@@ -35,6 +35,10 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.runtime.count("ignored_packages")
         return True
 
+    def last_will(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
+
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. The counter tells how often the message may still be given out again."""
         frames = [sspq.Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
@@ -65,7 +69,8 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.no_message(queue)
 
     def _confirm(self) -> None:
-        positions = list(self.connection.out)
+        """Nobody can be done with what he has not been given yet: that stays."""
+        positions = [position for position, out in self.connection.out.items() if out.shown]
         if positions:
             self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
         else:
