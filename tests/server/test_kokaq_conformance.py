@@ -204,8 +204,9 @@ class TestPush:
         """ "TTL, Expiration": "Kokaq TTL 0 = never; with an Expiration Time too, the earlier counts"."""
         peer = tcp_house.kokaq().make(tcp_house.queue)
         now = int(time.time())
-        both: list[Fields] = [{TTL: 500, EXPIRES: now + 100}, {TTL: 100, EXPIRES: now + 500}]
-        for each in [{TTL: 0}, {TTL: 500}, {EXPIRES: now + 100}, *both]:
+        fields: list[Fields] = [{TTL: 0}, {TTL: 500}, {EXPIRES: now + 100}, {TTL: 500, EXPIRES: now + 100}]
+        fields.append({TTL: 100, EXPIRES: now + 500})
+        for each in fields:
             peer.push(tcp_house.queue, b"m", each)
         found = [peer.ask(POP, tcp_house.queue) for _ in range(5)]
         assert TTL not in found[0].fields
