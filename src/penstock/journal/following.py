@@ -168,11 +168,11 @@ class JournalReader:
                     return max(block.first + int(rows[0]), earliest)
         return tail.committed
 
-    def counts(self, start: int, stop: int | None = None) -> dict[int, int]:
+    def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
         """How many messages were published in the range, by queue number. Reads headers and two small columns only."""
         stop = self.latest if stop is None else stop
         total = np.zeros(1, np.int64)
-        for block, _ in self.read(start, stop, verify=False):
+        for block, _ in self.read(start, stop, verify=False, accept_loss=accept_loss):
             low, high = max(start - block.first, 0), min(stop, block.end) - block.first
             queues = block.queues[low:high][block.kinds[low:high] == Kind.PUBLISHED]
             counted = np.bincount(queues, minlength=len(total))

@@ -186,12 +186,13 @@ class _Planner:
         if self.tail is not None and self.tail.durability is not Durability.OS:
             known.append(self.tail.committed)
         end = FIRST_POSITION if self.end is None else self.end
-        if max(known, default=end) > end and max(known) != self.found.resumes:
+        highest = max(known, default=end)
+        if highest > end and highest != end + GAP:  # that is said when the last start had nothing to append
             self._finish(segments[-1:])
             end = FIRST_POSITION if self.end is None else self.end
-            self.plan.new.append(self._bridge((end, max(known) + GAP), None, None))
-            self.plan.lost[-1] = (end, max(known))
-            self._move_on(max(known) + GAP, 0, self.last_at)
+            self.plan.new.append(self._bridge((end, highest + GAP), None, None))
+            self.plan.lost[-1] = (end, highest)
+            self._move_on(highest + GAP, 0, self.last_at)
 
     def _finish(self, last: list[SegmentSurvey]) -> None:
         """What was the last segment until now is one in the middle, and must have been finished."""
