@@ -17,8 +17,8 @@ from penstock.cli.showing import amount, line, moment, positions, progress, show
 from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.disk import RealDisk
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
-from penstock.journal.following import JournalReader
 from penstock.journal.folder import NAME, load_folder, take_lock
+from penstock.journal.following import JournalReader
 from penstock.journal.repair import Plan, plan
 from penstock.journal.rewriting import carry_out
 from penstock.journal.segment import is_segment

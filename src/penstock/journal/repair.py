@@ -93,7 +93,7 @@ class _Planner:
         self.end: int | None = None
         self.chain = 0
         self.before: tuple[int | None, int] = (None, 0)
-        self.last_at = folder.created
+        self.last_at = min((header.created for header in ours), default=folder.created)
 
     def run(self) -> Plan:
         segments = [segment for segment in self.found.segments if self._is_ours(segment)]
@@ -141,7 +141,8 @@ class _Planner:
             else:
                 lost = (segment.first if self.end is None else self.end, run.first)
                 pieces.append(self._bridge(lost, segment, None)._replace(runs=[run]))
-            self._move_on(run.end, self._last_chain(segment, run), segment.last_at)
+            last = self._last_header(segment, run)
+            self._move_on(run.end, last.crc, last.base)  # blocks keep their checksums, whatever they are chained to
         self.plan.new += pieces
         names = {piece.name for piece in pieces}
         (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
@@ -241,9 +242,8 @@ class _Planner:
     def _first_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
         return next(header for header, _, _ in self._walk(segment.name, run))
 
-    def _last_chain(self, segment: SegmentSurvey, run: Run) -> int:
-        """Blocks keep their checksums when they are chained to something else."""
-        return [header.crc for header, _, _ in self._walk(segment.name, run)][-1]
+    def _last_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
+        return [header for header, _, _ in self._walk(segment.name, run)][-1]
 
     def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> Catalogue:
         """The queues as they were before the loss, and those that are mentioned after it."""
