@@ -8,7 +8,6 @@ from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
 from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import load_folder
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
 from penstock.server.upkeep import MIN_FREE, Retention, Upkeep
@@ -35,24 +34,25 @@ def open_folder(
 
     Raises JournalRefused, with what to do, when the folder is in use, damaged, or newer than this Penstock.
     """
+    log = FileLog(disk, options)
     try:
-        checkpoint, report = _newest_checkpoint(disk)
-    except OSError as error:
-        raise LogFailed(f"{disk.where} can not be read: {error}. Mend the disk and start again") from error
-    log = FileLog(disk, options, from_position=checkpoint.position if checkpoint else None)
-    try:
-        report += map(str, log.report)
+        checkpoints = Checkpoints(disk, log.identity)
+        checkpoint = _newest(checkpoints, log)
         engine = Engine(log, recover(log, checkpoint), now, cache_bytes=cache_bytes)
     except BaseException:
         log.close()
         raise
+    report = [*map(str, log.report), *checkpoints.report]
     upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
 
 
-def _newest_checkpoint(disk: Disk) -> tuple[Checkpoint | None, list[str]]:
-    folder = load_folder(disk)
-    if folder is None:
-        return None, []
-    found = Checkpoints(disk, folder.identity)
-    return found.newest_good(), found.report
+def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:
+    """The newest checkpoint that can be read, once it is certain that the log goes on from there."""
+    try:
+        checkpoint = checkpoints.newest_good()
+    except OSError as error:
+        raise LogFailed(f"a checkpoint can not be read: {error}. Mend the disk and start again") from error
+    if checkpoint is not None:
+        log.check_reach(checkpoint.position)
+    return checkpoint

@@ -185,8 +185,10 @@ class Story:
                 raise Broken("the journal is gone")
             return Round(0, 0, 0, 0, False, False, started)
         checkpoint = Checkpoints(disk, folder.identity).newest_good()
-        log = FileLog(disk, from_position=checkpoint.position if checkpoint else None)
+        log = FileLog(disk)
         try:
+            if checkpoint is not None:
+                log.check_reach(checkpoint.position)
             table = recover(log, checkpoint)
             self._check_alike(table, recover(log, None))
             restore(table, log.end).check()
