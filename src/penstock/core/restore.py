@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from penstock.core.broker import Broker
 from penstock.core.expiry import Expiry
+from penstock.core.gathering import Array
 from penstock.core.lane import Lane
 from penstock.core.queue import Queue
-from penstock.core.table import Array, QueueEntry, Table
+from penstock.core.table import QueueEntry, Table
 
 
 def restore(table: Table, next_position: int) -> Broker:
