@@ -24,12 +24,12 @@ BATCH = 500
 CACHE = 2**20
 
 
-def resident() -> int:
-    """Bytes of memory that this process has now."""
+def resident(field: str = "VmRSS") -> int:
+    """Bytes of memory that this process has now, or (VmHWM) had at most."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmRSS")
+    raise OSError(f"/proc/self/status has no {field}")
 
 
 def measure(kind: str, count: int) -> int:
@@ -41,7 +41,6 @@ def measure(kind: str, count: int) -> int:
         queues = [broker.create_queue("default", f"q{n}", NOW) for n in range(count // 10 if kind == "queues" else 1)]
         connection = broker.connect(1, b"bench 1")
         payloads = [bytes(100)] * (10 if kind == "queues" else BATCH)
-        publish(engine, count=0)
         broker.publish(connection, queues[0], payloads, NOW)
         engine.commit(NOW)
         before = resident()
@@ -55,10 +54,6 @@ def measure(kind: str, count: int) -> int:
         assert sum(queue.ready for queue in queues) == count
         log.close()
         return used
-
-
-def publish(engine: Engine, count: int) -> None:
-    engine.commit(NOW)
 
 
 def in_process(kind: str, count: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from zlib import crc32
 
+from benches.engine_memory import resident
 from benches.measure import Figure
 from penstock.core.broker import Broker
 from penstock.core.table import Table
@@ -93,17 +93,17 @@ def peak(folder: str) -> int:
 
 
 def main() -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmHWM")
     start(sys.argv[1])
-    sys.stdout.write(str((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024))
+    sys.stdout.write(str(resident("VmHWM") - before))
 
 
 def journal(name: str, messages: int, batch: int, acknowledged: float, aim: float | None) -> list[Figure]:
     """The figures of one journal: reading it, starting on it, and starting again with a checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         write_journal(folder, messages, batch, acknowledged)
-        size = sum(path.stat().st_size for path in segments(folder))
         first = best(start, folder, 1)  # this one looks at every block of the last segment twice
+        size = sum(path.stat().st_size for path in segments(folder))
         bare, ours = best(just_read, folder, 3), min(first, best(start, folder, 2))
         found = [
             Figure(f"start on {name}, to reading and CRC alone", ours / bare, "times", aim, 1),
