@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from functools import partial
 from threading import Event
 from time import perf_counter
 
@@ -24,6 +23,8 @@ BATCH = 500
 WINDOW = 5_000
 #: How far publishers may be ahead of the disk: what a server's back-pressure allows.
 AHEAD = 100_000
+#: The logs take turns, and the best round of each counts.
+ROUNDS = 4
 
 
 class Traffic:
@@ -90,17 +91,27 @@ class Traffic:
         return count / (perf_counter() - began)
 
 
+def flow(durability: Durability | None, count: int) -> tuple[float, float]:
+    """Messages a second published, and delivered and acknowledged; on a log in memory without a durability."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = MemoryLog() if durability is None else FileLog(RealDisk(folder), FileLogOptions(durability))
+        traffic = Traffic(log, thread=durability is Durability.COMMIT)
+        rates = traffic.publish(count), traffic.consume(count)
+        if traffic.commits:
+            traffic.commits.close(NOW)
+        log.close()
+        return rates
+
+
 def figures(scale: int) -> list[Figure]:
-    count = scale // 50
-    found = []
-    for name, durability in (("in memory", None), ("files, os", Durability.OS), ("files, commit", Durability.COMMIT)):
-        with tempfile.TemporaryDirectory() as folder:
-            log = MemoryLog() if durability is None else FileLog(RealDisk(folder), FileLogOptions(durability))
-            traffic = Traffic(log, thread=durability is Durability.COMMIT)
-            figure = partial(Figure, unit="thousand messages/s")
-            found.append(figure(f"publish 100 B, {name}", traffic.publish(count) / 1000))
-            found.append(figure(f"deliver and acknowledge, {name}", traffic.consume(count) / 1000))
-            if traffic.commits:
-                traffic.commits.close(NOW)
-            log.close()
-    return found
+    logs = {"in memory": None, "files, os": Durability.OS, "files, commit": Durability.COMMIT}
+    best = dict.fromkeys(logs, (0.0, 0.0))
+    for _ in range(ROUNDS):
+        for name, durability in logs.items():
+            rates = flow(durability, scale // 50)
+            best[name] = max(best[name][0], rates[0]), max(best[name][1], rates[1])
+    return [
+        Figure(f"{what}, {name}", best[name][index] / 1000, "thousand messages/s")
+        for index, what in enumerate(("publish 100 B", "deliver and acknowledge"))
+        for name in logs
+    ]
