@@ -8,7 +8,7 @@ import tempfile
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from zlib import crc32
 
 from benches.engine_memory import resident
@@ -78,11 +78,12 @@ def start(folder: str) -> None:
 
 
 def best(function: Callable[[str], object], folder: str, rounds: int) -> float:
+    """Seconds of the processor: the files are in memory, and a busy machine does not count."""
     times = []
     for _ in range(rounds):
-        began = perf_counter()
+        began = process_time()
         function(folder)
-        times.append(perf_counter() - began)
+        times.append(process_time() - began)
     return min(times)
 
 
@@ -107,7 +108,7 @@ def journal(name: str, messages: int, batch: int, acknowledged: float, aim: floa
         bare, ours = best(just_read, folder, 3), min(first, best(start, folder, 2))
         found = [
             Figure(f"start on {name}, to reading and CRC alone", ours / bare, "times", aim, 1),
-            Figure("  … events", messages * (1 + acknowledged) / ours / 1e6, "million/s", digits=1),
+            Figure("  … events", messages * (1 + acknowledged) / ours / 1e6, "million/s", digits=2),
             Figure("  … most memory", peak(folder) / 2**20, "MiB"),
         ]
         if acknowledged == 1:
@@ -139,6 +140,6 @@ def figures(scale: int) -> list[Figure]:
     half = scale // 2
     return [
         *journal(f"{scale:,} events", half, BIG, 1.0, 5),
-        *journal(f"{half:,} messages, most waiting", half, BIG, 0.1, 5),
+        *journal(f"{scale:,} waiting messages", scale * 10 // 9, BIG, 0.1, 5),  # a tenth was acknowledged
         *journal(f"{scale // 50:,} one-message commits", scale // 100, 1, 1.0, None),
     ]
