@@ -19,7 +19,10 @@ from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
 from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
+from penstock.core.restore import restore
 from penstock.core.state import NoMessage
+from penstock.core.table import Table
+from penstock.journal.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
 
@@ -70,6 +73,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.broker = Broker()
         self.committed_before = self.broker.committed
+        self.table = Table()
 
     def teardown(self) -> None:
         for each in self.patches:
@@ -92,7 +96,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def position(self, name: str, pick: int) -> int:
         """A message of the queue, whatever its state; or one that never was."""
-        positions = sorted(message.position for message in self.model.queues[name].messages)
+        positions = sorted(self.model.queues[name].positions)
         return positions[pick % len(positions)] if positions else 10**6
 
     def owned(self, pick: int) -> tuple[int, str, int]:
@@ -283,8 +287,18 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.broker.log.take()
+        self.table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in self.broker.log.take()])
         self.broker.committed = self.committed_before = self.broker.log.next_position
+
+    @rule(sure=st.integers(0, 9))
+    def restart(self, sure: int) -> None:
+        """Killed, and started again from what the journal says."""
+        if sure == 7:
+            self.same_effects()
+            self.commit()
+            self.broker = restore(self.table, self.broker.log.next_position)
+            self.model.restart()
+            self.tick(0)
 
     @rule(sure=st.integers(0, 19))
     def drain(self, sure: int) -> None:
@@ -338,13 +352,14 @@ class BrokerMachine(RuleBasedStateMachine):
         """What is noted about messages is noted about messages that are there."""
         asked: dict[bytes, tuple[Queue, int]] = {}
         for name, queue in self.broker.namespaces.get("default", {}).items():
-            there = {message.position for message in self.model.queues[name].messages}
+            there = self.model.queues[name].positions
             notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
             assert all(note.keys() <= there for note in notes)
             assert sorted(queue.lanes) == queue.priorities
             assert queue.expiries.keys() <= queue.lanes.keys()
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
+        assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
         for connection in self.broker.connections.values():
             assert all(out.queue.out[position] is out for position, out in connection.out.items())
 

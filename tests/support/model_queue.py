@@ -75,6 +75,10 @@ class ModelQueue:
         return sorted(self._in("dead"), key=lambda message: message.died)
 
     @property
+    def positions(self) -> set[int]:
+        return {message.position for message in self.messages}
+
+    @property
     def waiting(self) -> list[Message]:
         return self.ready + self.delayed
 

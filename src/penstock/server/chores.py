@@ -10,7 +10,7 @@ import asyncio
 
 from penstock.journal.errors import LogError
 from penstock.server.runtime import Runtime
-from penstock.server.upkeep import Upkeep
+from penstock.server.upkeep import Plan, Upkeep
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -48,17 +48,15 @@ class Chores:
         """A segment was finished: checkpoint, then give space back."""
         runtime, upkeep = self._runtime, self._upkeep
         now = runtime.now()
-        table = await runtime.loop.run_in_executor(None, upkeep.checkpoint, now)
-        runtime.log.debug("checkpoint written", position=table.meta.position, messages=len(table))
-        upkeep.log.set_floor(upkeep.floor(now))
-        end = upkeep.victims(table)
-        if not end:
+        plan = await runtime.loop.run_in_executor(None, upkeep.plan, now)
+        runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
+        if not plan.before:
             return
-        for _ in upkeep.carry(table, end, now):
+        for _ in upkeep.carry(plan.table, plan.before, now):
             await self._commit()
         before = upkeep.log.start
-        await self._in_log_thread(end)
-        upkeep.forget_places(table)
+        await self._trim(plan)
+        upkeep.forget_places(plan)
         runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
 
     async def _commit(self) -> None:
@@ -68,16 +66,16 @@ class Chores:
             self._runtime.touched()
             await asyncio.sleep(0.005)
 
-    async def _in_log_thread(self, end: int) -> None:
+    async def _trim(self, plan: Plan) -> None:
         done: asyncio.Future[None] = self._runtime.loop.create_future()
 
         def job() -> None:
             try:
-                self._upkeep.trim(end)
+                self._upkeep.trim(plan)
             except Exception as error:
                 self._runtime.loop.call_soon_threadsafe(done.set_exception, error)
             else:
                 self._runtime.loop.call_soon_threadsafe(done.set_result, None)
 
-        self._runtime.commits.run(job)
+        self._runtime.commits.call(job)
         await done

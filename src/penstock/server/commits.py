@@ -24,7 +24,7 @@ class Commits(Protocol):
     def settle(self, now: int) -> None:
         """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
 
-    def run(self, job: Callable[[], None]) -> None:
+    def call(self, job: Callable[[], None]) -> None:
         """Do something with the log that only the thread that writes it may do. It may not be done on return."""
 
     def close(self, now: int) -> None:
@@ -47,7 +47,7 @@ class InlineCommit:
     def settle(self, now: int) -> None:
         """See Commits. Everything is settled already."""
 
-    def run(self, job: Callable[[], None]) -> None:
+    def call(self, job: Callable[[], None]) -> None:
         """See Commits."""
         job()
 
@@ -93,7 +93,7 @@ class GroupCommit:
         self.engine.settle()
         self.flush(now)
 
-    def run(self, job: Callable[[], None]) -> None:
+    def call(self, job: Callable[[], None]) -> None:
         """See Commits. It is done before the next commit."""
         self._jobs.append(job)
         self._committer.wake()

@@ -52,6 +52,7 @@ class Engine:
         self.broker: Broker = restore(table, log.end)
         #: Where the payload of a message lies, if it was carried forward.
         self.moved: dict[int, int] = locations(table)
+        self._moving: deque[tuple[int, dict[int, int]]] = deque()
         self.recent = RecentMessages(cache_bytes)
         self._waiting: list[tuple[int, int, Any]] = []
         self._serial = count()
@@ -90,6 +91,8 @@ class Engine:
             self._in_flight.popleft()
         while self._waiting and self._waiting[0][0] <= committed:
             self._released.append(heappop(self._waiting)[2])
+        while self._moving and self._moving[0][0] <= committed:
+            self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
         """Stage, write and settle in one go, for callers without a thread."""
@@ -107,6 +110,10 @@ class Engine:
             self._released.append(thing)
         else:
             heappush(self._waiting, (after, next(self._serial), thing))
+
+    def move(self, places: dict[int, int]) -> None:
+        """Messages were carried forward: read them at these places, once the copies are durable."""
+        self._moving.append((max(places.values(), default=0) + 1, places))
 
     def released(self) -> list[Effect | Any]:
         """What may be told now: effects, and things that were held, in order."""

@@ -10,7 +10,7 @@ from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
-from penstock.server.upkeep import Retention, Upkeep
+from penstock.server.upkeep import MIN_FREE, Retention, Upkeep
 
 
 class Opened(NamedTuple):
@@ -28,6 +28,7 @@ def open_folder(
     retention: Retention | None = None,
     *,
     cache_bytes: int = DEFAULT_BYTES,
+    min_free: int = MIN_FREE,
 ) -> Opened:
     """Read the newest checkpoint and the log after it, and go on from there. Makes the folder's files if it is new.
 
@@ -42,7 +43,8 @@ def open_folder(
         log.close()
         raise
     report = [*map(str, log.report), *checkpoints.report]
-    return Opened(engine, Upkeep(engine, log, Checkpoints(disk, log.identity), retention), report)
+    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
+    return Opened(engine, upkeep, report)
 
 
 def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:
