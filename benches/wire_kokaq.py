@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from struct import Struct
+from typing import Any
 
 from benches.measure import Row, compare
 from benches.traffic import CHUNK, chunks
 from penstock.wire import kokaq
-from penstock.wire.kokaq import Deliveries, MessageType, Metadata, Opcode, Pushed, Pushes
+from penstock.wire.kokaq import Deliveries, MessageType, MetadataRun, Opcode, Pushed, Pushes
 
 NAMESPACE, QUEUE = "default", "orders"
 NAMES = len(NAMESPACE) + len(QUEUE)
@@ -84,6 +85,17 @@ def decode_responses(pieces: list[bytes]) -> int:
     return count
 
 
+def decode_and_read(pieces: list[bytes]) -> int:
+    """What a client pays that looks at every field of every message."""
+    decoder = kokaq.ClientDecoder()
+    count = 0
+    for data in pieces:
+        for frame in decoder.feed(data):
+            assert isinstance(frame, Deliveries)
+            count += len(list(frame.metadata))
+    return count
+
+
 def opaques(count: int) -> tuple[bytes, ...]:
     return tuple(i.to_bytes(4, "big") for i in range(count))
 
@@ -95,9 +107,18 @@ def pushes(payloads: tuple[bytes, ...]) -> Pushes:
 
 def deliveries(payloads: tuple[bytes, ...]) -> Deliveries:
     count = len(payloads)
-    metadata = tuple(Metadata(version=1, created_at=1_700_000_000, uuid=opaque * 4) for opaque in opaques(count))
+    return delivered(opaques(count), columns(count), payloads)
+
+
+def columns(count: int) -> dict[str, tuple[Any, ...]]:
+    """What a server knows of the messages that it gives out."""
+    uuids = tuple(opaque * 4 for opaque in opaques(count))
+    return {"version": (1,) * count, "created_at": (1_700_000_000,) * count, "uuid": uuids}
+
+
+def delivered(ids: tuple[bytes, ...], known: dict[str, tuple[Any, ...]], payloads: tuple[bytes, ...]) -> Deliveries:
     kind = MessageType.OPERATIONAL, Opcode.POP, NAMESPACE, QUEUE
-    return Deliveries(*kind, opaques(count), bytes(count), metadata, payloads)
+    return Deliveries(*kind, ids, bytes(len(ids)), MetadataRun.columns(**known), payloads)
 
 
 def push_rows(size: int, name: str, batch: tuple[bytes, ...]) -> list[Row]:
@@ -123,7 +144,7 @@ def push_rows(size: int, name: str, batch: tuple[bytes, ...]) -> list[Row]:
 
 def delivery_row(size: int, batch: tuple[bytes, ...]) -> Row:
     """Against a join in which the metadata of each is packed in one go, and all else is constant."""
-    frame = deliveries(batch)
+    ids, known = opaques(len(batch)), columns(len(batch))
     written = kokaq.encode_responses([deliveries(batch[:1])])
     metadata_end = 12 + DELIVERY_METADATA.size
     head, operation, names = written[:4], written[8:12], written[metadata_end : metadata_end + 8 + NAMES]
@@ -133,12 +154,12 @@ def delivery_row(size: int, batch: tuple[bytes, ...]) -> Row:
         return b"".join(
             [
                 part
-                for opaque, its, payload in zip(frame.opaques, frame.metadata, batch, strict=True)
+                for opaque, version, created_at, uuid, payload in zip(ids, *known.values(), batch, strict=True)
                 for part in (
                     head,
                     opaque,
                     operation,
-                    pack(2, 0x420, 0, 3, 2, 4, its.version, 3, 4, its.created_at, 5, 16, its.uuid),
+                    pack(2, 0x420, 0, 3, 2, 4, version, 3, 4, created_at, 5, 16, uuid),
                     names,
                     payload,
                 )
@@ -146,7 +167,7 @@ def delivery_row(size: int, batch: tuple[bytes, ...]) -> Row:
         )
 
     def ours() -> bytes:
-        return kokaq.encode_responses([frame])
+        return kokaq.encode_responses([delivered(ids, known, batch)])
 
     assert bare() == ours()
     return compare(f"Kokaq encode Pop answer {size} B", len(batch), bare, ours, aim=1.5, rounds=100)
@@ -185,6 +206,8 @@ def rows() -> list[Row]:
         assert decode_responses(split) == len(payloads)
         decode = partial(bare_deliveries, chunks(stream, CHUNK // length * length)), partial(decode_responses, split)
         found.append(compare(f"Kokaq decode Pop answer {size} B", len(payloads), *decode, aim=2.0))
+        read = decode[0], partial(decode_and_read, split)
+        found.append(compare("  … and read all metadata", len(payloads), *read, aim=None, rounds=10))
         batch = payloads[: CHUNK // size]
         found += push_rows(size, "one size", batch)
         found += push_rows(size, "mixed sizes", tuple(payload[i % 9 :] for i, payload in enumerate(batch)))

@@ -114,5 +114,6 @@ COLUMNS = (
     Column(38, "rank", Rows.OTHERS, "Q"),  # RETURNED: its place in the order; 0 = that of its position
     Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED
     Column(40, "detail", Rows.OTHERS, "binary"),  # JSON
+    Column(41, "from_queue", Rows.OTHERS, "I"),  # REDRIVEN: the queue it was dead in, if that is another one
 )
 COLUMN = {column.name: column for column in COLUMNS}

@@ -159,7 +159,7 @@ def test_a_newer_segment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_segment_of_another_journal_is_refused() -> None:
     disk = SimDisk()
     FileLog(disk, identity=1).close()
-    foreign = SegmentHeader(Durability.COMMIT, 2, 1, 1, 0, 0, 0, NOW)
+    foreign = SegmentHeader(Durability.COMMIT, 2, 1, 1, NOW, 0, 0)
     disk.create(segment_name(1)).write([foreign.encode()], 0)
     with pytest.raises(JournalRefused, match="belongs to another journal"):
         FileLog(disk)
@@ -172,12 +172,13 @@ def test_a_checkpoint_must_lie_within_the_journal() -> None:
         add(log, bytes([letter]), roll=True)
     log.trim(3)
     log.close()
-    for good in (None, 3, 4, 5):
-        FileLog(disk, from_position=good).close()
+    again = FileLog(disk)
+    for good in (3, 4, 5):
+        again.check_reach(good)
     with pytest.raises(JournalDamaged, match="ends at position 5, but there is a checkpoint at 6"):
-        FileLog(disk, from_position=6)
+        again.check_reach(6)
     with pytest.raises(JournalDamaged, match="between the checkpoint at 2 and this one are missing"):
-        FileLog(disk, from_position=2)
+        again.check_reach(2)
 
 
 def test_opening_does_not_read_finished_segments() -> None:
@@ -187,7 +188,7 @@ def test_opening_does_not_read_finished_segments() -> None:
         add(log, bytes([letter]) * 100_000, roll=True)
     log.close()
     before = disk.calls["read"]
-    again = FileLog(disk, from_position=4)
+    again = FileLog(disk)
     opening = disk.calls["read"] - before
     assert opening == 2 + 2 * 4 + 1  # penstock.json, tail; header and footer of each; tail again
     assert [block.first for block in again.read(4)] == [4]

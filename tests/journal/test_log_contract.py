@@ -96,6 +96,8 @@ def test_a_seal_shuts_out_the_epoch_before(log: Log) -> None:
 
 
 def test_a_batch_that_is_no_block_leaves_the_log_as_it_was(log: Log) -> None:
+    with pytest.raises(ValueError, match="split it"):
+        log.append(published(1, []), 1, 0)
     add(log, b"a")
     with pytest.raises(ValueError, match="split it"):
         log.append(published(2, []), 2, 0)

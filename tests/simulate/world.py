@@ -114,8 +114,10 @@ class World:
             if self.safe_end > 1 and not self.flipped:
                 raise Broken("a journal with commits has become a new one")
             return
+        log = FileLog(self.disk, self.options)
         checkpoint = Checkpoints(self.disk, folder.identity).newest_good()
-        log = FileLog(self.disk, self.options, from_position=checkpoint.position if checkpoint else None)
+        if checkpoint is not None:
+            log.check_reach(checkpoint.position)
         table = recover(log, checkpoint)
         reached = table.meta.position
         if reached < self.safe_end and not (self.flipped and log.report):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.wire.kokaq import Metadata, MetadataRun
 from support.protocols import CODECS, Codec, Options
 
 FOLDER = Path(__file__).parent.parent / "vectors"
@@ -53,6 +54,8 @@ def build(kind: Any, value: Any) -> Any:
         return tuple(build(typing.get_args(kind)[0], each) for each in value)
     if kind is bytes:
         return bytes.fromhex(value)
+    if kind is MetadataRun:
+        return MetadataRun.of(build(Metadata, each) for each in value)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
         return kind(**{name: build(hints[name], each) for name, each in value.items()})

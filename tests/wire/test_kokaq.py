@@ -20,6 +20,7 @@ from penstock.wire.kokaq import (
     Field,
     MessageType,
     Metadata,
+    MetadataRun,
     Numbering,
     Opcode,
     PieceError,
@@ -205,7 +206,7 @@ def deliveries(*metadata: Metadata, **fields: Any) -> Deliveries:
         "queue": "q",
         "opaques": tuple(i.to_bytes(4, "big") for i in range(count)),
         "op_opaques": bytes(i % 256 for i in range(count)),
-        "metadata": metadata,
+        "metadata": MetadataRun.of(metadata),
         "payloads": tuple(b"%d" % i for i in range(count)),
     }
     return Deliveries(**(given | fields))
@@ -270,6 +271,69 @@ class TestDeliveries:
         assert len(list(singles(decoder.feed(encode_responses([frame]))))) == 2
         assert decoder.error is not None
         assert decoder.error.code == "payload-too-large"
+
+
+class TestMetadataRun:
+    def test_columns_are_the_same_as_rows(self) -> None:
+        cases: list[dict[str, list[Any]]] = [
+            {"uuid": [UUID, UUID[::-1]], "version": [1, 2**32 - 1], "time_to_live": [0, 7], "priority": [2**64 - 1, 0]},
+            {"version": [1, None], "source": ["one", "two"], "uuid": [UUID, None]},
+            {"correlation_id": [b"", b"abc"], "others": [(), (Field(0x7F, b"x"),)]},
+            {"version": [], "uuid": []},
+            {},
+        ]
+        for fields in cases:
+            rows = [Metadata(**dict(zip(fields, row, strict=True))) for row in zip(*fields.values(), strict=True)]
+            run = MetadataRun.columns(**fields)
+            assert run == MetadataRun.of(rows)
+            assert list(run) == rows == [run[at] for at in range(len(run))]
+            assert hash(run) == hash(MetadataRun.of(rows))
+
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"uuid": [UUID, UUID[:15]]}, r"field 0x05 \(uuid\) has 15 bytes, not 16"),
+            ({"request_id": [UUID + b"x", UUID]}, r"field 0x08 \(request_id\) has 17 bytes, not 16"),
+            ({"version": [1, 2**32]}, r"field 0x02 \(version\) is 4294967296, outside of 0 to 4294967295"),
+            ({"version": [1, 1], "priority": [1, -1]}, r"field 0x40 \(priority\) is -1, outside of"),
+            ({"version": [1, 1], "uuid": [UUID]}, "the columns of a run are equally long"),
+        ],
+    )
+    def test_what_cannot_be_written(self, fields: dict[str, Any], reason: str) -> None:
+        with pytest.raises(ValueError, match=reason):
+            MetadataRun.columns(**fields)
+
+    def test_an_unknown_field(self) -> None:
+        with pytest.raises(TypeError, match="flavour"):
+            MetadataRun.columns(flavour=[1])
+
+    def test_metadata_is_kept_as_it_came_however_it_arrives(self) -> None:
+        """An integer in fewer bytes than we send: whether it stands in a run or alone, its bytes are the same."""
+        one = encode_responses([deliveries(Metadata(version=7))]).replace(
+            bytes.fromhex("0204 00000007"), bytes.fromhex("0202 0007")
+        )
+        for pieces in ([one * 4], [one[:20], one[20:] + one * 2, one]):
+            decoder = ClientDecoder()
+            frames = [frame for piece in pieces for frame in decoder.feed(piece)]
+            raw = [each for frame in frames if isinstance(frame, Deliveries) for each in frame.metadata.raw]
+            assert raw == [bytes.fromhex("00000001 0202 0007")] * 4
+
+    def test_unknown_fields_and_odd_widths_run_too(self) -> None:
+        one = encode_responses([deliveries(Metadata(version=7, others=(Field(0x7F, b"x"),)))]).replace(
+            bytes.fromhex("0204 00000007"), bytes.fromhex("0203 000007")
+        )
+        (frame,) = ClientDecoder().feed(one * 3)
+        assert isinstance(frame, Deliveries)
+        assert list(frame.metadata) == [Metadata(version=7, others=(Field(0x7F, b"x"),))] * 3
+
+    def test_a_value_that_is_too_large_is_found_behind_smaller_ones(self) -> None:
+        """Integers wider than their field might not fit it, so each is looked at."""
+        small = encode_responses([deliveries(Metadata(version=7))]).replace(
+            bytes.fromhex("0204 00000007"), bytes.fromhex("0208 0000000000000007")
+        )
+        large = small.replace(bytes.fromhex("0208 00000000"), bytes.fromhex("0208 00000001"))
+        found = list(singles(ClientDecoder().feed(small * 2 + large)))
+        assert [each.problem is None for each in found] == [True, True, False]
 
 
 QUEUE = {"namespace": "ns", "queue": "q"}
@@ -349,6 +413,11 @@ class TestWhatCannotBeSent:
             encode_requests([request(metadata=metadata)])
 
 
+def error_code(reassembler: Reassembler) -> str:
+    assert isinstance(reassembler.error, PieceError)
+    return reassembler.error.code
+
+
 class TestPieces:
     def test_what_fits_is_left_alone(self) -> None:
         for size in (0, 65535):
@@ -384,9 +453,9 @@ class TestPieces:
     def test_the_limit(self) -> None:
         pieces = in_pieces(response(payload=bytes(200_000), **QUEUE))
         assert len(Reassembler(200_000).feed(pieces)) == 1
-        with pytest.raises(PieceError) as caught:
-            Reassembler(199_999).feed(pieces)
-        assert caught.value.code == "message-too-large"
+        reassembler = Reassembler(199_999)
+        assert reassembler.feed(pieces) == []
+        assert error_code(reassembler) == "message-too-large"
 
     @pytest.mark.parametrize(
         "intruder",
@@ -395,9 +464,12 @@ class TestPieces:
     )
     def test_pieces_that_make_no_whole(self, intruder: kokaq.KokaqResponse) -> None:
         first = in_pieces(response(payload=bytes(70_000), **QUEUE))[0]
-        with pytest.raises(PieceError) as caught:
-            Reassembler().feed([first, intruder])
-        assert caught.value.code == "bad-piece"
+        reassembler = Reassembler()
+        before, behind = response(payload=b"before", **QUEUE), response()
+        assert reassembler.feed([before, first, intruder, behind]) == [before]
+        assert error_code(reassembler) == "bad-piece"
+        assert reassembler.held == 0
+        assert reassembler.feed([behind]) == []
 
     def test_a_last_piece_may_repeat_the_metadata(self) -> None:
         """It then decodes as a delivery, perhaps with others behind it."""

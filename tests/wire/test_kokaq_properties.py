@@ -15,6 +15,7 @@ from penstock.wire.kokaq import (
     Field,
     MessageType,
     Metadata,
+    MetadataRun,
     Opcode,
     Pushed,
     Pushes,
@@ -108,7 +109,8 @@ def delivery_runs(draw: st.DrawFn) -> Deliveries:
     alike = st.fixed_dictionaries(usual).map(lambda fields: Metadata(**fields))
     rows = draw(st.lists(st.tuples(opaque, byte, alike, st.binary(max_size=100)), min_size=1, max_size=8))
     opaques, op_opaques, described, payloads = zip(*rows, strict=True)
-    return Deliveries(draw(message_type), draw(byte), *draw(names), opaques, bytes(op_opaques), described, payloads)
+    kind = draw(message_type), draw(byte), *draw(names)
+    return Deliveries(*kind, opaques, bytes(op_opaques), MetadataRun.of(described), payloads)
 
 
 #: A two-way request in front settles the variant, so that one-way requests behind it are read in it.

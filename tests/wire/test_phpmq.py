@@ -10,13 +10,13 @@ from typing import SupportsIndex
 
 import pytest
 
-from penstock.wire import phpmq
 from penstock.wire.phpmq import (
     Acknowledge,
     ClientDecoder,
     Consume,
     Dialect,
     Dispatch,
+    Packet,
     PhpmqFrame,
     Publish,
     Reject,
@@ -24,6 +24,7 @@ from penstock.wire.phpmq import (
     ServerDecoder,
     Style,
     encode,
+    forms,
     singles,
 )
 from support.protocols import PHPMQ
@@ -360,13 +361,13 @@ class TestMemory:
         assert peak < 64 * 1024
 
     def test_what_is_remembered_is_bounded(self) -> None:
-        form = phpmq._form(32, b"")
+        form = forms.form_of(32, b"")
         for size in range(3000, 9000):
-            assert form.sizes[phpmq.Packet.CONTENT][form.joints[phpmq.Packet.CONTENT][size]] == size
+            assert form.sizes[Packet.CONTENT][form.joints[Packet.CONTENT][size]] == size
         for ttl in range(9000):
             assert form.tails[ttl].endswith(b"%d" % ttl)
-        for memo in (form.sizes[phpmq.Packet.CONTENT], form.joints[phpmq.Packet.CONTENT], form.tails):
-            assert len(memo) <= phpmq._REMEMBERED
+        for memo in (form.sizes[Packet.CONTENT], form.joints[Packet.CONTENT], form.tails):
+            assert len(memo) <= forms.REMEMBERED
 
 
 def test_the_conversation_in_the_documentation() -> None:

@@ -40,6 +40,18 @@ class TestDecode:
         assert outcome(vector, b"", vector.data, b"") == expected(vector)
 
 
+@pytest.mark.parametrize("vector", [each for each in VALID if len(each.data) <= 400], ids=str)
+def test_cut_short_anywhere(vector: Vector) -> None:
+    """What was complete is delivered; the rest is no error of the peer's, and is told at the place of the cut."""
+    frames = expected(vector).frames
+    for at in range(len(vector.data)):
+        found = outcome(vector, vector.data[:at])
+        assert found.frames == frames[: len(found.frames)]
+        if found.error is not None:
+            _, offset, code, _, peer_at_fault = found.error
+            assert (offset, code, peer_at_fault) == (at, "truncated", False)
+
+
 @pytest.mark.parametrize("vector", VALID, ids=str)
 def test_valid_bytes_twice(vector: Vector) -> None:
     """What follows a message is the next message: the same one again decodes to the same frames again."""

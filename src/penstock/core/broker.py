@@ -22,7 +22,7 @@ import msgspec
 from penstock.core.carrying import Carrying
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.core.state import NOBODY
+from penstock.core.state import NOBODY, lock_holds
 from penstock.schema import Kind, Reason
 
 #: How many messages one ``tick`` expires before it asks to be called again, so that the caller's loop stays free.
@@ -67,14 +67,15 @@ class Broker(Carrying):
         queue.policy = policy
         self.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
         if not policy.dead_letters:
-            self._dismiss_dead(queue)
+            self._dismiss(queue.waiting_dead)
         self._dispatch(queue, now)
 
     def delete_queue(self, queue: Queue, now: int, source: bytes = NOBODY) -> bool:
         """Remove a queue. False: something is in it, in whatever state."""
         if not queue.empty:
             return False
-        self._dismiss(queue)
+        self._dismiss(queue.waiting)
+        self._dismiss(queue.waiting_dead)
         for consumer in list(queue.waiting):
             self._leave(consumer)
         for connection in self.connections.values():
@@ -105,7 +106,8 @@ class Broker(Carrying):
         """Give nothing out and take nothing in from now on; tell those who wait for a single message."""
         self.draining = True
         for queue in self.queues.values():
-            self._dismiss(queue)
+            self._dismiss(queue.waiting)
+            self._dismiss(queue.waiting_dead)
 
     def start(self, now: int, detail: dict[str, Any]) -> None:
         """Note that a broker has opened the journal."""
@@ -153,15 +155,14 @@ class Broker(Carrying):
                 queue.put(item._replace(rank=item.position))
         if expired:
             self._bury(queue, expired, Reason.EXPIRED, now)
-            self._dispatch_dead(queue, now)
         self._dispatch(queue, now)
         queue.check()
         return handled
 
     def _end_locks(self, now: int) -> None:
         while self._locks and self._locks[0][0] <= now:
-            deadline, _, out = heappop(self._locks)
-            if out.deadline == deadline and out.connection.out.get(out.item.position) is out:
+            _, lock, out = heappop(self._locks)
+            if lock_holds(out, lock):
                 self._settle(out.connection, out.queue, (out.item.position,))
                 self._give_back(out.queue, [out], Reason.LOCK_EXPIRED, now, out.connection.source)
                 self._dispatch(out.queue, now)
@@ -169,11 +170,6 @@ class Broker(Carrying):
     def _next_deadline(self, now: int) -> int | None:
         times = [heap[0][0] for heap in (self._locks, self._deadlines) if heap]
         return max(now, min(times)) if times else None
-
-    def _dismiss_dead(self, queue: Queue) -> None:
-        for consumer in list(queue.waiting_dead):
-            self._leave(consumer)
-            del consumer.connection.consumers[(queue.id, True)]
 
 
 def _description(queue: Queue) -> bytes:

@@ -40,6 +40,8 @@ class DeadLetters(Settling):
             "message": array("Q", [item.position for item in items]),
             "retries_left": array("B", [item.retries for item in restored]),
         }
+        if target is not queue:
+            columns["from_queue"] = array("I", (queue.id,)) * len(items)
         first = self.log.others(Kind.REDRIVEN, now, target.id, connection.source, len(items), dict(columns))
         for offset, item in enumerate(restored):
             self._move(queue, target, item.position)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappush
+from heapq import heapify, heappush
 
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Consumer, Out, Queue
-from penstock.core.state import Delivery, NoMessage, State
+from penstock.core.state import LOCK_SLACK, Delivery, NoMessage, State, lock_holds
 from penstock.schema import Kind, Reason
 
 
@@ -18,16 +18,16 @@ class Delivering(State):
         """The connection takes up to ``window`` unsettled messages at a time. 0 stops; messages out stay out."""
         key = (queue.id, False)
         consumer = connection.consumers.get(key)
-        if consumer is None:
-            if not window:
-                return
-            consumer = connection.consumers[key] = Consumer(connection, queue, window)
-            consumer.credit = 0
-        consumer.window = window
         if not window:
-            self._leave(consumer)
-            del connection.consumers[key]
+            if consumer is not None:
+                self._leave(consumer)
+                del connection.consumers[key]
             return
+        if consumer is None:
+            consumer = connection.consumers[key] = Consumer(connection, queue, 0)
+        if not consumer.window:
+            self._adopt(consumer)
+        consumer.window = window
         self._refresh(consumer)
         self._dispatch(queue, now)
 
@@ -73,7 +73,7 @@ class Delivering(State):
             return None
         while (item := queue.head()) is not None and 0 < item.expires <= now:
             queue.remove_ready(item.priority, item.rank)
-            self._bury(queue, [item], Reason.EXPIRED, now)
+            self._bury_expired(queue, [item], now)
         return item
 
     def pop(self, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
@@ -100,7 +100,9 @@ class Delivering(State):
         return item, deliveries
 
     def _dispatch(self, queue: Queue, now: int) -> None:
-        """Give ready messages to those who wait, one to each in turn."""
+        """Give ready messages to those who wait, one to each in turn; and dead letters to those who wait for these."""
+        if queue.waiting_dead:
+            self._dispatch_dead(queue, now)
         line = queue.waiting
         while line and queue.ready and not (queue.policy.paused or self.draining):
             items = self._take(queue, sum(consumer.credit for consumer in line), now)
@@ -123,6 +125,10 @@ class Delivering(State):
             out.consumer = consumer
             self._deliver(consumer.connection, queue, [out])
 
+    def _bury_expired(self, queue: Queue, items: list[Item], now: int) -> None:
+        self._bury(queue, items, Reason.EXPIRED, now)
+        self._dispatch_dead(queue, now)
+
     def _deliver(self, connection: Connection, queue: Queue, outs: list[Out]) -> None:
         """Leave the effect. Messages that are durable already do not wait for those that are not."""
         durable = [out for out in outs if out.item.position < self.committed]
@@ -144,7 +150,7 @@ class Delivering(State):
                 break
             expired = [item for item in items if 0 < item.expires <= now]
             if expired:
-                self._bury(queue, expired, Reason.EXPIRED, now)
+                self._bury_expired(queue, expired, now)
                 items = [item for item in items if not 0 < item.expires <= now]
             taken += items
         return taken
@@ -168,6 +174,13 @@ class Delivering(State):
                 del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
         return consumer
 
+    def _adopt(self, consumer: Consumer) -> None:
+        """A new window counts what an earlier one, or a receive, has given to the connection."""
+        for out in consumer.connection.out.values():
+            if out.queue is consumer.queue and out.consumer is not None and not out.dead:
+                out.consumer = consumer
+                consumer.out += 1
+
     def _refresh(self, consumer: Consumer) -> None:
         """Work out a window's credit anew, and stand in line accordingly."""
         consumer.credit = max(0, consumer.window - consumer.out)
@@ -183,15 +196,20 @@ class Delivering(State):
             line.remove(consumer)
             consumer.waiting = False
 
-    def _dismiss(self, queue: Queue) -> None:
-        """Tell everybody who waits for a single message of this queue that none will come."""
-        for consumer in [*queue.waiting, *queue.waiting_dead]:
+    def _dismiss(self, line: deque[Consumer]) -> None:
+        """Tell everybody in the line who waits for a single message that none will come."""
+        for consumer in list(line):
             if not consumer.window:
                 self._leave(consumer)
-                del consumer.connection.consumers[(queue.id, consumer.dead)]
-                self.effects.append(NoMessage(consumer.connection, queue))
+                del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
+                self.effects.append(NoMessage(consumer.connection, consumer.queue))
 
     def _lock_until(self, out: Out, deadline: int) -> None:
         out.deadline = deadline
         self._lock_serial += 1
+        out.lock = self._lock_serial
         heappush(self._locks, (deadline, self._lock_serial, out))
+        if len(self._locks) > self._lock_limit:
+            self._locks = [entry for entry in self._locks if lock_holds(entry[2], entry[1])]
+            heapify(self._locks)
+            self._lock_limit = 2 * len(self._locks) + LOCK_SLACK

@@ -121,6 +121,11 @@ class EventLog:
         return self.batch.end
 
     @property
+    def size(self) -> int:
+        """Payload bytes of what is staged."""
+        return self.batch.size + sum(batch.size for batch in self._closed)
+
+    @property
     def staged(self) -> bool:
         """Whether there is anything to take."""
         return bool(self._closed) or len(self.batch) > 0

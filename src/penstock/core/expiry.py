@@ -97,13 +97,17 @@ class Expiry:
         return ranks
 
     def sweep(self, live: NDArray[np.uint64]) -> None:
-        """Forget ranks that are not among ``live``."""
+        """Forget ranks that are not among ``live``, which is sorted, and those that are noted twice."""
         for second, bucket in list(self._buckets.items()):
-            kept = np.frombuffer(bucket, np.uint64)
-            kept = kept[np.isin(kept, live)]
-            self._buckets[second] = array("Q", kept.tobytes())
+            kept = np.unique(np.frombuffer(bucket, np.uint64))
+            kept = kept[np.searchsorted(live, kept, "right") > np.searchsorted(live, kept)]
+            if len(kept):
+                self._buckets[second] = array("Q", kept.tobytes())
+            else:
+                del self._buckets[second]
+        self._seconds = sorted(self._buckets)
         there = set(live.tolist()) if self._soon else set()
-        self._soon = [entry for entry in self._soon if entry[1] in there]
+        self._soon = sorted({entry for entry in self._soon if entry[1] in there})
         self._count = len(self._soon) + sum(map(len, self._buckets.values()))
 
     def wants_sweep(self, waiting: int) -> bool:

@@ -28,7 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     on_full: Literal["reject", "drop-oldest"] = "reject"
     #: How long a lock holds that names no time.
     lock_duration: int = 30 * SECOND
-    #: A request ID is remembered for this long.
+    #: A request ID is remembered for this long; 0 = not at all.
     deduplication: int = 300 * SECOND
     #: A paused queue takes messages and gives none out.
     paused: bool = False

@@ -50,7 +50,7 @@ class Publishing(Delivering):
         payloads: Sequence[bytes],
         now: int,
         *,
-        ttl: int = 0,
+        ttl: int | None = None,
         expires_at: int = 0,
         priority: int = 0,
         delay: int = 0,
@@ -61,8 +61,9 @@ class Publishing(Delivering):
     ) -> Published:
         """Add messages at the end of their priority, in order, all with the same properties.
 
-        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A request ID
-        or an asked-for ID belongs to one message, so they go with a single payload.
+        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A ``ttl`` of 0
+        is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
+        belongs to one message, so they go with a single payload.
         """
         known = self._remembered(queue, request_id, now)
         if known is not None:
@@ -70,14 +71,13 @@ class Publishing(Delivering):
         if asked_id and asked_id in self.asked:
             return Published(0, 0, Refusal.EXISTS)
         sizes = list(map(len, payloads))
-        accepted, refusal = self._admit(queue, sizes)
+        accepted, refusal = self._admit(queue, sizes, bool(delay))
         if accepted < len(sizes):
             sizes = sizes[:accepted]
             payloads = payloads[:accepted]
         if not accepted:
             return Published(0, 0, refusal)
-        ends = [end for end in (ttl and now + ttl, expires_at) if end]
-        expires = min(ends) if ends else (now + queue.policy.default_ttl if queue.policy.default_ttl else 0)
+        expires = _expires(queue, now, ttl, expires_at)
         due = now + delay if delay else 0
         columns = _columns(accepted, expires, priority, retries, due, correlation_id, request_id, asked_id)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
@@ -92,10 +92,10 @@ class Publishing(Delivering):
                 queue.delayed.insert(delayed_item(first + offset, size, expires, retries, priority, due))
         else:
             queue.append_run(first, sizes, priority, expires, retries)
-        self._make_room(queue, now)
         if expires or due:
             self.schedule(queue)
         self._dispatch(queue, now)
+        self._make_room(queue, now)
         return Published(first, accepted, refusal)
 
     def _remembered(self, queue: Queue, request_id: bytes, now: int) -> int | None:
@@ -110,26 +110,20 @@ class Publishing(Delivering):
         found = queue.requests.get(request_id)
         return found[0] if found is not None and found[1] > now else None
 
-    def _admit(self, queue: Queue, sizes: Sequence[int]) -> tuple[int, Refusal | None]:
+    def _admit(self, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, Refusal | None]:
         """How many of the messages may come in, and why not the rest."""
         if self.draining:
             return 0, Refusal.DRAINING
         if self.disk_full:
             return 0, Refusal.DISK
         policy = queue.policy
-        count = len(sizes)
+        count = fitting = len(sizes)
         if policy.max_bytes:
             fitting = next((i for i, size in enumerate(sizes) if size > policy.max_bytes), count)
-            if fitting < count:
-                return fitting, Refusal.TOO_LARGE
-        if policy.on_full == "drop-oldest":
-            return count, None
-        if policy.max_depth:
-            count = min(count, max(0, policy.max_depth - queue.depth))
-        if policy.max_bytes:
-            room = policy.max_bytes - queue.bytes
-            count = min(count, sum(1 for total in accumulate(sizes) if total <= room))
-        return count, None if count == len(sizes) else Refusal.FULL
+        count = min(fitting, _room(queue, sizes, delayed))
+        if count < fitting:
+            return count, Refusal.FULL
+        return count, None if count == len(sizes) else Refusal.TOO_LARGE
 
     def _make_room(self, queue: Queue, now: int) -> None:
         """A queue that is over its limits lets its oldest ready messages go."""
@@ -147,6 +141,34 @@ class Publishing(Delivering):
             victims.append(oldest)
         if victims:
             self._bury(queue, victims, Reason.OVERFLOW, now)
+            self._dispatch_dead(queue, now)
+
+
+def _room(queue: Queue, sizes: Sequence[int], delayed: bool) -> int:
+    """How many of the messages the queue has room for.
+
+    A queue that drops its oldest can drop ready messages only: a new one has room if it fits beside the delayed ones.
+    """
+    policy = queue.policy
+    count = len(sizes)
+    drops = policy.on_full == "drop-oldest"
+    depth, size = (len(queue.delayed), queue.delayed.bytes) if drops else (queue.depth, queue.bytes)
+    one_by_one = drops and not delayed
+    if policy.max_depth:
+        room = max(0, policy.max_depth - depth)
+        count = min(count, room) if not (one_by_one and room) else count
+    if policy.max_bytes:
+        totals = sizes if one_by_one else accumulate(sizes)
+        room = policy.max_bytes - size
+        count = min(count, next((i for i, total in enumerate(totals) if total > room), count))
+    return count
+
+
+def _expires(queue: Queue, now: int, ttl: int | None, expires_at: int) -> int:
+    """When a message published now expires; 0 = never."""
+    if ttl is None and not expires_at:
+        ttl = queue.policy.default_ttl
+    return min((end for end in (now + ttl if ttl else 0, expires_at) if end), default=0)
 
 
 def delayed_item(position: int, size: int, expires: int, retries: int, priority: int, due: int) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable
 
 from penstock.core.expiry import Expiry
 from penstock.core.lane import Item, Lane
@@ -13,7 +14,7 @@ from penstock.core.policy import Policy
 class Out:
     """A message that somebody has: who, since when, and everything needed to put it back."""
 
-    __slots__ = ("connection", "consumer", "dead", "deadline", "delivered_at", "deliveries", "item", "queue")
+    __slots__ = ("connection", "consumer", "dead", "deadline", "delivered_at", "deliveries", "item", "lock", "queue")
 
     def __init__(
         self,
@@ -35,6 +36,8 @@ class Out:
         self.dead = dead
         #: When its lock ends; 0 = with the connection.
         self.deadline = 0
+        #: Which lock that is: they are numbered, and renewing makes a new one.
+        self.lock = 0
         self.consumer: Consumer | None = None
 
 
@@ -162,7 +165,7 @@ class Queue:
         self.ready += len(sizes)
         self.ready_bytes += lane.bytes - before
         if expires:
-            self.expiries.setdefault(priority, Expiry()).add(expires, range(first, first + len(sizes)))
+            self._note_deadline(priority, expires, range(first, first + len(sizes)))
 
     def put(self, item: Item) -> None:
         """A message is ready, at the place of its rank."""
@@ -170,7 +173,7 @@ class Queue:
         self.ready += 1
         self.ready_bytes += item.size
         if item.expires:
-            self.expiries.setdefault(item.priority, Expiry()).add(item.expires, (item.rank,))
+            self._note_deadline(item.priority, item.expires, (item.rank,))
 
     def take(self, count: int) -> list[Item]:
         """Remove and return the next ready messages: highest priority first, then by rank."""
@@ -245,16 +248,16 @@ class Queue:
             self.moved.pop(item.position, None)
 
     def take_expired(self, now: int, limit: int) -> list[Item]:
-        """Remove and return ready messages that have expired, at most ``limit`` of each priority."""
+        """Remove and return up to ``limit`` ready messages that have expired, highest priority first."""
         expired: list[Item] = []
-        for priority, expiry in list(self.expiries.items()):
-            lane = self.lanes[priority]
+        for priority in sorted(self.expiries, reverse=True):
+            lane, expiry = self.lanes[priority], self.expiries[priority]
 
             def expires_of(rank: int, lane: Lane = lane) -> int:
                 item = lane.get(rank)
                 return item.expires if item else 0
 
-            items = lane.remove_many(expiry.due(now, limit, expires_of))
+            items = lane.remove_many(expiry.due(now, limit - len(expired), expires_of))
             self.ready -= len(items)
             self.ready_bytes -= sum(item.size for item in items)
             expired += items
@@ -275,6 +278,15 @@ class Queue:
     def retries_as_published(self, item: Item) -> int:
         """The retry counter that the message came with."""
         return self.published_retries.get(item.position, item.retries)
+
+    def _note_deadline(self, priority: int, expires: int, ranks: Iterable[int]) -> None:
+        expiry = self.expiries.get(priority)
+        if expiry is None:
+            expiry = self.expiries[priority] = Expiry()
+        expiry.add(expires, ranks)
+        lane = self.lanes[priority]
+        if expiry.wants_sweep(len(lane)):
+            expiry.sweep(lane.ranks())
 
     def _lane(self, priority: int) -> Lane:
         lane = self.lanes.get(priority)

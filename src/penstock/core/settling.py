@@ -49,7 +49,6 @@ class Settling(Publishing):
         """The messages go to the dead letters. Returns how many of them the connection had."""
         outs = self._settle(connection, queue, positions, dead=False)
         self._bury_outs(queue, outs, Reason.REJECTED, now, connection.source)
-        self._dispatch_dead(queue, now)
         self._dispatch(queue, now)
         return len(outs)
 
@@ -74,7 +73,6 @@ class Settling(Publishing):
                 self._spend_retries(queue, outs, now, connection.source)
             else:
                 self._give_back(queue, outs, Reason.LOST, now, connection.source)
-            self._dispatch_dead(queue, now)
             self._dispatch(queue, now)
 
     def _settle(

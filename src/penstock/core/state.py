@@ -14,6 +14,8 @@ from penstock.schema import Kind, Reason
 
 #: Who did it, when nobody did: deadlines and limits.
 NOBODY = b"penstock"
+#: Noted ends of locks that were settled or renewed since, which are not worth clearing away.
+LOCK_SLACK = 10_000
 
 
 class Delivery(NamedTuple):
@@ -35,6 +37,11 @@ class NoMessage(NamedTuple):
 Effect = Delivery | NoMessage
 
 
+def lock_holds(out: Out, lock: int) -> bool:
+    """Whether the message is still out on this lock, and not on one renewed since."""
+    return out.lock == lock and out.connection.out.get(out.item.position) is out
+
+
 class State:
     """Everything the broker knows. Commands are methods of the classes that build on this one."""
 
@@ -54,6 +61,7 @@ class State:
         self.draining = False
         self._locks: list[tuple[int, int, Out]] = []
         self._lock_serial = 0
+        self._lock_limit = LOCK_SLACK
         self._deadlines: list[tuple[int, int]] = []
 
     def take_effects(self) -> list[Effect]:

@@ -47,7 +47,7 @@ _KEPT = ("position", "queue", "size")
 
 _CARRIED_COLUMNS = ("carried_rank", "carried_deliveries", "carried_retries", "carried_expires_at", "carried_dead")
 _MESSAGE_COLUMNS = ("expires_at", "priority", "retries", "not_before", "original", "published_at", *_CARRIED_COLUMNS)
-_OTHER_COLUMNS = ("message", "deliveries", "reason", "retries_left", "new_expires_at", "rank", "count")
+_OTHER_COLUMNS = ("message", "deliveries", "reason", "retries_left", "new_expires_at", "rank", "count", "from_queue")
 
 _MANY = np.zeros(256, np.bool_)
 _MANY[[*STATE_KINDS, *FINAL_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
@@ -186,6 +186,9 @@ class Table:
         queues = events.queues[events.other_rows[low:high]]
         for kind, name in _COUNTED.items():
             self._count(name, queues[kinds == kind])
+        origins = events.others["from_queue"][low:high]
+        self._count("moved_out", origins[origins != 0])
+        self._count("moved_in", queues[origins != 0])
         messages = events.others["message"][low:high]
         last = _last_of_each(messages)
         self._update(events, low + last, messages[last], kinds[last], queues[last])
@@ -193,8 +196,6 @@ class Table:
     def _update(self, events: _Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
         """Set rows to what their last event says, or remove them."""
         rows, which, kinds, queues = self._look_up(messages, which, kinds, queues)
-        if kinds.size and kinds[0] == Kind.REDRIVEN:  # such spans hold nothing else, see _Events.spans
-            self._count_moves(self.columns["queue"][rows], queues)
         alive = ~_FINAL[kinds]
         where, which, kinds = rows[alive], which[alive], kinds[alive]
         if where.size:
@@ -208,10 +209,7 @@ class Table:
             self._set("rank", where, np.where(back, others["rank"][which], positions))
             self._set("reason", where, np.where(dead, others["reason"][which], 0))
             self._set("due", where, np.zeros(len(where), np.int64))
-            if redriven.any():
-                self._set("published_retries", where, others["retries_left"][which])
-                self.columns["queue"] = self.columns["queue"].copy()
-                self.columns["queue"][where] = queues[alive]
+            self._set("queue", where, queues[alive])
         if where.size < rows.size:
             keep = np.ones(len(self), np.bool_)
             keep[rows[~alive]] = False
@@ -349,11 +347,6 @@ class Table:
             for number in np.flatnonzero(counts).tolist():
                 self.meta.queues[number].counters[name] += int(counts[number])
 
-    def _count_moves(self, before: Array, after: Array) -> None:
-        moved = before != after
-        self._count("moved_out", before[moved])
-        self._count("moved_in", after[moved])
-
     def _remember(self, events: _Events, low: int, high: int) -> None:
         """Note the request IDs and asked-for IDs of new messages."""
         for which, value in events.binaries("request_id", low, high):
@@ -428,16 +421,12 @@ class _Events:
         self.singular = ~_MANY[self.kinds]
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into spans: one event about a queue, or many about messages.
-
-        Runs of re-driven messages are spans of their own, so that where each message was before is known.
-        """
+        """Cut the rows into spans: one event about a queue, or many about messages."""
         if not len(self.kinds):
             return
-        redriven = self.kinds == Kind.REDRIVEN
         cuts = np.zeros(len(self.kinds), np.bool_)
         cuts[0] = True
-        cuts[1:] = self.singular[1:] | self.singular[:-1] | (redriven[1:] != redriven[:-1])
+        cuts[1:] = self.singular[1:] | self.singular[:-1]
         starts = np.flatnonzero(cuts).tolist()
         yield from zip(starts, [*starts[1:], len(self.kinds)], strict=True)
 

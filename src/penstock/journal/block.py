@@ -283,23 +283,32 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> Header:
 
 def parse(data: Buffer, start: int = 0, offset: int = 0, *, verify: bool = True) -> Block:
     """The block at ``data[start:]``; the block keeps a view of it. ``verify=False`` skips the body's checksum only."""
-    return parse_body(parse_header(data, start, offset), data, start, offset, verify=verify)
+    header = parse_header(data, start, offset)
+    return Block(header, check_body(header, data, start, offset, verify=verify), offset)
 
 
-def parse_body(header: Header, data: Buffer, start: int, offset: int, *, verify: bool = True) -> Block:
-    """What ``parse`` does after the header."""
+def check_body(header: Header, data: Buffer, start: int, offset: int, *, verify: bool = True) -> memoryview:
+    """The bytes of the block with this header, whose body is there and, if ``verify``, has the right checksum."""
     if header.length > len(data) - start:
         raise BlockError(offset, f"it has {header.length} bytes, of which {len(data) - start} are there")
-    view = memoryview(data)[start : start + header.length].toreadonly()
+    view = memoryview(data)[start : start + header.length]
     if verify and crc32(view[HEADER_SIZE:]) != header.body_crc:
         raise BlockError(offset, "the body's checksum is wrong")
-    return Block(header, view, offset)
+    return view if view.readonly else view.toreadonly()
 
 
 @lru_cache(maxsize=256)
-def _plan(present: int) -> tuple[Column, ...]:
-    """The columns of a bit map, in order. A broker writes few different ones, so this saves most of a parse."""
-    return tuple(column for column in COLUMNS if present >> column.id & 1)
+def _plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
+    """The columns of two bit maps: name, rows (0: one value, 1: all, 2: messages, 3: others) and width (0: binary).
+
+    A broker writes few different ones, so keeping the plans saves most of a parse.
+    """
+    sorts = {Rows.ALL: 1, Rows.MESSAGES: 2, Rows.OTHERS: 3}
+    return tuple(
+        (c.name, 0 if constant >> c.id & 1 else sorts[c.rows], 0 if c.type == "binary" else DTYPES[c.type].itemsize)
+        for c in COLUMNS
+        if present >> c.id & 1
+    )
 
 
 class Block:
@@ -318,7 +327,7 @@ class Block:
         self.messages = header.messages
         self._places: dict[str, int] = {}
         self._measure()
-        if int(np.count_nonzero(_IS_MESSAGE[self.kinds])) != header.messages:
+        if self._count_messages() != header.messages:
             raise BlockError(offset, "the kinds of its rows contradict the header")
 
     def __repr__(self) -> str:
@@ -402,6 +411,11 @@ class Block:
 
     # Where things are
 
+    def _count_messages(self) -> int:
+        if self.header.constant & 1 << COLUMN["kind"].id:  # most blocks; recovery of small ones is worth the short cut
+            return self.count if self.view[self._places["kind"]] in MESSAGE_KINDS else 0
+        return int(np.count_nonzero(_IS_MESSAGE[self.kinds]))
+
     def _is_constant(self, column: Column) -> bool:
         return bool(self.header.constant >> column.id & 1)
 
@@ -410,13 +424,13 @@ class Block:
         place = HEADER_SIZE
         if self.header.sources:
             place = self._after_binary(place, self.header.sources)
-        for column in _plan(self.header.present):
-            self._places[column.name] = place
-            rows = _rows(column, self.count, self.messages)
-            if column.type == "binary":
-                place = self._after_binary(place, rows)
+        counts = (1, self.count, self.messages, self.count - self.messages)
+        for name, sort, width in _plan(self.header.present, self.header.constant):
+            self._places[name] = place
+            if width:
+                place += (width * counts[sort] + 7) & ~7
             else:
-                place += _padded(DTYPES[column.type].itemsize * (1 if self._is_constant(column) else rows))
+                place = self._after_binary(place, counts[sort])
         if place != len(self.view):
             raise BlockError(self.offset, f"its columns take {place} bytes, its length says {len(self.view)}")
 

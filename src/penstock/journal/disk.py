@@ -149,11 +149,14 @@ class RealFile:
 
 
 class RealDisk:
-    """A folder of the local file system, made if it is not there."""
+    """A folder of the local file system."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        """``read_only`` is for other processes than the broker: nothing is made, and files are opened for reading."""
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        self._access = os.O_RDONLY if read_only else os.O_RDWR
+        if not read_only:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
 
     @property
     def where(self) -> str:
@@ -170,7 +173,7 @@ class RealDisk:
 
     def open(self, name: str) -> RealFile:
         """See Disk."""
-        return RealFile(os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC))
+        return RealFile(os.open(self._folder / name, self._access | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
         """See Disk."""

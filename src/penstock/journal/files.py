@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 
 from penstock.journal.block import Batch, Block, BlockError
 from penstock.journal.disk import Disk, File
@@ -24,7 +25,7 @@ from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.folder import Folder, load_folder, store_folder, take_lock
 from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import Locator, next_sound, read_blocks
-from penstock.journal.recovery import Finding, recover
+from penstock.journal.recovery import Finding, check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
 from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
 from penstock.journal.tail import Tail, TailWriter, read_tail
@@ -51,15 +52,14 @@ class FileLog:
         disk: Disk,
         options: FileLogOptions | None = None,
         *,
-        from_position: int | None = None,
         identity: int | None = None,
         created: int | None = None,
     ) -> None:
         """Open the folder, or make a new journal in it.
 
-        ``from_position`` is where the caller will ``read`` from (its checkpoint): that the journal reaches from there
-        to its end is checked now. ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and
-        looked up if not given. Raises JournalRefused with what to do, or LogFailed if the disk does not work.
+        ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
+        Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
+        Raises JournalRefused with what to do, or LogFailed if the disk does not work.
         """
         self.options = options or FileLogOptions()
         #: What was put right at the start.
@@ -68,6 +68,7 @@ class FileLog:
         self._failed: LogFailed | None = None
         self._closed = False
         self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        self._changing = RLock()  # for who replaces it, and for the tail
         self._end = self._committed = self._synced = FIRST_POSITION
         self._floor = 0
         self._writer: SegmentWriter | None = None
@@ -78,7 +79,7 @@ class FileLog:
         try:
             with self._disk_errors():
                 self._folder = _load_or_make(disk, identity, created)
-                self._recover(from_position)
+                self._recover()
         except BaseException:
             self._let_go()
             raise
@@ -133,6 +134,10 @@ class FileLog:
         """The segments, oldest first. Look, don't touch."""
         return list(self._segments)
 
+    def check_reach(self, position: int) -> None:
+        """Raise JournalDamaged unless all events from a checkpoint's position on are there to be read."""
+        check_reach(self._disk, self._segments, self._end, position)
+
     def free_bytes(self) -> int:
         """How much the disk still takes."""
         with self._disk_errors():
@@ -184,12 +189,16 @@ class FileLog:
         self._floor = position
 
     def trim(self, before: int) -> None:
-        """Delete the segments that end at or below the position. The last one stays: it tells where the log ends."""
+        """Delete the segments that end at or below the position. The last one stays: it tells where the log ends.
+
+        Any thread may call it.
+        """
         self._check_usable()
         with self._disk_errors(fatal=True):
             while len(self._segments) > 1 and self._segments[0].end <= before:
-                oldest, *self._segments = self._segments
-                self._publish()  # before the file goes, so that readers don't start on it
+                with self._changing:
+                    oldest, *self._segments = self._segments
+                    self._publish()  # before the file goes, so that readers don't start on it
                 self._locator.forget(oldest)
                 self._disk.unlink(oldest.name)
                 self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
@@ -241,11 +250,12 @@ class FileLog:
 
     # How it is done
 
-    def _recover(self, from_position: int | None) -> None:
+    def _recover(self) -> None:
         tail = read_tail(self._disk)
         if tail is not None and tail.identity != self.identity:
             tail = None
-        found = recover(self._disk, self.identity, tail, from_position)
+        found = inspect(self._disk, self.identity, tail)
+        put_right(self._disk, found)
         self.report = found.findings
         self._segments = found.segments
         self._end = self._committed = self._synced = found.end
@@ -263,13 +273,13 @@ class FileLog:
                 identity=self.identity,
                 first=self._end,
                 after=before.end if before else FIRST_POSITION,
-                previous_first=before.first if before else 0,
+                created=batch.at[0] if batch.at else 0,
                 chain=before.chain if before else 0,
                 epoch=self.epoch,
-                created=batch.at[0],
             )
             self._writer = SegmentWriter(self._disk, header, self.options.reserve)
-            self._segments = [*self._segments, self._writer.segment]
+            with self._changing:
+                self._segments = [*self._segments, self._writer.segment]
         return self._writer
 
     def _finish_segment(self) -> None:
@@ -287,15 +297,13 @@ class FileLog:
                 offset, position, chain = self._locator.offset(segment, start), None, None
             file = self._disk.open(segment.name)
         try:
-            blocks = read_blocks(file, offset, stop, position, chain, verify=not segment.verified)
-            while True:
-                with self._disk_errors():
-                    block = next(blocks, None)
-                if block is None or block.end > limit:
-                    return
-                position = block.end
-                if position > start:
-                    yield block
+            with self._disk_errors():
+                for block in read_blocks(file, offset, stop, position, chain, verify=not segment.verified):
+                    if block.end > limit:
+                        return
+                    position = block.end
+                    if position > start:
+                        yield block
         except BlockError as error:
             raise self._damaged(segment, error, segment.first if position is None else position, file) from None
         finally:
@@ -317,8 +325,9 @@ class FileLog:
 
     def _publish(self) -> None:
         assert self._tail is not None
-        values = (self._committed, self.floor, 0, self.start, self.epoch)
-        self._tail.publish(Tail(self.options.durability, self.identity, *values))
+        with self._changing:
+            values = (self._committed, self.floor, 0, self.start, self.epoch)
+            self._tail.publish(Tail(self.options.durability, self.identity, *values))
 
     def _check_usable(self) -> None:
         if self._failed is not None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from threading import Lock
 from zlib import crc32
 
-from penstock.journal.block import HEADER_SIZE, MAGIC, Block, BlockError, parse, parse_body, parse_header
+from penstock.journal.block import HEADER_SIZE, MAGIC, Block, BlockError, Header, check_body, parse, parse_header
 from penstock.journal.disk import Disk, File
 from penstock.journal.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
 from penstock.journal.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
@@ -28,6 +28,14 @@ def read_blocks(
 
     ``position`` and ``chain`` are what the first block must continue; None where that is not known.
     """
+    for header, view, offset in walk(file, start, stop, position, chain, verify=verify):
+        yield Block(header, view, offset)
+
+
+def walk(
+    file: File, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
+) -> Iterator[tuple[Header, memoryview, int]]:
+    """As ``read_blocks``, but without looking into the blocks: header, bytes and offset of each."""
     data, base, at = b"", start, start
     while at < stop:
         if len(data) - (at - base) < HEADER_SIZE:
@@ -39,9 +47,9 @@ def read_blocks(
             raise BlockError(at, f"it starts at position {header.first} where {position} must follow")
         if chain is not None and header.previous != chain:
             raise BlockError(at, "it does not continue the block before it")
-        yield parse_body(header, data, at - base, at, verify=verify)
+        yield header, check_body(header, data, at - base, at, verify=verify), at
         at += header.length
-        position, chain = header.end, header.crc
+        position, chain = header.first + header.events, header.crc
 
 
 def next_sound(file: File, start: int, position: int, flags: int = 0) -> Block | None:
@@ -160,6 +168,6 @@ def read_index(file: File, segment: Segment) -> SparseIndex:
         if len(raw) == 16 * footer.entries and crc32(raw) == footer.index_crc:
             return SparseIndex.decode(raw)
     index = SparseIndex()
-    for block in read_blocks(file, SEGMENT_HEADER_SIZE, segment.blocks_end, segment.first, verify=False):
-        index.add(block.first, block.offset)
+    for header, _, offset in walk(file, SEGMENT_HEADER_SIZE, segment.blocks_end, segment.first, verify=False):
+        index.add(header.first, offset)
     return index

@@ -15,9 +15,10 @@ follows decides:
 
 The same holds for a header: a last segment without a sound one, and without sound blocks, was never written to.
 
-Afterwards the segment is finished in place of its writer, but not marked clean. A stop that was not clean, under a
-durability that confirms before it syncs, may have lost events that someone has seen; their positions must not name
-other events, so numbering then resumes ``GAP`` higher.
+All of this is found out before anything is changed (``inspect``), so that a refused start leaves the folder as it was.
+Then (``put_right``) the last segment is finished in place of its writer, but not marked clean. A stop that was not
+clean, under a durability that confirms before it syncs, may have lost events that someone has seen; their positions
+must not name other events, so numbering then resumes ``GAP`` higher.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.journal.block import SYNCED, Block, BlockError
+from penstock.journal.block import SYNCED, BlockError
 from penstock.journal.disk import Disk, File
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.log import FIRST_POSITION, Durability
-from penstock.journal.reading import next_sound, only_zeros, read_blocks, read_footer
+from penstock.journal.reading import next_sound, only_zeros, read_footer, walk
 from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
 from penstock.journal.tail import Tail
 from penstock.journal.writing import finish
@@ -60,25 +61,49 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     end: int = FIRST_POSITION
+    #: What is to be done: a file that was never written to, and a last segment that its writer did not finish.
+    remove: str | None = None
+    unfinished: Segment | None = None
 
 
-def recover(disk: Disk, identity: int, tail: Tail | None, from_position: int | None) -> Recovered:
-    """Check the folder, and put its end right. ``from_position`` is where the caller will read from, None for all.
-
-    Raises JournalDamaged where confirmed events are missing or unreadable.
-    """
+def inspect(disk: Disk, identity: int, tail: Tail | None) -> Recovered:
+    """Look at the folder without changing it. Raises JournalDamaged where confirmed events are missing."""
     found = Recovered()
     names = sorted(name for name in disk.names() if is_segment(name))
     for name in names:
         _Opening(disk, identity, name, is_last=name == names[-1]).run(found)
     for before, after in zip(found.segments, found.segments[1:], strict=False):
         _check_link(disk, before, after)
+    _pass_over_empty(found)
     if found.segments:
         last = found.segments[-1]
         weak = last.header.durability is not Durability.COMMIT and not last.clean
         found.end = last.end + (GAP if weak else 0)
-    _check_ends(disk, found, tail, from_position)
+    _check_tail(disk, found, tail)
     return found
+
+
+def _pass_over_empty(found: Recovered) -> None:
+    """A last segment without blocks is removed, unless it may have had some that were seen and then lost."""
+    empty = found.unfinished
+    if empty is None or empty.blocks or empty.header.durability is not Durability.COMMIT:
+        return
+    found.segments.remove(empty)
+    found.unfinished, found.remove = None, empty.name
+    found.findings.append(Finding(empty.name, 0, 0, empty.first, "nothing was written to it: removed"))
+
+
+def put_right(disk: Disk, found: Recovered) -> None:
+    """Do what ``inspect`` found to be done."""
+    if found.remove is not None:
+        disk.unlink(found.remove)
+        disk.sync()
+    if found.unfinished is not None:
+        file = disk.open(found.unfinished.name)
+        try:
+            finish(file, found.unfinished, clean=False)
+        finally:
+            file.close()
 
 
 class _Opening:
@@ -95,15 +120,15 @@ class _Opening:
         try:
             segment = self._header(file)
             if segment is None:
-                self._remove(found, file, "its header was never written: removed")
+                found.remove = self.name
+                position, text = int(self.name[:16], 16), "its header was never written: removed"
+                found.findings.append(Finding(self.name, 0, file.size(), position, text))
                 return
             footer = read_footer(file, segment.first)
             if footer is not None:
                 segment.finish(footer)
             elif self.is_last:
                 self._end(found, file, segment)
-                if not segment.finished:
-                    return
             else:
                 self._rebuild(found, file, segment)
             found.segments.append(segment)
@@ -127,7 +152,7 @@ class _Opening:
         return Segment(header)
 
     def _end(self, found: Recovered, file: File, segment: Segment) -> None:
-        """Find where a last segment without a footer ends, and finish it there; or remove it if nothing is in it."""
+        """Find where a last segment without a footer ends."""
         bad = _scan(file, segment)
         offset, size = segment.blocks_end, file.size()
         if bad is not None and not only_zeros(file, offset):
@@ -139,13 +164,8 @@ class _Opening:
         elif bad is None:
             text = "the file ends without the reserved space behind its last block: it was cut short"
             found.findings.append(Finding(self.name, offset, 0, segment.end, text))
-        if not segment.blocks and segment.header.durability is Durability.COMMIT:
-            if found.segments:
-                _check_link(self.disk, found.segments[-1], segment)
-            self._remove(found, file, "nothing was written to it: removed")
-            return
         segment.verified = True
-        finish(file, segment, clean=False)
+        found.unfinished = segment
 
     def _rebuild(self, found: Recovered, file: File, segment: Segment) -> None:
         """A segment in the middle has lost its footer. If that is all, its blocks tell what the footer told."""
@@ -155,12 +175,6 @@ class _Opening:
         reason = bad.reason if bad else ""
         found.findings.append(Finding(self.name, segment.blocks_end, 0, segment.end, f"{text} {reason}".strip()))
 
-    def _remove(self, found: Recovered, file: File, text: str) -> None:
-        size, position = file.size(), int(self.name[:16], 16)
-        self.disk.unlink(self.name)
-        self.disk.sync()
-        found.findings.append(Finding(self.name, 0, size, position, text))
-
     def _damaged(self, offset: int, lost: tuple[int, int], reason: str) -> JournalDamaged:
         return JournalDamaged(self.disk.where, self.name, offset, lost, reason)
 
@@ -168,45 +182,51 @@ class _Opening:
 def _scan(file: File, segment: Segment) -> BlockError | None:
     """Read every block that is sound into the segment. Returns what ended it; None at the end of the file."""
     try:
-        for block in read_blocks(file, HEADER_SIZE, file.size(), segment.first, segment.chain):
-            segment.add(block.header, last_time(block))
+        for header, _, _ in walk(file, HEADER_SIZE, file.size(), segment.first, segment.chain):
+            segment.add(header)
     except BlockError as error:
         return error
     return None
 
 
-def last_time(block: Block) -> int:
-    """The time of the block's last event."""
-    return block.base + int(block.column("at")[-1])
-
-
 def _check_link(disk: Disk, before: Segment, after: Segment) -> None:
     """Raise if something is missing between two segments."""
-    header = after.header
-    if header.previous_first != before.first:
-        missing = f"the segment before it, which started at {header.previous_first}, is missing"
-        raise JournalDamaged(disk.where, after.name, 0, (before.end, header.after), missing)
-    if header.after != before.end or header.chain != before.chain:
-        reason = f"it ends at position {before.end}, the next segment was begun at {header.after}"
-        lost = (min(before.end, header.after), max(before.end + 1, header.after))
-        raise JournalDamaged(disk.where, before.name, before.blocks_end, lost, reason)
-
-
-def _check_ends(disk: Disk, found: Recovered, tail: Tail | None, from_position: int | None) -> None:
-    """Compare with what is known from elsewhere: the `tail` file, and where the caller's checkpoint is."""
-    last = found.segments[-1] if found.segments else None
-    name, offset, end = (last.name, last.blocks_end, last.end) if last else ("the journal", 0, FIRST_POSITION)
-    if tail is not None and end < tail.committed != found.end:
-        reason = f"the journal ends at position {end}, but {tail.committed} was confirmed"
-        if tail.durability is not Durability.OS:
-            raise JournalDamaged(disk.where, name, offset, (end, tail.committed), reason)
-        found.findings.append(Finding(name, offset, 0, end, reason))
-    if from_position is None:
+    wanted = after.header.after
+    if before.end != wanted:
+        reason = f"it ends at position {before.end}, but {after.name} was begun when the log ended at {wanted}"
+    elif before.chain != after.header.chain:
+        reason = f"it is not the segment that {after.name} was begun after"
+    else:
         return
-    if end < from_position != found.end:
-        reason = f"the journal ends at position {end}, but there is a checkpoint at {from_position}"
-        raise JournalDamaged(disk.where, name, offset, (end, from_position), reason)
-    if found.segments and found.segments[0].header.after > from_position:
-        first = found.segments[0]
-        reason = f"the segments between the checkpoint at {from_position} and this one are missing"
-        raise JournalDamaged(disk.where, first.name, 0, (from_position, first.header.after), reason)
+    lost = (min(before.end, wanted), max(before.end, wanted)) if before.end != wanted else (before.first, before.end)
+    raise JournalDamaged(disk.where, before.name, before.blocks_end, lost, reason)
+
+
+def _check_tail(disk: Disk, found: Recovered, tail: Tail | None) -> None:
+    """Raise if the `tail` file knows of more. It may say ``found.end``, when the last start had nothing to append."""
+    name, offset, end = _last(found.segments)
+    if tail is None or not end < tail.committed != found.end:
+        return
+    reason = f"the journal ends at position {end}, but {tail.committed} was confirmed"
+    if tail.durability is not Durability.OS:
+        raise JournalDamaged(disk.where, name, offset, (end, tail.committed), reason)
+    found.findings.append(Finding(name, offset, 0, end, reason))
+
+
+def check_reach(disk: Disk, segments: list[Segment], end: int, position: int) -> None:
+    """Raise JournalDamaged unless everything from a checkpoint's position to the log's end is there."""
+    name, offset, last = _last(segments)
+    if last < position != end:
+        reason = f"the journal ends at position {last}, but there is a checkpoint at {position}"
+        raise JournalDamaged(disk.where, name, offset, (last, position), reason)
+    if segments and segments[0].header.after > position:
+        first = segments[0]
+        reason = f"the segments between the checkpoint at {position} and this one are missing"
+        raise JournalDamaged(disk.where, first.name, 0, (position, first.header.after), reason)
+
+
+def _last(segments: list[Segment]) -> tuple[str, int, int]:
+    """Where the last segment ends: its name, offset and position."""
+    if not segments:
+        return "no segment", 0, FIRST_POSITION
+    return segments[-1].name, segments[-1].blocks_end, segments[-1].end

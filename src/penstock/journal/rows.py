@@ -86,4 +86,5 @@ def _values(block: Block, name: str, indices: list[int]) -> Any:
     if not block.has(name):
         return repeat(b"")
     offsets, data = block.binary(name)
-    return [bytes(data[offsets[index] : offsets[index + 1]]) for index in indices]
+    starts, ends = offsets[:-1][indices].tolist(), offsets[1:][indices].tolist()
+    return [bytes(data[start:end]) for start, end in zip(starts, ends, strict=True)]

@@ -6,10 +6,10 @@ space is reserved ahead; there are always some, so that a file that was cut shor
     header (64 bytes)
      0       4     6     8             16              24              32              40        44      48
     +-------+-----+-----+-------------+---------------+---------------+---------------+---------+-------+
-    | magic | ver | dur | identity    | first         | after         | previous first| chain   | epoch |
+    | magic | ver | dur | identity    | first         | after         | created (i64) | chain   | epoch |
     +-------+-----+-----+-------------+---------------+---------------+---------------+---------+-------+
-    | created, microseconds (i64)     | reserved (u32)| CRC of 0..60  |
-    +---------------------------------+---------------+---------------+ 64
+    | reserved (12 bytes)             | CRC of 0..60  |
+    +---------------------------------+---------------+ 64
 
     block, block, block …
 
@@ -23,9 +23,10 @@ space is reserved ahead; there are always some, so that a file that was cut shor
     +---------------------------------+---------------+---------------+ 64
 
 Segments are chained as blocks are. ``after`` is the position at which the log ended before this segment: equal to
-``first``, or lower when numbering resumed higher, which makes the gap a legal one. ``previous first`` names the segment
-before (0: none), ``chain`` is the CRC of its last block, and the first block of a segment is chained to the CRC of the
-segment's header. So neither a segment nor a block can be missing, or come from elsewhere, unnoticed.
+``first``, or lower when numbering resumed higher, which makes the gap a legal one. ``chain`` is the CRC of the last
+block before it, and the first block of a segment is chained to the CRC of the segment's header. So neither a segment
+nor a block can be missing, or come from elsewhere, unnoticed. Times are microseconds since 1970; ``last at`` is the
+base time of the last block.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from penstock.journal.block import Header as BlockHeader
 from penstock.journal.errors import JournalRefused
 from penstock.journal.log import Durability
 
-HEADER = Struct("<4sHHQQQQIIqII")
+HEADER = Struct("<4sHHQQQqII12xI")
 FOOTER = Struct("<4sHHQQqQIIQII")
 HEADER_SIZE = HEADER.size
 FOOTER_SIZE = FOOTER.size
@@ -81,15 +82,14 @@ class SegmentHeader(NamedTuple):
     identity: int
     first: int
     after: int
-    previous_first: int
+    created: int
     chain: int
     epoch: int
-    created: int
 
     def encode(self) -> bytes:
         """The 64 bytes. Their last four are what the first block is chained to."""
         durability, *rest = self
-        return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0, 0))
+        return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0))
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
@@ -101,7 +101,7 @@ class SegmentHeader(NamedTuple):
             raise JournalRefused(
                 f"a segment has format version {version}, this Penstock reads up to {VERSION}: use a newer Penstock"
             )
-        return cls(Durability(durability), *rest[:-2])
+        return cls(Durability(durability), *rest[:-1])
 
 
 class Footer(NamedTuple):
@@ -203,14 +203,14 @@ class Segment:
         """The time of its first event, microseconds since 1970."""
         return self.header.created
 
-    def add(self, header: BlockHeader, at: int) -> None:
+    def add(self, header: BlockHeader) -> None:
         """Take note of the next block. ``end`` is moved last: see the class."""
         assert self.index is not None
         self.index.add(header.first, self.blocks_end)
         self.blocks_end += header.length
         self.blocks += 1
         self.chain = header.crc
-        self.last_at = max(self.last_at, at)
+        self.last_at = max(self.last_at, header.base)
         self.end = header.end
 
     def footer(self, *, clean: bool) -> tuple[bytes, bytes]:

@@ -42,7 +42,7 @@ class SegmentWriter:
             self._file.allocate(self._reserved)
         self.synced = False
         write_all(self._file, parts, offset)
-        segment.add(parse_header(parts[0]), max(batch.at[0], batch.at[-1]))
+        segment.add(parse_header(parts[0]))
 
     def sync(self) -> None:
         """Put the blocks on disk."""

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.events import EventBatch
-from penstock.schema import MESSAGE_KINDS
+from penstock.journal.rows import Message
+from penstock.schema import COLUMNS, MESSAGE_KINDS, Rows
 
 #: Payload bytes kept unless told otherwise.
 DEFAULT_BYTES = 64 * 2**20
 
+_MESSAGE_COLUMNS: list[tuple[str, int | bytes]] = [
+    (column.name, b"" if column.type == "binary" else column.default)
+    for column in COLUMNS
+    if column.rows is Rows.MESSAGES
+]
 _CARRIES = np.zeros(256, np.bool_)
 _CARRIES[list(MESSAGE_KINDS)] = True
 
@@ -77,6 +84,19 @@ class RecentMessages:
                 assert isinstance(payload, bytes)
                 found.append(payload)
         return found
+
+    def message(self, position: int) -> Message | None:
+        """A message with all that was published with it, if it is here."""
+        recent = self._holding(position)
+        if recent is None:
+            return None
+        batch, index, row = recent.batch, recent.index(position), position - recent.batch.first
+        columns: list[Any] = [
+            batch.columns[name][index] if name in batch.columns else default for name, default in _MESSAGE_COLUMNS
+        ]
+        return Message(
+            position, batch.kinds[row], batch.at[row], batch.queues[row], batch.sources[batch.source[row]], *columns
+        )
 
     def _holding(self, position: int) -> _Recent | None:
         at = bisect_right(self._firsts, position) - 1

@@ -8,10 +8,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock.journal.committer import Committer
 from penstock.journal.committer import Staged as Handed
 from penstock.server.engine import Engine, Staged
+
+
+class Commits(Protocol):
+    """How an engine's commits are done."""
+
+    def flush(self, now: int) -> None:
+        """See that what is staged gets committed."""
+
+    def settle(self, now: int) -> None:
+        """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Do something with the log that only the thread that writes it may do. It may not be done on return."""
+
+    def close(self, now: int) -> None:
+        """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
+
+
+class InlineCommit:
+    """Commits at once, in the broker's own thread: for a log in memory."""
+
+    def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
+        self.engine = engine
+        self._notify = notify
+
+    def flush(self, now: int) -> None:
+        """See Commits."""
+        if self.engine.broker.log.staged:
+            self.engine.commit(now)
+            self._notify()
+
+    def settle(self, now: int) -> None:
+        """See Commits. Everything is settled already."""
+
+    def call(self, job: Callable[[], None]) -> None:
+        """See Commits."""
+        job()
+
+    def close(self, now: int) -> None:
+        """See Commits."""
+        while self.engine.broker.log.staged:
+            self.engine.commit(now)
 
 
 class GroupCommit:
@@ -32,6 +75,7 @@ class GroupCommit:
         self.engine = engine
         self._notify = notify
         self._handed: deque[Staged] = deque()
+        self._jobs: deque[Callable[[], None]] = deque()
         self._committer = Committer(engine.log, self._take, self._committed, on_failure, sync_every=sync_every)
 
     def start(self) -> None:
@@ -39,18 +83,23 @@ class GroupCommit:
         self._committer.start()
 
     def flush(self, now: int) -> None:
-        """Hand over what is staged, unless the thread has not yet taken what it was handed before."""
+        """See Commits. While the thread has not taken what it was handed before, more is gathered."""
         if not self._handed and self.engine.broker.log.staged:
             self._handed.extend(self.engine.stage(now))
             self._committer.wake()
 
     def settle(self, now: int) -> None:
-        """A commit is done: release what waited for it, and hand over what has gathered meanwhile."""
+        """See Commits."""
         self.engine.settle()
         self.flush(now)
 
+    def call(self, job: Callable[[], None]) -> None:
+        """See Commits. It is done before the next commit."""
+        self._jobs.append(job)
+        self._committer.wake()
+
     def close(self, now: int) -> None:
-        """Commit everything that is staged, end the thread, and settle."""
+        """See Commits. Ends the thread."""
         while self.engine.broker.log.staged or self._handed:
             self.flush(now)
             self._committer.close()
@@ -60,6 +109,8 @@ class GroupCommit:
         self._committer.close()
 
     def _take(self) -> Handed | None:
+        while self._jobs:
+            self._jobs.popleft()()
         if not self._handed:
             return None
         batch, roll = self._handed.popleft()

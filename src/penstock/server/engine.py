@@ -13,6 +13,7 @@ What a peer is told was durable before, and what was not written has not been to
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -51,11 +52,14 @@ class Engine:
         self.broker: Broker = restore(table, log.end)
         #: Where the payload of a message lies, if it was carried forward.
         self.moved: dict[int, int] = locations(table)
+        self._moving: deque[tuple[int, dict[int, int]]] = deque()
         self.recent = RecentMessages(cache_bytes)
         self._waiting: list[tuple[int, int, Any]] = []
         self._serial = count()
         self._released: list[Any] = []
         self._roll_at = log.end
+        #: Batches on their way to the log: where each ends, and its payload bytes.
+        self._in_flight: deque[tuple[int, int]] = deque()
         self.broker.catalogue(now)
         self.broker.start(now, {"epoch": self.epoch})
         self.broker.tick(now)
@@ -69,6 +73,7 @@ class Engine:
         staged = [Staged(batch, batch.first == self._roll_at) for batch in self.broker.log.take()]
         for each in staged:
             self.recent.add(each.batch)
+            self._in_flight.append((each.batch.end, each.batch.size))
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
@@ -82,13 +87,22 @@ class Engine:
     def settle(self) -> None:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
         committed = self.broker.committed = self.log.committed
+        while self._in_flight and self._in_flight[0][0] <= committed:
+            self._in_flight.popleft()
         while self._waiting and self._waiting[0][0] <= committed:
             self._released.append(heappop(self._waiting)[2])
+        while self._moving and self._moving[0][0] <= committed:
+            self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
         """Stage, write and settle in one go, for callers without a thread."""
         self.write(self.stage(now))
         self.settle()
+
+    @property
+    def unwritten(self) -> int:
+        """Payload bytes that were published and are not committed yet."""
+        return self.broker.log.size + sum(size for _, size in self._in_flight)
 
     def hold(self, after: int, thing: Any) -> None:
         """Release ``thing`` with the effects, once the log is durable up to ``after``."""
@@ -96,6 +110,10 @@ class Engine:
             self._released.append(thing)
         else:
             heappush(self._waiting, (after, next(self._serial), thing))
+
+    def move(self, places: dict[int, int]) -> None:
+        """Messages were carried forward: read them at these places, once the copies are durable."""
+        self._moving.append((max(places.values(), default=0) + 1, places))
 
     def released(self) -> list[Effect | Any]:
         """What may be told now: effects, and things that were held, in order."""
@@ -111,8 +129,12 @@ class Engine:
         return [next(stored).payload if payload is None else payload for payload in found]
 
     def messages(self, positions: Sequence[int]) -> list[Message]:
-        """Live messages with all that was published with them, from the log. They must be committed."""
-        return self.log.messages([self.moved.get(position, position) for position in positions])
+        """Live messages with all that was published with them, from memory or the log. They must be committed."""
+        places = [self.moved.get(position, position) for position in positions]
+        found = [self.recent.message(place) for place in places]
+        missing = [place for place, message in zip(places, found, strict=True) if message is None]
+        stored = iter(self.log.messages(missing) if missing else ())
+        return [next(stored) if message is None else message for message in found]
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():

@@ -8,10 +8,9 @@ from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
 from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import load_folder
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
-from penstock.server.upkeep import Retention, Upkeep
+from penstock.server.upkeep import MIN_FREE, Retention, Upkeep
 
 
 class Opened(NamedTuple):
@@ -29,28 +28,31 @@ def open_folder(
     retention: Retention | None = None,
     *,
     cache_bytes: int = DEFAULT_BYTES,
+    min_free: int = MIN_FREE,
 ) -> Opened:
     """Read the newest checkpoint and the log after it, and go on from there. Makes the folder's files if it is new.
 
     Raises JournalRefused, with what to do, when the folder is in use, damaged, or newer than this Penstock.
     """
+    log = FileLog(disk, options)
     try:
-        checkpoint, report = _newest_checkpoint(disk)
-    except OSError as error:
-        raise LogFailed(f"{disk.where} can not be read: {error}. Mend the disk and start again") from error
-    log = FileLog(disk, options, from_position=checkpoint.position if checkpoint else None)
-    try:
-        report += map(str, log.report)
+        checkpoints = Checkpoints(disk, log.identity)
+        checkpoint = _newest(checkpoints, log)
         engine = Engine(log, recover(log, checkpoint), now, cache_bytes=cache_bytes)
     except BaseException:
         log.close()
         raise
-    return Opened(engine, Upkeep(engine, log, Checkpoints(disk, log.identity), retention), report)
+    report = [*map(str, log.report), *checkpoints.report]
+    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
+    return Opened(engine, upkeep, report)
 
 
-def _newest_checkpoint(disk: Disk) -> tuple[Checkpoint | None, list[str]]:
-    folder = load_folder(disk)
-    if folder is None:
-        return None, []
-    found = Checkpoints(disk, folder.identity)
-    return found.newest_good(), found.report
+def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:
+    """The newest checkpoint that can be read, once it is certain that the log goes on from there."""
+    try:
+        checkpoint = checkpoints.newest_good()
+    except OSError as error:
+        raise LogFailed(f"a checkpoint can not be read: {error}. Mend the disk and start again") from error
+    if checkpoint is not None:
+        log.check_reach(checkpoint.position)
+    return checkpoint

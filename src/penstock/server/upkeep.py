@@ -19,6 +19,15 @@ from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.files import FileLog
 from penstock.server.engine import Engine, locations, recover
 
+#: Publishing is refused while the disk has less room than this. Consuming goes on, and needs some: an acknowledgement
+#: in a commit of its own takes about 200 bytes (a million of them, 200 MB), segments are reserved ahead in steps of
+#: 4 MiB, a checkpoint takes 16 bytes or more for each waiting message (10 million: 160 MB, and the new one is written
+#: before an old one goes), and compaction writes its copies before it gives anything back. This covers all of that.
+MIN_FREE = 2**30
+#: Publishing is taken up again when there is this much more room than that, in parts of it: when space comes back in
+#: drops, publishers must not be let in and out with each.
+HYSTERESIS = 8
+
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
@@ -44,16 +53,41 @@ class SegmentUse(NamedTuple):
     live_bytes: int
 
 
+class Plan(NamedTuple):
+    """What can go: the segments below ``before`` (0 = none), once the live messages in them are carried forward."""
+
+    table: Table
+    before: int
+
+
 class Upkeep:
     """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
 
     def __init__(
-        self, engine: Engine, log: FileLog, checkpoints: Checkpoints, retention: Retention | None = None
+        self,
+        engine: Engine,
+        log: FileLog,
+        checkpoints: Checkpoints,
+        retention: Retention | None = None,
+        *,
+        min_free: int = MIN_FREE,
     ) -> None:
         self.engine = engine
         self.log = log
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
+        self.min_free = min_free
+
+    def watch_disk(self) -> bool:
+        """Refuse publishing while the disk is nearly full. Returns whether that has changed: worth a line in the log.
+
+        Call it every second or so, and once before the first peer is let in. Space that is reserved for the newest
+        segment counts as used.
+        """
+        broker, free = self.engine.broker, self.log.free_bytes()
+        was_full = broker.disk_full
+        broker.disk_full = free < self.min_free + (self.min_free // HYSTERESIS if was_full else 0)
+        return broker.disk_full != was_full
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
         """Write down the state at the end of the synced log, worked out from the log alone.
@@ -117,33 +151,41 @@ class Upkeep:
         for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
             messages = self.engine.messages(table.columns["position"][step].tolist())
             moved = self.engine.broker.carry(messages, table.columns["queue"][step].tolist(), now)
-            self.engine.moved.update(moved)
+            self.engine.move(moved)
             copied += len(moved)
             yield copied
+
+    def plan(self, now: int) -> Plan:
+        """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker."""
+        self.log.set_floor(self.floor(now))
+        table = self.checkpoint(now)
+        return Plan(table, self.victims(table))
+
+    def trim(self, plan: Plan) -> None:
+        """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
+        self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+        self.log.trim(plan.before)
+
+    def forget_places(self, plan: Plan) -> None:
+        """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
+        known = locations(plan.table)
+        self.engine.moved = {
+            position: place
+            for position, place in self.engine.moved.items()
+            if place >= plan.table.meta.position or position in known
+        }
 
     def retain(self, now: int) -> int:
         """All of it, for callers without a loop to keep free. Returns how many segments went."""
         before = len(self.log.segments())
-        self.log.set_floor(self.floor(now))
-        table = self.checkpoint(now)
-        end = self.victims(table)
-        if end:
-            for _ in self.carry(table, end, now):
+        plan = self.plan(now)
+        if plan.before:
+            for _ in self.carry(plan.table, plan.before, now):
                 self.engine.commit(now)
-            self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+            self.trim(plan)
             self.engine.settle()
-            self.log.trim(end)
-            self._forget_places(table)
+            self.forget_places(plan)
         return before - len(self.log.segments())
-
-    def _forget_places(self, table: Table) -> None:
-        """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
-        known = locations(table)
-        self.engine.moved = {
-            position: place
-            for position, place in self.engine.moved.items()
-            if place >= table.meta.position or position in known
-        }
 
 
 def _steps(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:

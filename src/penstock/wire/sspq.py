@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from enum import IntEnum
+from operator import countOf
 from struct import Struct
 
 from msgspec import Struct as Frame
@@ -192,10 +193,16 @@ def singles(frames: Iterable[SspqFrame]) -> Iterator[SspqFrame]:
 
 
 def _send_parts(frame: Send) -> list[bytes]:
-    """What the packages of a batch are joined from: prefix, size and payload by turns. A payload is copied once."""
+    """What the packages of a batch are joined from: prefix, size and payload by turns, or the packages themselves."""
     payloads = frame.payloads
-    parts = [_send_prefix(frame.retries)] * (3 * len(payloads))
-    parts[1::3] = map(_SIZES.__getitem__, map(len, payloads))
+    prefix = _send_prefix(frame.retries)
+    sizes = list(map(len, payloads))
+    if sizes and sizes[0] < READY_SIZES and countOf(sizes, sizes[0]) == len(sizes):
+        # One header for all: the separator of a join that starts with an empty part. Joined to other frames these
+        # payloads are copied twice, but while they are small the number of parts costs more than their bytes.
+        return [(prefix + _SIZES[sizes[0]]).join((b"", *payloads))]
+    parts = [prefix] * (3 * len(payloads))
+    parts[1::3] = map(_SIZES.__getitem__, sizes)
     parts[2::3] = payloads
     return parts
 

@@ -4,7 +4,7 @@ The largest of the three protocols, so its parts have files of their own:
 
 * ``frames`` has the vocabulary: numbers, variants, and the frames themselves.
 * ``fields`` has the metadata of a message.
-* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``shapes`` helps
+* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``shapes`` and ``runs`` help
   with runs of deliveries.
 * ``pieces`` splits what is larger than one message, and puts it together again.
 """
@@ -34,6 +34,7 @@ from penstock.wire.kokaq.frames import (
     singles,
 )
 from penstock.wire.kokaq.pieces import DEFAULT_MAX_MESSAGE, PieceError, Reassembler, in_pieces
+from penstock.wire.kokaq.runs import MetadataRun
 
 __all__ = [
     "CANONICAL",
@@ -51,6 +52,7 @@ __all__ = [
     "KokaqResponse",
     "MessageType",
     "Metadata",
+    "MetadataRun",
     "Numbering",
     "Opcode",
     "PieceError",

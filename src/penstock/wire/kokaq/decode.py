@@ -58,20 +58,25 @@ from penstock.wire.kokaq.frames import (
     Status,
     Variant,
 )
-from penstock.wire.kokaq.shapes import Shape, shape_of
+from penstock.wire.kokaq.runs import MetadataRun
+from penstock.wire.kokaq.shapes import shape_at
 from penstock.wire.stream import StreamDecoder
 
 FrameT = TypeVar("FrameT")
 
 
 class _Body(NamedTuple):
-    """What the components of a message hold, and the first problem found in them."""
+    """What the components of a message hold, and the first problem found in them.
+
+    ``raw`` is the metadata as it came, from its field count on.
+    """
 
     metadata: Metadata | None = None
     namespace: str | None = None
     queue: str | None = None
     payload: bytes | None = None
     problem: str | None = None
+    raw: bytes = b""
 
 
 _NO_BODY = _Body()
@@ -157,7 +162,7 @@ class _Decoder(StreamDecoder[FrameT]):
                 raise self._bad("metadata-too-large", reason, at=1, peer_at_fault=False)
             if size:
                 parts.append((yield size))
-        return _with_metadata(body, b"".join(parts))
+        return _with_metadata(body, count, b"".join(parts))
 
     def _whole_components(self, data: bytes, pos: int, tag: int) -> tuple[int, _Body] | None:
         """The components at ``pos`` and where they end, or None if they are incomplete or must be refused."""
@@ -180,7 +185,7 @@ class _Decoder(StreamDecoder[FrameT]):
                 pos = _fields_end(data, start, size)
                 if body.metadata is not None or not start <= pos <= start + MAX_METADATA:
                     return None
-                body = _with_metadata(body, data[start:pos])
+                body = _with_metadata(body, size, data[start:pos])
         return pos, body
 
 
@@ -196,14 +201,15 @@ def _fields_end(data: bytes, pos: int, count: int) -> int:
     return pos if pos <= end else -1
 
 
-def _with_metadata(body: _Body, raw: bytes) -> _Body:
-    metadata, problem = parse_fields(raw)
-    return _Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem)
+def _with_metadata(body: _Body, count: int, fields: bytes) -> _Body:
+    metadata, problem = parse_fields(fields)
+    raw = count.to_bytes(4, "big") + fields
+    return _Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem, raw)
 
 
 def _with_payload(body: _Body, names: bytes, split: int, payload: bytes) -> _Body:
     namespace, queue, problem = _read_names(names, split)
-    return _Body(body.metadata, namespace, queue, payload, body.problem or problem)
+    return _Body(body.metadata, namespace, queue, payload, body.problem or problem, body.raw)
 
 
 def _read_names(names: bytes, split: int) -> tuple[str, str, str | None]:
@@ -353,7 +359,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
 
 def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:
     opcode, client, op_opaque, _ = operation
-    metadata, namespace, queue, payload, problem = body
+    metadata, namespace, queue, payload, problem, _ = body
     if opcode not in OPCODES:
         problem = f"opcode 0x{opcode:02x} is unknown"
     elif opcode == Opcode.PUSH and metadata is None and payload is not None and problem is None:
@@ -437,57 +443,42 @@ class ClientDecoder(_Decoder[KokaqResponse]):
 
     def _alike(self, data: bytes, first: int, pos: int, frame: Deliveries) -> tuple[int, Deliveries]:
         """Take the deliveries at ``pos`` that look like the one at ``first``, which was read into ``frame``."""
-        shape = _shape_at(data, first)
+        shape = shape_at(data, first)
         if shape is None:
             return pos, frame
-        unpack, prefix = shape.record.unpack_from, shape.record.size
-        same, values, size_at = shape.same, shape.values, shape.size_at
-        expected = same(unpack(data, first))
-        rest = shape.rest(frame.metadata[0])
+        mask, unpack, prefix = shape.mask, shape.record.unpack_from, shape.record.size
+        number = int.from_bytes
+        expected = number(data[first : first + prefix], "big") & mask
         opaques, op_opaques = [*frame.opaques], [*frame.op_opaques]
-        metadata, payloads = [*frame.metadata], [*frame.payloads]
+        metadata, payloads = [*frame.metadata.raw], [*frame.payloads]
         end, limit = len(data), self.max_payload
-        while pos + prefix <= end:
-            record = unpack(data, pos)
-            start = pos + prefix
-            stop = start + record[size_at]
-            if same(record) != expected or stop > end or record[size_at] > limit:
+        while (start := pos + prefix) <= end and number(data[pos:start], "big") & mask == expected:
+            opaque, op_opaque, raw, size = unpack(data, pos)
+            stop = start + size
+            if stop > end or size > limit:
                 break
-            opaques.append(record[1])
-            op_opaques.append(record[3])
-            metadata.append(Metadata(*values(record + rest)))
+            opaques.append(opaque)
+            op_opaques.append(op_opaque)
+            metadata.append(raw)
             payloads.append(data[start:stop])
             pos = stop
         grown = replace(
             frame,
             opaques=tuple(opaques),
             op_opaques=bytes(op_opaques),
-            metadata=tuple(metadata),
+            metadata=MetadataRun(tuple(metadata)),
             payloads=tuple(payloads),
         )
         return pos, grown
 
 
-def _shape_at(data: bytes, pos: int) -> Shape | None:
-    """The shape of the sound delivery at ``pos``, if its metadata comes first, as we send it."""
-    count = int.from_bytes(data[pos + 16 : pos + 20], "big")
-    if count > MAX_FIELDS:
-        return None
-    heads = []
-    pos += 20
-    for _ in range(count):
-        heads.append(data[pos : pos + 2])
-        pos += 2 + data[pos + 1]
-    return shape_of(b"".join(heads), data[pos + 4] + data[pos + 5])
-
-
 def _response(message_type: MessageType, opaque: bytes, operation: bytes, body: _Body) -> KokaqResponse:
     opcode, outcome, op_opaque, _ = operation
-    metadata, namespace, queue, payload, problem = body
+    metadata, namespace, queue, payload, problem, raw = body
     if outcome == _SUCCESS_OK and metadata is not None and problem is None:
         if namespace is not None and queue is not None and payload is not None:
             kind = message_type, opcode, namespace, queue
-            return Deliveries(*kind, (opaque,), bytes((op_opaque,)), (metadata,), (payload,))
+            return Deliveries(*kind, (opaque,), bytes((op_opaque,)), MetadataRun((raw,)), (payload,))
         if opcode == Opcode.PUSH and metadata.uuid is not None and metadata == Metadata(uuid=metadata.uuid):
             return Pushed(message_type, (opaque,), bytes((op_opaque,)), (metadata.uuid,))
-    return Response(message_type, opaque, opcode, outcome >> 4, outcome & 15, op_opaque, *body)
+    return Response(message_type, opaque, opcode, outcome >> 4, outcome & 15, op_opaque, *body[:-1])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
 from operator import countOf
 from struct import Struct
 
-from penstock.wire.kokaq.fields import write_component
+from penstock.wire.kokaq.fields import METADATA_START, write_component
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
@@ -28,7 +28,6 @@ from penstock.wire.kokaq.frames import (
     Status,
     Variant,
 )
-from penstock.wire.kokaq.shapes import write_alike
 
 _HEADERS = Struct(">I4sBBBB")
 
@@ -89,8 +88,8 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
         parts.append(write_component(frame.metadata))
     if frame.payload is not None:
         tag |= 1
-        start, names = _payload_start(frame.namespace or "", frame.queue or "")
-        parts += [start, *_sizes({len(frame.payload)}, names).values(), frame.payload]
+        component = _component(frame.namespace or "", frame.queue or "")
+        parts += [*_sized({len(frame.payload)}, *component).values(), frame.payload]
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
@@ -100,7 +99,7 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
 
 
 @lru_cache(maxsize=1024)
-def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
+def _component(namespace: str, queue: str) -> tuple[bytes, bytes]:
     """A payload component up to its payload size, and the names that follow the size."""
     names = namespace.encode(), queue.encode()
     if not names[0] and not names[1]:
@@ -111,11 +110,11 @@ def _payload_start(namespace: str, queue: str) -> tuple[bytes, bytes]:
     return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
 
 
-def _sizes(sizes: set[int], names: bytes) -> dict[int, bytes]:
-    """The payload size field for each of these sizes, with the names that follow it."""
+def _sized(sizes: set[int], before: bytes, behind: bytes) -> dict[int, bytes]:
+    """The payload size field for each of these sizes, with what stands before and behind it."""
     if sizes and (largest := max(sizes)) > WIRE_MAX_PAYLOAD:
         raise ValueError(f"a payload of {largest} bytes is over the protocol's limit of {WIRE_MAX_PAYLOAD}")
-    return {size: size.to_bytes(2, "big") + names for size in sizes}
+    return {size: before + size.to_bytes(2, "big") + behind for size in sizes}
 
 
 def _check_byte(name: str, value: int) -> None:
@@ -133,25 +132,36 @@ def _check_lengths(*columns: Sized) -> None:
         raise ValueError("a batch has as many opaques and opaque bytes as messages")
 
 
+def _distinct(op_opaques: bytes) -> set[int]:
+    """The opaque bytes that occur. Mostly all are the same, which is quickly seen."""
+    return set(op_opaques[:1] if op_opaques.count(op_opaques[:1]) == len(op_opaques) else op_opaques)
+
+
 def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
-    """Five parts a push: four bytes, its opaque, all up to the payload size, the size and the names, the payload."""
+    """Four parts a push: four bytes, its opaque, all up to the payload, the payload."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
-    component, names = _payload_start(frame.namespace, frame.queue)
+    component, names = _component(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in set(op_opaques)}
-    ends = _sizes(set(sizes), names)
+    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
-    parts = [head, b"", *list(starts.values())[:1], *list(ends.values())[:1], b""] * len(payloads)
-    parts[1::5] = opaques
-    if len(starts) > 1:
-        parts[2::5] = map(starts.__getitem__, op_opaques)
-    if len(ends) > 1:
-        parts[3::5] = map(ends.__getitem__, sizes)
-    parts[4::5] = payloads
+    parts = [head] * (4 * len(payloads))
+    parts[1::4] = opaques
+    if len(starts) == 1:
+        (start,) = starts.values()
+        parts[2::4] = _each(_sized(set(sizes), start, names), sizes)
+    else:
+        ends = _sized(set(sizes), b"", names)
+        parts[2::4] = [starts[byte] + ends[size] for byte, size in zip(op_opaques, sizes, strict=True)]
+    parts[3::4] = payloads
     return parts
+
+
+def _each(made: dict[int, bytes], keys: Sequence[int]) -> list[bytes]:
+    """The value for each key; ``made`` has no other keys. Usually there is but one."""
+    return [*made.values()] * len(keys) if len(made) == 1 else list(map(made.__getitem__, keys))
 
 
 def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
@@ -162,29 +172,29 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
         raise ValueError("a UUID has 16 bytes")
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     start = PUSHED_OP.to_bytes(2, "big")
-    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in set(op_opaques)}
+    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
-    parts[2::4] = map(middles.__getitem__, op_opaques)
+    parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
     return parts
 
 
 def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
-    """Seven parts a delivery: four bytes, its opaque, the operation header, metadata, then as in a push."""
+    """Six parts a delivery: four bytes, its opaque, all up to the field count, the fields, then as in a push."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, frame.metadata, payloads)
     _check_opaques(opaques)
     _check_byte("the opcode", frame.opcode)
-    component, names = _payload_start(frame.namespace, frame.queue)
     sizes = list(map(len, payloads))
-    starts = {byte: bytes((frame.opcode, Status.SUCCESS << 4 | Reason.OK, byte, 3)) for byte in set(op_opaques)}
-    ends = _sizes(set(sizes), names)
+    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue))
+    outcome = Status.SUCCESS << 4 | Reason.OK
+    starts = {byte: bytes((frame.opcode, outcome, byte, 3)) + METADATA_START for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    parts = [head, b"", b"", b"", component, b"", b""] * len(payloads)
-    parts[1::7] = opaques
-    parts[2::7] = map(starts.__getitem__, op_opaques)
-    parts[3::7] = write_alike(frame.metadata)
-    parts[5::7] = map(ends.__getitem__, sizes)
-    parts[6::7] = payloads
+    parts = [head] * (6 * len(payloads))
+    parts[1::6] = opaques
+    parts[2::6] = _each(starts, op_opaques)
+    parts[3::6] = frame.metadata.raw
+    parts[4::6] = _each(ends, sizes)
+    parts[5::6] = payloads
     return parts

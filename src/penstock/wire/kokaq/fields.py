@@ -69,6 +69,7 @@ class Known(NamedTuple):
     width: int
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
+    text: bool = False
 
 
 def _integer(name: str, width: int) -> Known:
@@ -113,7 +114,7 @@ def _text(name: str) -> Known:
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8") from None
 
-    return Known(name, 0, read, lambda text: _short(text.encode()))
+    return Known(name, 0, read, lambda text: _short(text.encode()), text=True)
 
 
 #: The fields by their tag, in the order of Metadata's attributes, which is also the order in which they are sent.
@@ -137,8 +138,10 @@ KNOWN = {
     0x45: _integer("delay", 4),
 }
 assert tuple(known.name for known in KNOWN.values()) == Metadata.__struct_fields__[:-1]
-#: A metadata component's header by the number of its fields: tag 2, the magic, an opaque of 0, the count.
-COMPONENT_STARTS = [b"\x02\x04\x20\x00" + count.to_bytes(4, "big") for count in range(MAX_FIELDS + 1)]
+#: The tags by the name of their field.
+TAGS = {known.name: tag for tag, known in KNOWN.items()}
+#: A metadata component up to its field count: tag 2, the magic, an opaque of 0.
+METADATA_START = b"\x02\x04\x20\x00"
 _WRITERS = tuple((tag, known.write) for tag, known in KNOWN.items())
 
 
@@ -191,7 +194,7 @@ def write_component(metadata: Metadata) -> bytes:
             raise ValueError(f"{len(fields)} metadata fields are over the limit of {MAX_FIELDS}")
         if (size := sum(map(len, fields))) > MAX_METADATA:
             raise ValueError(f"metadata of {size} bytes is over the limit of {MAX_METADATA}")
-    return b"".join([COMPONENT_STARTS[len(fields)], *fields])
+    return b"".join([METADATA_START, len(fields).to_bytes(4, "big"), *fields])
 
 
 def _check_others(others: tuple[Field, ...]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, overload
 from msgspec import Struct as Frame
 
 from penstock.wire.kokaq.fields import Metadata
+from penstock.wire.kokaq.runs import MetadataRun
 
 MAGIC = 0x0420
 VERSION = 1
@@ -184,7 +185,7 @@ class Deliveries(Frame, frozen=True, gc=False):
     queue: str
     opaques: tuple[bytes, ...]
     op_opaques: bytes
-    metadata: tuple[Metadata, ...]
+    metadata: MetadataRun
     payloads: tuple[bytes, ...]
 
 

@@ -34,7 +34,7 @@ def _is_piece(frame: KokaqResponse) -> bool:
 class PieceError(Exception):
     """The pieces of a response do not make a whole. As with a WireError, the connection is then of no more use.
 
-    ``code`` is "message-too-large" (a limit of ours) or "bad-piece".
+    It is told by ``Reassembler.error``. ``code`` is "message-too-large" (a limit of ours) or "bad-piece".
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -52,6 +52,8 @@ class Reassembler:
 
     def __init__(self, max_message: int = DEFAULT_MAX_MESSAGE) -> None:
         self.max_message = max_message
+        #: The error that ended it, or None. Once set, ``feed`` ignores what it is given.
+        self.error: PieceError | None = None
         self._first: Response | None = None
         self._payloads: list[bytes] = []
         self._size = 0
@@ -62,13 +64,17 @@ class Reassembler:
         return self._size
 
     def feed(self, frames: Iterable[KokaqResponse]) -> list[KokaqResponse]:
-        """Take a decoder's frames and return those that are whole. Raises :class:`PieceError`."""
+        """Take a decoder's frames and return those that are whole. Look at ``error`` afterwards, as with a decoder."""
         whole: list[KokaqResponse] = []
-        for frame in frames:
-            if self._first is None and not _is_piece(frame):
-                whole.append(frame)
-            else:
-                whole += filter(None, map(self._take, singles([frame])))
+        try:
+            for frame in frames if self.error is None else ():
+                if self._first is None and not _is_piece(frame):
+                    whole.append(frame)
+                else:
+                    whole += filter(None, map(self._take, singles([frame])))
+        except PieceError as error:
+            self.error = error.with_traceback(None)
+            self._forget()
         return whole
 
     def _take(self, piece: Response) -> Response | None:

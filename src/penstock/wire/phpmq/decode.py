@@ -1,4 +1,4 @@
-r"""PHPMQ: text with fixed-width numbers. The full specification is docs/protocols/phpmq.md.
+r"""Bytes to PHPMQ frames, for servers and for clients.
 
 One message, here a publish in its compact form::
 
@@ -16,132 +16,29 @@ header, and its line end. A joint is of one length on a connection, and says not
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from enum import IntEnum, StrEnum
-from functools import lru_cache
-from operator import countOf
-from sys import maxsize
+from collections.abc import Callable, Generator
 from typing import ClassVar
 
-from msgspec import Struct as Frame
-
+from penstock.wire.phpmq.forms import BOUNDS, Form, form_of
+from penstock.wire.phpmq.frames import (
+    DEFAULT_MAX_PAYLOAD,
+    ID_SIZE,
+    LINE_ENDS,
+    MAX_ID,
+    MAX_TTL,
+    Acknowledge,
+    Consume,
+    Dialect,
+    Dispatch,
+    Kind,
+    Packet,
+    PhpmqFrame,
+    Publish,
+    Reject,
+    Requeue,
+    Style,
+)
 from penstock.wire.stream import StreamDecoder, WireError
-
-#: What a broker takes unless told otherwise: large enough for documents, small enough to hold a few in memory.
-DEFAULT_MAX_PAYLOAD = 16 * 2**20
-#: Names are at most this long in all three protocols, so that every queue can be reached by each of them.
-MAX_NAME = 255
-#: A message ID has 32 characters. Another length decodes all the same (nobody has that message, so the server ignores
-#: it), but there is no reason to hold more of it than of a name.
-MAX_ID = 255
-#: The length of the IDs that servers give.
-ID_SIZE = 32
-#: The most digits that a number in a content may have: as many as the longest number in a header.
-MAX_DIGITS = 33
-#: The largest time to live, in seconds: 136 years, and it fits Kokaq's field.
-MAX_TTL = 2**32 - 1
-
-_LINE_ENDS = {b"": "nothing", b"\n": "LF", b"\r\n": "CRLF"}
-#: Joints with smaller sizes are remembered, which bounds what is remembered. To a larger content the parsing of its
-#: joint is a small addition.
-_REMEMBERED = 4096
-#: The size in a joint that is none. Larger than any chunk, so that the test for completeness finds it.
-_NO_SIZE = maxsize
-
-
-class Kind(IntEnum):
-    """The message types."""
-
-    PUBLISH = 1
-    CONSUME = 2
-    DISPATCH = 3
-    ACKNOWLEDGE = 4
-    REQUEUE = 5
-    REJECT = 6
-
-
-class Packet(IntEnum):
-    """The packet types."""
-
-    QUEUE = 1
-    CONTENT = 2
-    ID = 3
-    COUNT = 4
-    TTL = 5
-
-
-class Dialect(StrEnum):
-    """What a connection can be pinned to. The first two fix the width, and dispatches without a TTL."""
-
-    WIDE = "36"
-    NARROW = "32"
-    TTL = "ttl"
-
-
-class Style(Frame, frozen=True, gc=False):
-    r"""How messages are written: the width of packet headers, the line end (``b""``, LF or CRLF), TTLs in dispatches.
-
-    The defaults are those of the newest protocol document and of the public PHP library.
-    """
-
-    width: int = 32
-    line_end: bytes = b""
-    dispatch_ttl: bool = True
-
-    def __post_init__(self) -> None:
-        if self.width not in (32, 36):
-            raise ValueError(f"packet headers are 32 or 36 wide, not {self.width}")
-        if self.line_end not in _LINE_ENDS:
-            raise ValueError(f"a line end is b'', LF or CRLF, not {self.line_end!r}")
-
-
-class Publish(Frame, frozen=True, gc=False):
-    """A run of 001 for one queue with one time to live. ``ttl`` None is a 001 of two packets, 0 is never."""
-
-    queue: str
-    payloads: tuple[bytes, ...]
-    ttl: int | None
-
-
-class Consume(Frame, frozen=True, gc=False):
-    """002: the client wants up to ``count`` unacknowledged messages of the queue at a time."""
-
-    queue: str
-    count: int
-
-
-class Dispatch(Frame, frozen=True, gc=False):
-    """A run of 003 from one queue. ``ttls`` None are dispatches of three packets."""
-
-    queue: str
-    ids: tuple[bytes, ...]
-    payloads: tuple[bytes, ...]
-    ttls: tuple[int, ...] | None
-
-
-class Acknowledge(Frame, frozen=True, gc=False):
-    """A run of 004 for one queue: the client is done with these messages."""
-
-    queue: str
-    ids: tuple[bytes, ...]
-
-
-class Requeue(Frame, frozen=True, gc=False):
-    """005: back to the end of the queue, with a new time to live."""
-
-    queue: str
-    id: bytes
-    ttl: int
-
-
-class Reject(Frame, frozen=True, gc=False):
-    """A run of 006 for one queue: to the dead letters."""
-
-    queue: str
-    ids: tuple[bytes, ...]
-
-
-PhpmqFrame = Publish | Consume | Dispatch | Acknowledge | Requeue | Reject
 
 #: The packets of each type and packet count, in the order in which we send them.
 _LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
@@ -154,87 +51,7 @@ _LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
     (Kind.REQUEUE, 3): (Packet.QUEUE, Packet.ID, Packet.TTL),
     (Kind.REJECT, 2): (Packet.QUEUE, Packet.ID),
 }
-#: What each packet holds, and the least and the most bytes of it. A payload has a limit of the connection's, too.
-_BOUNDS: dict[Packet, tuple[str, int, int]] = {
-    Packet.QUEUE: ("a queue name", 1, MAX_NAME),
-    Packet.CONTENT: ("a payload", 0, maxsize - 1),
-    Packet.ID: ("a message ID", 0, MAX_ID),
-    Packet.COUNT: ("a count", 1, MAX_DIGITS),
-    Packet.TTL: ("a time to live", 1, MAX_DIGITS),
-}
 _COUNTS = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in Kind}
-
-
-class _Joints(dict[int, bytes]):
-    """From the size of a content to the joint before it; ``ValueError`` for a size that it may not have."""
-
-    def __init__(self, width: int, line_end: bytes, packet: Packet) -> None:
-        super().__init__()
-        self._format = b"%bP%02d%%0%dd%b" % (line_end, packet, width - 3, line_end)
-        self._what, self._least, self._most = _BOUNDS[packet]
-
-    def __missing__(self, size: int) -> bytes:
-        if not self._least <= size <= self._most:
-            raise ValueError(f"{self._what} has {self._least} to {self._most} bytes, not {size}")
-        joint = self._format % size
-        if size < _REMEMBERED:
-            self[size] = joint
-        return joint
-
-
-class _Sizes(dict[bytes, int]):
-    """From a joint to the size in it; ``_NO_SIZE`` for anything that is no joint or has a size it may not have."""
-
-    def __init__(self, width: int, line_end: bytes, joints: _Joints) -> None:
-        super().__init__()
-        self._digits = slice(len(line_end) + 3, len(line_end) + width)
-        self._joints = joints
-
-    def __missing__(self, joint: bytes) -> int:
-        try:
-            size = int(joint[self._digits])
-            # int() takes more than digits, and only the digits were looked at: the comparison sees the rest.
-            if self._joints[size] != joint:
-                return _NO_SIZE
-        except ValueError:
-            return _NO_SIZE
-        if size < _REMEMBERED:
-            self[joint] = size
-        return size
-
-
-class _Tails(dict[int, bytes]):
-    """From a time to live to its packet, joint included; ``ValueError`` for one out of range."""
-
-    def __init__(self, joints: _Joints) -> None:
-        super().__init__()
-        self._joints = joints
-
-    def __missing__(self, ttl: int) -> bytes:
-        if not 0 <= ttl <= MAX_TTL:
-            raise ValueError(f"a time to live is 0 to {MAX_TTL} seconds, not {ttl}")
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        digits = b"%d" % ttl
-        self[ttl] = tail = self._joints[len(digits)] + digits
-        return tail
-
-
-class _Form:
-    """Everything that follows from a width and a line end. Shared by all connections: see :func:`_form`."""
-
-    def __init__(self, width: int, line_end: bytes) -> None:
-        self.width = width
-        self.line_end = line_end
-        self.joint_size = width + 2 * len(line_end)
-        self.joints = {packet: _Joints(width, line_end, packet) for packet in Packet}
-        self.sizes = {packet: _Sizes(width, line_end, self.joints[packet]) for packet in Packet}
-        self.tails = _Tails(self.joints[Packet.TTL])
-
-
-@lru_cache
-def _form(width: int, line_end: bytes) -> _Form:
-    return _Form(width, line_end)
 
 
 class _Decoder(StreamDecoder[PhpmqFrame]):
@@ -250,7 +67,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         self.dialect = dialect
         #: How the peer writes, learned from its first message; None until then.
         self.style: Style | None = None
-        self._form: _Form | None = None
+        self._form: Form | None = None
         #: Whether the last message may still be followed by its line end.
         self._line_end_due = False
 
@@ -358,7 +175,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         if self.dialect in (Dialect.WIDE, Dialect.NARROW) and width != int(self.dialect):
             reason = f"packet headers are {self.dialect} wide on this connection, not {width}"
             raise self._error(at, "wrong-width", reason)
-        self._form = _form(width, line_end)
+        self._form = form_of(width, line_end)
 
     def _line_end(self, expected: bytes) -> Generator[int, bytes, None]:
         """Read this line end, or the rest of one; nothing if it is empty."""
@@ -369,7 +186,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
 
     def _wrong_line_end(self, expected: bytes, found: bytes) -> WireError:
         at = 0 if found[:1] != expected[:1] else 1
-        reason = f"a line ends with {_LINE_ENDS[expected[at:]]} here, not with {_shown(found[at : at + 1])}"
+        reason = f"a line ends with {LINE_ENDS[expected[at:]]} here, not with {_shown(found[at : at + 1])}"
         return self._bad("bad-line-end", reason, at=at)
 
     def _packet(self, number: int, kind: Kind, layout: tuple[Packet, ...], contents: dict[Packet, bytes]) -> Packet:
@@ -388,7 +205,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         if packet is Packet.CONTENT and size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
             raise self._error(at, "payload-too-large", reason, peer_at_fault=False)
-        what, least, most = _BOUNDS[packet]
+        what, least, most = BOUNDS[packet]
         if not least <= size <= most:
             raise self._error(at, "bad-size", f"{what} has {least} to {most} bytes, not {size}")
 
@@ -429,10 +246,10 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
             pos = behind
 
     @abstractmethod
-    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         """Append the run of like messages at ``pos`` as one frame and return where its last content ends."""
 
-    def _queue(self, data: bytes, pos: int, form: _Form) -> tuple[str, int]:
+    def _queue(self, data: bytes, pos: int, form: Form) -> tuple[str, int]:
         """The queue of the message at ``pos``, and where its name ends; an empty one if it is not all there."""
         start = pos + 8 + form.joint_size
         stop = start + form.sizes[Packet.QUEUE][data[pos + 8 : start]]
@@ -441,7 +258,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         except UnicodeDecodeError:
             return "", pos
 
-    def _ttl(self, data: bytes, pos: int, form: _Form) -> tuple[int, int]:
+    def _ttl(self, data: bytes, pos: int, form: Form) -> tuple[int, int]:
         """The value of the TTL packet whose joint is at ``pos`` and where it ends; -1 if it is not plain."""
         start = pos + form.joint_size
         stop = start + form.sizes[Packet.TTL][data[pos:start]]
@@ -471,7 +288,7 @@ class ServerDecoder(_Decoder):
                 self._saw_ttl |= isinstance(frame, Requeue | Reject) or ttl is not None
         return self._saw_ttl or (width == 32 and not self._saw_plain)
 
-    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         """Take messages that differ in one content only: up to its joint they are one head, behind it one tail."""
         shape = _SHAPES.get(data[pos : pos + 8])
         queue, head_end = self._queue(data, pos, form)
@@ -502,7 +319,7 @@ class ServerDecoder(_Decoder):
             frames.append(make(queue, tuple(contents), ttl))
         return pos
 
-    def _tail(self, data: bytes, joint: int, form: _Form) -> tuple[int | None, bytes]:
+    def _tail(self, data: bytes, joint: int, form: Form) -> tuple[int | None, bytes]:
         """The TTL behind a payload and its bytes. A run ends where they change."""
         start = joint + form.joint_size
         stop = start + form.sizes[Packet.CONTENT][data[joint:start]]
@@ -531,7 +348,7 @@ class ClientDecoder(_Decoder):
             self._last_had_ttl = isinstance(last := frames[-1], Dispatch) and last.ttls is not None
         return self._last_had_ttl
 
-    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: _Form) -> int:
+    def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         queue, head_end = self._queue(data, pos, form)
         head = data[pos:head_end]
         if not head.startswith((b"H0100303", b"H0100304")):
@@ -589,106 +406,3 @@ def _frame(kind: Kind, contents: dict[Packet, bytes]) -> PhpmqFrame:
 
 def _shown(byte: bytes) -> str:
     return ascii(byte.decode("latin-1"))
-
-
-def singles(frames: Iterable[PhpmqFrame]) -> Iterator[PhpmqFrame]:
-    """The same frames with every batch taken apart."""
-    for frame in frames:
-        match frame:
-            case Publish(queue, payloads, ttl):
-                yield from (Publish(queue, (payload,), ttl) for payload in payloads)
-            case Dispatch(queue, ids, payloads, None):
-                yield from (Dispatch(queue, (i,), (p,), None) for i, p in zip(ids, payloads, strict=True))
-            case Dispatch(queue, ids, payloads, ttls):
-                every = zip(ids, payloads, ttls or (), strict=True)
-                yield from (Dispatch(queue, (i,), (p,), (t,)) for i, p, t in every)
-            case Acknowledge(queue, ids):
-                yield from (Acknowledge(queue, (i,)) for i in ids)
-            case Reject(queue, ids):
-                yield from (Reject(queue, (i,)) for i in ids)
-            case _:
-                yield frame
-
-
-def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
-    """The bytes of these frames in this style, for either direction.
-
-    Whether a 001 has a TTL is the frame's choice, whether a 003 has one the style's: TTLs are left out where the style
-    has none, and where it has one a dispatch without TTLs says 0, never. In the lined form the last content has its
-    line end too.
-
-    Raises ``ValueError`` for what PHPMQ can't say: an empty or too long queue name, a too long ID, a TTL or a count out
-    of range, a dispatch with unequal numbers of IDs, payloads and TTLs.
-    """
-    form = _form(style.width, style.line_end)
-    parts = [_encode_frame(frame, form, style.dispatch_ttl) for frame in frames]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _encode_frame(frame: PhpmqFrame, form: _Form, dispatch_ttl: bool) -> bytes:
-    match frame:
-        case Publish(queue, payloads, ttl):
-            return _like(Kind.PUBLISH, queue, Packet.CONTENT, payloads, form, ttl=ttl)
-        case Consume(queue, count):
-            if count < 0:
-                raise ValueError(f"a count has no sign, unlike {count}")
-            return _like(Kind.CONSUME, queue, Packet.COUNT, (b"%d" % count,), form)
-        case Dispatch():
-            return _dispatches(frame, form, dispatch_ttl)
-        case Acknowledge(queue, ids):
-            return _like(Kind.ACKNOWLEDGE, queue, Packet.ID, ids, form)
-        case Requeue(queue, each, ttl):
-            return _like(Kind.REQUEUE, queue, Packet.ID, (each,), form, ttl=ttl)
-        case Reject(queue, ids):
-            return _like(Kind.REJECT, queue, Packet.ID, ids, form)
-
-
-def _like(
-    kind: Kind, queue: str, packet: Packet, contents: Sequence[bytes], form: _Form, *, ttl: int | None = None
-) -> bytes:
-    """Messages that differ in one content only: one head before its joint, one tail behind it."""
-    head = _head(kind, 2 if ttl is None else 3, queue, form)
-    tail = form.line_end if ttl is None else form.tails[ttl] + form.line_end
-    return _interleave((_before(contents, form.joints[packet], tail + head), contents), tail)
-
-
-def _dispatches(frame: Dispatch, form: _Form, dispatch_ttl: bool) -> bytes:
-    ids, payloads = frame.ids, frame.payloads
-    ttls = (0,) * len(ids) if frame.ttls is None else frame.ttls
-    if not len(ids) == len(payloads) == len(ttls):
-        numbers = f"{len(ids)}, {len(payloads)} and {len(ttls)}"
-        raise ValueError(f"a dispatch has equal numbers of IDs, payloads and TTLs, not {numbers}")
-    head = form.line_end + _head(Kind.DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
-    columns = [
-        _before(payloads, form.joints[Packet.CONTENT], head),
-        payloads,
-        _before(ids, form.joints[Packet.ID]),
-        ids,
-    ]
-    if dispatch_ttl:
-        columns.append(list(map(form.tails.__getitem__, ttls)))
-    return _interleave(columns, form.line_end)
-
-
-def _interleave(columns: Sequence[Sequence[bytes]], tail: bytes) -> bytes:
-    """Join row by row. The first part of each row brings the tail of the row before: it is moved to the end."""
-    parts = [tail] * (len(columns) * len(columns[0]) + 1)
-    for place, column in enumerate(columns):
-        parts[place : -1 : len(columns)] = column
-    parts[0] = parts[0][len(tail) :]
-    return b"".join(parts)
-
-
-def _before(contents: Sequence[bytes], joints: _Joints, start: bytes = b"") -> list[bytes]:
-    """What stands before each content: ``start`` and its joint."""
-    sizes = list(map(len, contents))
-    if sizes and countOf(sizes, sizes[0]) == len(sizes):
-        return [start + joints[sizes[0]]] * len(sizes)
-    made = {size: start + joints[size] for size in set(sizes)}
-    return list(map(made.__getitem__, sizes))
-
-
-def _head(kind: Kind, count: int, queue: str, form: _Form) -> bytes:
-    """A message up to the end of its queue name."""
-    name = queue.encode()
-    return b"H01%03d%02d%b%b" % (kind, count, form.joints[Packet.QUEUE][len(name)], name)

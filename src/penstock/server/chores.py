@@ -1,0 +1,81 @@
+"""The chores of a running broker, beside its work: checkpoints, retention, compaction, an eye on the disk.
+
+Reading the log and writing checkpoints happens in a thread of its own; what changes the broker's state is done in the
+loop, a little at a time; what changes the log is done by the thread that writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.journal.errors import LogError
+from penstock.server.runtime import Runtime
+from penstock.server.upkeep import Plan, Upkeep
+
+#: Seconds between two looks.
+INTERVAL = 1.0
+
+
+class Chores:
+    """Does what ``Upkeep`` knows how to do, when it is due."""
+
+    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+        self._runtime = runtime
+        self._upkeep = upkeep
+        #: The segment that was the last one when the state was last written down.
+        self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                self._watch_disk()
+                segments = self._upkeep.log.segments()
+                if segments and segments[-1].first != self._seen:
+                    await self._tidy()
+                    self._seen = segments[-1].first
+            except (OSError, LogError) as error:
+                self._runtime.log.error("upkeep failed; the log has everything", reason=str(error))
+
+    def _watch_disk(self) -> None:
+        if self._upkeep.watch_disk():
+            full = self._runtime.broker.disk_full
+            event = "the disk is nearly full: publishing is refused" if full else "there is space on the disk again"
+            self._runtime.log.warning(event, free_bytes=self._upkeep.log.free_bytes())
+
+    async def _tidy(self) -> None:
+        """A segment was finished: checkpoint, then give space back."""
+        runtime, upkeep = self._runtime, self._upkeep
+        now = runtime.now()
+        plan = await runtime.loop.run_in_executor(None, upkeep.plan, now)
+        runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
+        if not plan.before:
+            return
+        for _ in upkeep.carry(plan.table, plan.before, now):
+            await self._commit()
+        before = upkeep.log.start
+        await self._trim(plan)
+        upkeep.forget_places(plan)
+        runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
+
+    async def _commit(self) -> None:
+        """Have what is staged committed before going on."""
+        target = self._runtime.broker.log.next_position
+        while self._runtime.broker.committed < target:
+            self._runtime.touched()
+            await asyncio.sleep(0.005)
+
+    async def _trim(self, plan: Plan) -> None:
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
+
+        def job() -> None:
+            try:
+                self._upkeep.trim(plan)
+            except Exception as error:
+                self._runtime.loop.call_soon_threadsafe(done.set_exception, error)
+            else:
+                self._runtime.loop.call_soon_threadsafe(done.set_result, None)
+
+        self._runtime.commits.call(job)
+        await done

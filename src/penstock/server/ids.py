@@ -1,0 +1,59 @@
+"""Message IDs: 64 bits that name the journal, 64 bits for the message's position; or 16 bytes a publisher asked for."""
+
+from __future__ import annotations
+
+from binascii import Error, hexlify, unhexlify
+from collections.abc import Sequence
+from struct import Struct
+
+from penstock.core.broker import Broker
+from penstock.core.queue import Queue
+
+_RAW = Struct(">QQ")
+
+
+class Ids:
+    """Translates between positions and IDs, for one journal."""
+
+    def __init__(self, identity: int, broker: Broker) -> None:
+        self.identity = identity
+        self._broker = broker
+        self._prefix = b"%016x" % identity
+        self._raw_prefix = identity.to_bytes(8, "big")
+
+    def raw(self, queue: Queue, position: int) -> bytes:
+        """The 16 bytes of a message's ID."""
+        return queue.asked.get(position) or _RAW.pack(self.identity, position)
+
+    def texts(self, queue: Queue, positions: Sequence[int]) -> list[bytes]:
+        """The IDs of messages as 32 lowercase hex characters each."""
+        prefix = self._prefix
+        if not queue.asked:
+            return [b"%b%016x" % (prefix, position) for position in positions]
+        return [hexlify(self.raw(queue, position)) for position in positions]
+
+    def is_ours(self, raw: bytes) -> bool:
+        """Whether an ID looks like one that this journal gives out by itself."""
+        return raw[:8] == self._raw_prefix
+
+    def position(self, raw: bytes) -> int | None:
+        """The position that an ID names, whether or not anything is there. None: no ID of ours."""
+        asked = self._broker.asked.get(raw)
+        if asked is not None:
+            return asked[1]
+        if len(raw) != 16:
+            return None
+        identity, position = _RAW.unpack(raw)
+        return position if identity == self.identity else None
+
+    def positions(self, texts: Sequence[bytes]) -> list[int]:
+        """The positions that IDs in hex name; those that are ill-formed or not ours are left out."""
+        found = []
+        for text in texts:
+            try:
+                position = self.position(unhexlify(text))
+            except Error:
+                continue
+            if position is not None:
+                found.append(position)
+        return found

@@ -1,0 +1,380 @@
+"""Kokaq sessions. docs/protocols/kokaq.md has the rules.
+
+Answers leave in the order of their requests. An answer that must wait for a commit makes the later ones wait with it;
+each is put into words when its turn comes, so what it tells of a message is read from the journal only then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.core.policy import MILLISECOND, SECOND, Policy
+from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import Out, Queue
+from penstock.server.kokaq_answers import Answers
+from penstock.server.options import KokaqListener, Right
+from penstock.server.runtime import Runtime
+from penstock.server.session import Session
+from penstock.wire import kokaq
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
+
+NO_METADATA = Metadata()
+CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+#: What a refused push is answered with. A full disk is our trouble, all else the sender's.
+REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
+
+
+class Waiting(NamedTuple):
+    """An answer that may be given once the log is durable up to ``after``."""
+
+    after: int
+    words: Callable[[], list[kokaq.KokaqResponse]]
+
+
+class Missing(Exception):
+    """The queue or namespace that a request names does not exist, or it names none."""
+
+
+class Denied(Exception):
+    """The peer may not do this."""
+
+
+class KokaqSession(Session[kokaq.KokaqRequest]):
+    """A Kokaq client."""
+
+    protocol = "kokaq"
+    decoder: kokaq.ServerDecoder
+
+    def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
+        super().__init__(runtime, kokaq.ServerDecoder())
+        self.create_queues = listener.create_queues
+        self.answers = Answers(runtime)
+        self._waiting: deque[Waiting] = deque()
+        self._client = -1
+        self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
+            Opcode.NOP: self._nop,
+            Opcode.CREATE: self._create,
+            Opcode.DELETE: self._delete,
+            Opcode.GET: self._get,
+            Opcode.PEEK: self._peek,
+            Opcode.POP: self._pop,
+            Opcode.ACQUIRE_PEEK_LOCK: self._acquire,
+            Opcode.RELEASE_PEEK_LOCK: self._release_lock,
+        }
+
+    def may_work(self) -> bool:
+        """See Session. A peer that does not wait for its answers has to."""
+        return super().may_work() and len(self._waiting) < self.limits.pipelined_requests
+
+    def handle(self, frame: kokaq.KokaqRequest) -> bool:
+        """See Session."""
+        self._note_client(frame.client)
+        if isinstance(frame, kokaq.Pushes):
+            return self._push_run(frame)
+        operation = frame.operation
+        if frame.problem is not None or operation is None:
+            self.runtime.count("bad_requests")
+            self._fail(frame, Reason.BAD)
+            return True
+        try:
+            if operation is Opcode.PUSH:
+                return self._push(frame, frame.metadata or NO_METADATA)
+            if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
+                self._operations[operation](frame, frame.metadata or NO_METADATA)
+        except Missing:
+            self._fail(frame, Reason.BAD)
+        except Denied:
+            if not frame.two_way:
+                self.end()
+            self._fail(frame, Reason.NOT_ALLOWED)
+        return True
+
+    def release(self, committed: int) -> None:
+        """Give the answers that waited for the log to get this far."""
+        responses: list[kokaq.KokaqResponse] = []
+        while self._waiting and self._waiting[0].after <= committed:
+            responses += self._waiting.popleft().words()
+        if responses:
+            self.write(kokaq.encode_responses(responses, self.decoder.variant))
+        if not self._waiting:
+            self.runtime.awaiting.discard(self)
+
+    # Answers
+
+    def _answer(self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0) -> None:
+        """Answer a request in its turn, once the log is durable up to ``after``. One-way requests get none."""
+        if request.two_way:
+            self._await(words, after)
+
+    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int) -> None:
+        self._waiting.append(Waiting(after, words))
+        self.runtime.awaiting.add(self)
+
+    def _fail(self, request: Request, reason: Reason) -> None:
+        self._answer(request, lambda: [_response(request, Status.FAIL, reason)])
+
+    def _succeed(self, request: Request, metadata: Metadata | None = None) -> None:
+        """Success, once everything that happened so far is durable."""
+        after = self.runtime.broker.log.next_position
+        self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, metadata)], after)
+
+    # Pushing
+
+    def _push_run(self, frame: kokaq.Pushes) -> bool:
+        """Many pushes to one queue; those that are refused are answered so, one by one."""
+        try:
+            queue = self._queue_to_push_to(frame.namespace, frame.queue)
+        except (Missing, Denied) as error:
+            reason = Reason.NOT_ALLOWED if isinstance(error, Denied) else Reason.BAD
+            if isinstance(error, Denied) and not frame.two_way:
+                self.end()
+            for request in kokaq.singles([frame]):
+                self._fail(request, reason)
+            return True
+        runtime = self.runtime
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now())
+        if not frame.two_way:
+            if done.refusal is None:
+                return True
+            self.inbox[0] = kokaq.Pushes(
+                frame.message_type, False, frame.client, frame.namespace, frame.queue,
+                frame.opaques[done.accepted :], frame.op_opaques[done.accepted :], frame.payloads[done.accepted :],
+            )  # fmt: skip
+            return self.refused(done)
+        if done.accepted:
+            self._await(lambda: [self.answers.pushed(frame, done, queue)], runtime.broker.log.next_position)
+        if done.refusal is not None:
+            reason = REFUSALS.get(done.refusal, Reason.NOT_ALLOWED)
+            for request in list(kokaq.singles([frame]))[done.accepted :]:
+                self._fail(request, reason)
+        return True
+
+    def _push(self, request: Request, metadata: Metadata) -> bool:
+        """One push with metadata."""
+        if request.namespace is None or request.queue is None:
+            raise Missing
+        queue = self._queue_to_push_to(request.namespace, request.queue)
+        asked = metadata.uuid or b""
+        if asked and self.runtime.ids.is_ours(asked):
+            self._fail(request, Reason.BAD)  # it would name a message that it is not
+            return True
+        done = self._publish(queue, request, metadata, asked)
+        if done.refusal is not None:
+            if not request.two_way and done.refusal is not Refusal.EXISTS:
+                return self.refused(done)
+            self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
+            return True
+        self._succeed(request, Metadata(uuid=self.runtime.ids.raw(queue, done.first)))
+        return True
+
+    def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> Published:
+        ttl = None if metadata.time_to_live is None else metadata.time_to_live * SECOND
+        return self.runtime.broker.publish(
+            self.connection,
+            queue,
+            [request.payload or b""],
+            self.runtime.now(),
+            ttl=ttl,
+            expires_at=(metadata.expires_at or 0) * SECOND,
+            priority=metadata.priority or 0,
+            delay=(metadata.delay or 0) * MILLISECOND,
+            correlation_id=metadata.correlation_id or b"",
+            request_id=metadata.request_id or b"",
+            asked_id=asked,
+        )
+
+    # Taking
+
+    def _peek(self, request: Request, metadata: Metadata) -> None:
+        queue = self._queue(request, "consume")
+        item = self.runtime.broker.peek(queue, self.runtime.now())
+        if item is None:
+            self._fail(request, Reason.OK)
+            return
+        deliveries = queue.deliveries.get(item.position, 0)
+        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
+        self._answer(request, words, item.position + 1)
+
+    def _pop(self, request: Request, metadata: Metadata) -> None:
+        queue = self._queue(request, "consume")
+        taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
+        if taken is None:
+            self._fail(request, Reason.OK)
+            return
+        item, deliveries = taken
+        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
+        self._answer(request, words, self.runtime.broker.log.next_position)
+
+    def _acquire(self, request: Request, metadata: Metadata) -> None:
+        """Lock the head, or renew a lock that the UUID names."""
+        broker, now = self.runtime.broker, self.runtime.now()
+        duration = (metadata.lock_duration or 0) * MILLISECOND
+        if metadata.uuid is not None:
+            out = broker.renew(self.connection, self.runtime.ids.position(metadata.uuid) or 0, now, duration)
+            if out is None:
+                self._fail(request, Reason.BAD)
+            else:
+                told = Metadata(uuid=metadata.uuid, expires_at=-(-out.deadline // SECOND))
+                self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
+            return
+        queue = self._queue(request, "consume")
+        out = broker.lock(self.connection, queue, now, duration)
+        if out is None:
+            self._fail(request, Reason.OK)
+            return
+        words = self.answers.message(request, queue, out.item, out.deliveries, now, lock_ends=out.deadline)
+        self._answer(request, words, out.item.position + 1)
+
+    def _release_lock(self, request: Request, metadata: Metadata) -> None:
+        out = self._held(metadata)
+        if out is None:
+            self._fail(request, Reason.BAD)
+            return
+        self.runtime.broker.release(self.connection, out.queue, out.item.position, self.runtime.now())
+        self._succeed(request)
+
+    def _held(self, metadata: Metadata) -> Out | None:
+        """The message that this connection holds the lock of, by its UUID."""
+        position = self.runtime.ids.position(metadata.uuid) if metadata.uuid else None
+        return self.connection.out.get(position) if position is not None else None
+
+    # Queues and namespaces
+
+    def _nop(self, request: Request, metadata: Metadata) -> None:
+        trouble = self.runtime.trouble() if request.message_type is MessageType.CONTROL else ""
+        if trouble:
+            told = Metadata(source=trouble)
+            self._answer(request, lambda: [_response(request, Status.FAIL, Reason.INFRA, told)])
+        else:
+            self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK)])
+
+    def _create(self, request: Request, metadata: Metadata) -> None:
+        namespace, name = _names(request)
+        self._require("administer", namespace, name)
+        runtime, limits = self.runtime, self.limits
+        broker, now = runtime.broker, runtime.now()
+        if not name:
+            if namespace in broker.namespaces:
+                self._fail(request, Reason.EXISTS)
+            elif len(broker.namespaces) >= limits.namespaces:
+                self._fail(request, Reason.NOT_ALLOWED)
+            else:
+                broker.create_namespace(namespace, now, self.connection.source)
+                self._succeed(request)
+            return
+        if namespace not in broker.namespaces:
+            raise Missing
+        if broker.queue(namespace, name) is not None:
+            self._fail(request, Reason.EXISTS)
+        elif runtime.make_queue(namespace, name, self.connection, policy=_policy(metadata)) is None:
+            self._fail(request, Reason.NOT_ALLOWED)
+        else:
+            self._succeed(request)
+
+    def _delete(self, request: Request, metadata: Metadata) -> None:
+        """Settle a message that is held, or delete a queue or a namespace that is empty."""
+        broker, now = self.runtime.broker, self.runtime.now()
+        if metadata.uuid is not None:
+            out = self._held(metadata)
+            if out is None:
+                self._fail(request, Reason.BAD)
+            else:
+                broker.acknowledge(self.connection, out.queue, (out.item.position,), now)
+                self._succeed(request)
+            return
+        namespace, name = _names(request)
+        self._require("administer", namespace, name)
+        if name:
+            queue = broker.queue(namespace, name)
+            if queue is None:
+                raise Missing
+            done = broker.delete_queue(queue, now, self.connection.source)
+        elif namespace in broker.namespaces:
+            done = broker.delete_namespace(namespace, now, self.connection.source)
+        else:
+            raise Missing
+        if done:
+            self._succeed(request)
+        else:
+            self._fail(request, Reason.NOT_ALLOWED)
+
+    def _get(self, request: Request, metadata: Metadata) -> None:
+        """A message by its UUID, a queue's facts, or the broker's."""
+        if metadata.uuid is not None:
+            self._get_message(request, metadata.uuid)
+            return
+        if request.namespace is None and request.message_type is MessageType.CONTROL:
+            told = self.answers.broker_facts()
+        else:
+            told = self.answers.queue_facts(self._queue(request, "consume"))
+        self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
+
+    def _get_message(self, request: Request, uuid: bytes) -> None:
+        broker = self.runtime.broker
+        position = self.runtime.ids.position(uuid)
+        queues = [self._queue(request, "consume")] if request.namespace is not None else list(broker.queues.values())
+        if position is None:
+            queues, position = [], 0
+        for queue in queues:
+            found = broker.find(queue, [position]).get(position)
+            if found is not None:
+                if not self.rights.allow("consume", queue.full_name):
+                    raise Denied
+                words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
+                self._answer(request, words, position + 1)
+                return
+        self._fail(request, Reason.BAD)
+
+    # Small steps
+
+    def _note_client(self, client: int) -> None:
+        """The client ID is part of who published a message."""
+        if client != self._client:
+            self._client = client
+            name = CLIENTS[client] if client < len(CLIENTS) else str(client)
+            base = b" ".join(self.connection.source.split(b" ")[:2])
+            self.connection.source = base + b" " + name.encode()
+
+    def _require(self, right: Right, namespace: str, name: str) -> None:
+        if not self.allowed(right, namespace, name):
+            raise Denied
+
+    def _queue(self, request: Request, right: Right) -> Queue:
+        """The queue that a request names. Raises Missing or Denied."""
+        namespace, name = _names(request)
+        self._require(right, namespace, name)
+        queue = self.runtime.broker.queue(namespace, name)
+        if queue is None:
+            raise Missing
+        return queue
+
+    def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
+        self._require("publish", namespace, name)
+        queue = self.runtime.broker.queue(namespace, name)
+        if queue is None and self.create_queues and namespace and name:
+            queue = self.runtime.make_queue(namespace, name, self.connection)
+        if queue is None:
+            raise Missing
+        return queue
+
+
+def _names(request: Request) -> tuple[str, str]:
+    if not request.namespace or request.queue is None:
+        raise Missing
+    return request.namespace, request.queue
+
+
+def _policy(metadata: Metadata) -> Policy:
+    """The rules that a Create brings along."""
+    standard = Policy()
+    return Policy(
+        default_ttl=(metadata.time_to_live or 0) * SECOND,
+        max_deliveries=metadata.max_deliveries or 0,
+        lock_duration=(metadata.lock_duration or 0) * MILLISECOND or standard.lock_duration,
+    )
+
+
+def _response(request: Request, status: Status, reason: Reason, metadata: Metadata | None = None) -> Response:
+    return Response(request.message_type, request.opaque, request.opcode, status, reason, request.op_opaque, metadata)

@@ -1,0 +1,86 @@
+"""Structured logs: readable lines on a terminal, JSON otherwise; never a flood, never a byte that a terminal obeys.
+
+A log call has a short event name and facts::
+
+    log.warning("protocol error", peer="127.0.0.1:5000", protocol="SSPQ", reason="…")
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+#: So many lines of one event are written in each period; the rest are counted and told of in one line.
+BURST = 20
+PERIOD = 10.0
+
+
+class Log:
+    """Writes log lines to a stream."""
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        level: str = "info",
+        as_json: bool | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._level = LEVELS.index(level)
+        self._json = not self._stream.isatty() if as_json is None else as_json
+        self._clock = clock
+        #: Event -> (when its period began, lines in it)
+        self._periods: dict[str, tuple[float, int]] = {}
+
+    def debug(self, event: str, **facts: Any) -> None:
+        """For those who look for a fault."""
+        self._log("debug", event, facts)
+
+    def info(self, event: str, **facts: Any) -> None:
+        """Something an operator may want to know."""
+        self._log("info", event, facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """Something is wrong with a peer, or will be wrong with us."""
+        self._log("warning", event, facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        """Something is wrong with us."""
+        self._log("error", event, facts)
+
+    def _log(self, level: str, event: str, facts: dict[str, Any]) -> None:
+        if LEVELS.index(level) < self._level:
+            return
+        now = self._clock()
+        began, count = self._periods.get(event, (now, 0))
+        if now - began >= PERIOD:
+            if count > BURST:
+                self._write(now, level, event, {"suppressed": count - BURST})
+            began, count = now, 0
+        self._periods[event] = (began, count + 1)
+        if count < BURST:
+            self._write(now, level, event, facts)
+
+    def _write(self, now: float, level: str, event: str, facts: dict[str, Any]) -> None:
+        if self._json:
+            line = json.dumps({"at": round(now, 6), "level": level, "event": event, **facts}, default=str)
+        else:
+            at = time.strftime("%H:%M:%S", time.localtime(now))
+            told = "  ".join(f"{name}={printable(value)}" for name, value in facts.items())
+            line = f"{at} {level:7} {event}{'  ' if told else ''}{told}"
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except OSError:
+            pass  # a log that nobody can read is no reason to stop
+
+
+def printable(value: Any) -> str:
+    """A value for a terminal: whatever it would obey is escaped."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

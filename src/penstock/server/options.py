@@ -1,0 +1,232 @@
+"""Every option of the broker, typed, with its default and the reason for it.
+
+Where they come from, and the errors about them: :mod:`penstock.server.configuration`. ``penstock.example.toml`` shows
+them all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+Positive = Annotated[int, Meta(gt=0)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+MEBIBYTE = 2**20
+
+
+class Address(NamedTuple):
+    """Where a listener listens: a host and port, or the path of a Unix-domain socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From ``host:port``, ``[ipv6]:port`` or ``unix:PATH``. Raises ValueError with what would be right."""
+        if text.startswith("unix:"):
+            if not text[5:]:
+                raise ValueError("unix: is followed by the path of the socket, as in unix:/run/penstock/phpmq.sock")
+            return cls(path=text[5:])
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ValueError(
+                f"{text!r} is not an address: it is host:port (port 0 = a free one), [ipv6]:port or unix:PATH"
+            )
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An options table: keyword only, and a key that is not known is an error."""
+
+
+class Listener(_Options, frozen=True, kw_only=True):
+    """What all listeners have."""
+
+    address: str
+    #: PEM files. With a certificate, the listener speaks TLS; with a client CA, clients must show a certificate of it.
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+
+    def __post_init__(self) -> None:
+        Address.parse(self.address)
+        if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
+            raise ValueError("tls_key and tls_client_ca need a tls_certificate")
+
+
+class PhpmqListener(Listener, frozen=True, kw_only=True):
+    """A PHPMQ listener."""
+
+    #: The namespace that its queues live in.
+    namespace: str = "default"
+    #: Pins the dialect, for clients that hard-code the number of packets they read.
+    dialect: Literal["36", "32", "ttl"] | None = None
+
+
+class SspqListener(Listener, frozen=True, kw_only=True):
+    """An SSPQ listener, which has one queue."""
+
+    queue: str = "default/sspq"
+    #: Every message gets this retry counter, whatever its sender says.
+    force_retries: Annotated[int, Meta(ge=0, le=255)] | None = None
+    #: False: a message whose retries run out is dropped, and asking for dead letters is declined.
+    dead_letters: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        namespace, slash, name = self.queue.partition("/")
+        if not (namespace and slash and name):
+            raise ValueError(f"queue is namespace/name, as in default/sspq, not {self.queue!r}")
+
+
+class KokaqListener(Listener, frozen=True, kw_only=True):
+    """A Kokaq listener."""
+
+    #: Push makes a queue, and its namespace, that does not exist.
+    create_queues: bool = False
+
+
+class JournalOptions(_Options, frozen=True, kw_only=True):
+    """How durable, how large, for how long."""
+
+    #: commit: nothing is confirmed before it is on disk. interval: every interval_ms. os: when the system likes.
+    durability: Literal["commit", "interval", "os"] = "commit"
+    interval_ms: Positive = 50
+    #: A segment is finished at this size or age. Smaller ones give space back sooner, and are more files.
+    segment_bytes: Positive = 128 * MEBIBYTE
+    segment_seconds: Positive = 3600
+    #: Settled history is kept for readers this long, and up to this size; 0 = without limit. A week is what people
+    #: need to notice that a pipeline has stopped, and to run it again.
+    retention_seconds: NotNegative = 7 * 24 * 3600
+    retention_bytes: NotNegative = 0
+    #: Publishing is refused when the disk has less free space than this; consuming goes on.
+    min_free_bytes: NotNegative = 1024 * MEBIBYTE
+
+
+class Limits(_Options, frozen=True, kw_only=True):
+    """What one peer, or all together, may cost."""
+
+    #: Each connection costs a few kilobytes and a file descriptor.
+    connections: Positive = 10_000
+    #: One machine with a bug in its pool must not lock out the others.
+    connections_per_address: Positive = 1_000
+    #: Large enough for documents, small enough to hold a few in memory.
+    payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
+    #: A message must be complete this long after its first byte, or its sender is holding memory hostage.
+    unfinished_seconds: Seconds = 60.0
+    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is a good consumer.
+    idle_seconds: Seconds = 0.0
+    #: A larger PHPMQ window is cut down to this.
+    window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
+    #: Requests of one connection that wait for their answer; more are not read until some are answered.
+    pipelined_requests: Positive = 1_000
+    #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken.
+    output_bytes: Positive = 1 * MEBIBYTE
+    #: Received and not yet on disk, of all connections together; above it nobody is read from.
+    memory_bytes: Positive = 256 * MEBIBYTE
+    #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
+    queues: Positive = 100_000
+    namespaces: Positive = 1_000
+    #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
+    refused_seconds: Seconds = 30.0
+
+
+class LogOptions(_Options, frozen=True, kw_only=True):
+    """What is said, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    #: auto: readable on a terminal, JSON otherwise.
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+Right = Literal["publish", "consume", "dead-letter", "administer"]
+
+
+class AccessRule(_Options, frozen=True, kw_only=True):
+    """Who may do what, where. A peer must match everything that is given of ``subject``, ``user`` and ``network``."""
+
+    #: The certificate's common name, or a pattern of it (* and ?).
+    subject: str = ""
+    #: The user at the other end of a Unix-domain socket, by name or number.
+    user: str = ""
+    #: The network that the peer's address is in, as in 10.0.0.0/8.
+    network: str = ""
+    may: list[Right]
+    #: Patterns of namespace/queue.
+    where: list[str] = field(default_factory=lambda: ["*"])
+
+    def __post_init__(self) -> None:
+        if self.network:
+            ipaddress.ip_network(self.network)
+
+
+class QueueOptions(_Options, frozen=True, kw_only=True):
+    """A queue that exists from the start, and its rules. They are applied at every start."""
+
+    default_ttl_seconds: Seconds = 0
+    on_expiry: Literal["dead", "drop"] = "dead"
+    max_deliveries: NotNegative = 0
+    dead_letters: bool = True
+    max_depth: NotNegative = 0
+    max_bytes: NotNegative = 0
+    on_full: Literal["reject", "drop-oldest"] = "reject"
+    lock_seconds: Annotated[float, Meta(gt=0)] = 30.0
+    deduplication_seconds: Seconds = 300.0
+    paused: bool = False
+
+
+class Options(_Options, frozen=True, kw_only=True):
+    """Everything ``penstock serve`` can be told."""
+
+    data: str = "./penstock-data"
+    #: Keep everything in memory, and nothing after the end.
+    ephemeral: bool = False
+    phpmq: list[PhpmqListener] = field(default_factory=lambda: [PhpmqListener(address="127.0.0.1:9100")])
+    sspq: list[SspqListener] = field(default_factory=lambda: [SspqListener(address="127.0.0.1:8888")])
+    kokaq: list[KokaqListener] = field(default_factory=lambda: [KokaqListener(address="127.0.0.1:9420")])
+    #: Listen to other machines without TLS.
+    insecure_bind: bool = False
+    #: Written when everything accepts, removed at the end.
+    ready_file: str = ""
+    #: How long a stop may take before it is cut short.
+    drain_seconds: Seconds = 10.0
+    journal: JournalOptions = JournalOptions()
+    limits: Limits = Limits()
+    log: LogOptions = LogOptions()
+    #: Without rules everybody may do everything; with rules, only what one of them says.
+    access: list[AccessRule] = field(default_factory=list)
+    #: By namespace/name.
+    queues: dict[str, QueueOptions] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for listener in (*self.phpmq, *self.sspq, *self.kokaq):
+            address = Address.parse(listener.address)
+            if not (address.is_local or listener.tls_certificate or self.insecure_bind):
+                raise ValueError(
+                    f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
+                    f"or allow it with --insecure-bind (insecure_bind = true)"
+                )
+        for name in self.queues:
+            namespace, slash, queue = name.partition("/")
+            if not (namespace and slash and queue):
+                raise ValueError(f"queues are named namespace/name, as in default/jobs, not {name!r}")

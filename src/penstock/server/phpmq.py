@@ -1,0 +1,91 @@
+"""PHPMQ sessions. docs/protocols/phpmq.md has the rules."""
+
+from __future__ import annotations
+
+from penstock.core.policy import SECOND
+from penstock.core.queue import Out, Queue
+from penstock.server.options import PhpmqListener
+from penstock.server.runtime import Runtime
+from penstock.server.session import Session
+from penstock.wire import phpmq
+
+
+class PhpmqSession(Session[phpmq.PhpmqFrame]):
+    """A PHPMQ client."""
+
+    protocol = "phpmq"
+    decoder: phpmq.ServerDecoder
+
+    def __init__(self, runtime: Runtime, listener: PhpmqListener) -> None:
+        dialect = phpmq.Dialect(listener.dialect) if listener.dialect else None
+        super().__init__(runtime, phpmq.ServerDecoder(runtime.options.limits.payload_bytes, dialect))
+        self.namespace = listener.namespace
+
+    def handle(self, frame: phpmq.PhpmqFrame) -> bool:
+        """See Session."""
+        if isinstance(frame, phpmq.Publish):
+            return self._publish(frame)
+        if isinstance(frame, phpmq.Consume):
+            self._consume(frame)
+        elif isinstance(frame, phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject):
+            self._settle(frame)
+        return True
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """See Session. A time to live is what remains of it, in whole seconds, rounded up."""
+        style = self.decoder.style
+        assert style is not None  # whoever gets deliveries has asked for them, in some style
+        ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
+        ttls = None
+        if style.dispatch_ttl:
+            now = self.runtime.now()
+            ttls = tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
+        return phpmq.encode([phpmq.Dispatch(queue.name, tuple(ids), tuple(payloads), ttls)], style)
+
+    def _publish(self, frame: phpmq.Publish) -> bool:
+        queue = self._queue("publish", frame.queue)
+        if queue is None:
+            return True
+        ttl = None if frame.ttl is None else frame.ttl * SECOND
+        runtime = self.runtime
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), ttl=ttl)
+        if done.refusal is None:
+            return True
+        self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)
+        return self.refused(done)
+
+    def _consume(self, frame: phpmq.Consume) -> None:
+        queue = self._queue("consume", frame.queue)
+        if queue is not None:
+            window = min(frame.count, self.limits.window)
+            self.runtime.broker.subscribe(self.connection, queue, window, self.runtime.now())
+
+    def _settle(self, frame: phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject) -> None:
+        """Only what is out on this connection, from the queue it names, can be settled; all else is counted."""
+        runtime, connection = self.runtime, self.connection
+        queue = runtime.broker.queue(self.namespace, frame.queue)
+        ids = frame.ids if not isinstance(frame, phpmq.Requeue) else (frame.id,)
+        positions = runtime.ids.positions(ids) if queue is not None else []
+        done = 0
+        if queue is not None and positions:
+            if isinstance(frame, phpmq.Acknowledge):
+                done = runtime.broker.acknowledge(connection, queue, positions, runtime.now())
+            elif isinstance(frame, phpmq.Reject):
+                done = runtime.broker.reject(connection, queue, positions, runtime.now())
+            else:
+                ttl = frame.ttl * SECOND
+                done = runtime.broker.requeue(connection, queue, positions[0], runtime.now(), ttl=ttl)
+        if done < len(ids):
+            runtime.count("ignored_settlements", len(ids) - done)
+            runtime.log.info("settlement ignored", **self.facts(), queue=frame.queue, messages=len(ids) - done)
+
+    def _queue(self, right: str, name: str) -> Queue | None:
+        """The queue of this name, made if need be. None: the connection was closed."""
+        runtime = self.runtime
+        if not self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
+            self.end()
+            return None
+        queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self.connection)
+        if queue is None:
+            self.close("too many queues", limit=self.limits.queues, queue=name)
+        return queue

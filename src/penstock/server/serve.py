@@ -1,0 +1,270 @@
+"""``penstock serve``: the life of the process, from the first line of its log to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.core.policy import SECOND, Policy
+from penstock.core.table import Table
+from penstock.journal.disk import RealDisk
+from penstock.journal.errors import JournalRefused, LogError
+from penstock.journal.files import FileLogOptions
+from penstock.journal.log import Durability
+from penstock.journal.memory import MemoryLog
+from penstock.server.chores import Chores
+from penstock.server.commits import Commits, GroupCommit, InlineCommit
+from penstock.server.engine import Engine
+from penstock.server.listening import Door, ListenError, open_doors
+from penstock.server.logs import Log
+from penstock.server.opening import open_folder
+from penstock.server.options import Options, QueueOptions
+from penstock.server.runtime import Runtime
+from penstock.server.upkeep import Retention, Upkeep
+
+#: Exit codes: see ``penstock serve --help``.
+OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
+
+
+def serve(options: Options) -> int:
+    """Run a broker until a signal ends it. Returns the exit code."""
+    log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_Life(options, log).run())
+    except JournalRefused as error:
+        log.error("the journal can not be opened", reason=str(error))
+        return REFUSED
+    except ListenError as error:
+        log.error("can not listen", reason=str(error))
+        return REFUSED
+    except (LogError, OSError) as error:
+        log.error("the broker has ended", reason=str(error))
+        return FAILED
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class _Life:
+    """From start to end."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self.options = options
+        self.log = log
+        self.stopping = asyncio.Event()
+        self.failure: Exception | None = None
+        self.runtime: Runtime | None = None
+        self.doors: list[Door] = []
+        self._signals = 0
+
+    async def run(self) -> int:
+        """Start, serve, drain. Returns the exit code."""
+        engine, upkeep = self._open()
+        commits = self._commits(engine)
+        runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
+        chores = asyncio.create_task(Chores(runtime, upkeep).run()) if upkeep else None
+        try:
+            self._prepare_queues(runtime)
+            self.doors = await open_doors(runtime)
+            self._listen_to_signals()
+            self._say_ready()
+            await self.stopping.wait()
+        finally:
+            _notify("STOPPING=1")
+            with contextlib.suppress(FileNotFoundError):
+                if self.options.ready_file:
+                    os.unlink(self.options.ready_file)
+            await self._drain(runtime)
+            if chores is not None:
+                chores.cancel()
+            self._finish(runtime, upkeep)
+        if self.failure is not None:
+            self.log.error("the broker has ended: nothing was confirmed after this", reason=str(self.failure))
+            return FAILED
+        self.log.info("stopped")
+        return OK
+
+    # Starting
+
+    def _open(self) -> tuple[Engine, Upkeep | None]:
+        began = time.monotonic()
+        now = time.time_ns() // 1000
+        if self.options.ephemeral:
+            self.log.warning("ephemeral: nothing is kept after the end")
+            return Engine(MemoryLog(), Table(), now), None
+        journal = self.options.journal
+        opened = open_folder(
+            RealDisk(self.options.data),
+            now,
+            FileLogOptions(
+                durability=Durability[journal.durability.upper()],
+                segment_bytes=journal.segment_bytes,
+                segment_age=journal.segment_seconds * SECOND,
+            ),
+            Retention(journal.retention_seconds * SECOND, journal.retention_bytes),
+            min_free=journal.min_free_bytes,
+        )
+        for line in opened.report:
+            self.log.warning("the journal was put right", what=line)
+        messages = sum(queue.counters.held for queue in opened.engine.broker.queues.values())
+        took = round(time.monotonic() - began, 3)
+        self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
+        return opened.engine, opened.upkeep
+
+    def _commits(self, engine: Engine) -> Commits:
+        loop = asyncio.get_running_loop()
+
+        def notify() -> None:
+            assert self.runtime is not None
+            loop.call_soon_threadsafe(self.runtime.committed)
+
+        if self.options.ephemeral:
+            return InlineCommit(engine, notify)
+        journal = self.options.journal
+        every = journal.interval_ms / 1000 if journal.durability == "interval" else None
+
+        def fail(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._fail, error)
+
+        commits = GroupCommit(engine, notify, fail, sync_every=every)
+        commits.start()
+        return commits
+
+    def _prepare_queues(self, runtime: Runtime) -> None:
+        """The default namespace, the queues of the options, and those of the SSPQ listeners, exist from the start."""
+        broker, now = runtime.broker, runtime.now()
+        broker.create_namespace("default", now)
+        for listener in self.options.phpmq:
+            broker.create_namespace(listener.namespace, now)
+        wanted = {listener.queue: Policy(dead_letters=listener.dead_letters) for listener in self.options.sspq}
+        wanted |= {name: _policy(options) for name, options in self.options.queues.items()}
+        for full_name, policy in wanted.items():
+            namespace, _, name = full_name.partition("/")
+            queue = broker.queue(namespace, name)
+            if queue is None:
+                broker.create_namespace(namespace, now)
+                broker.create_queue(namespace, name, now, policy)
+            elif full_name in self.options.queues and queue.policy != policy:
+                broker.configure_queue(queue, policy, now)
+        runtime.touched()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _say_ready(self) -> None:
+        listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        if self.options.ready_file:
+            path = Path(self.options.ready_file)
+            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
+            temporary.rename(path)
+        told = {door["protocol"]: door["address"] for door in listeners}
+        self.log.info("ready", **told)
+        _notify("READY=1")
+
+    # Running
+
+    def _stop(self, name: str) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            # What was confirmed is on disk, and what was not has not been confirmed: ending here is safe.
+            self.log.warning("ended at once", signal=name)
+            sys.stderr.flush()
+            os._exit(FAILED)
+        self.log.info("stopping", signal=name)
+        self.stopping.set()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.stopping.set()
+
+    def _reload(self) -> None:
+        for door in self.doors:
+            try:
+                if door.reload_certificate():
+                    self.log.info("certificate read again", protocol=door.protocol, address=door.address)
+            except ListenError as error:
+                self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+
+    # Ending
+
+    async def _drain(self, runtime: Runtime) -> None:
+        """Accept no more, tell those who wait, put back what is out, and send what can be sent."""
+        for door in self.doors:
+            await door.close()
+        if self.failure is not None:
+            for session in list(runtime.sessions.values()):
+                session.transport.abort()
+            return
+        runtime.broker.drain(runtime.now())
+        runtime.turn()
+        deadline = time.monotonic() + self.options.drain_seconds
+        await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
+        for session in list(runtime.sessions.values()):
+            session.end()
+        await self._wait(lambda: runtime.sessions, deadline)
+        for session in list(runtime.sessions.values()):
+            session.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _wait(self, busy: Callable[[], object], deadline: float) -> None:
+        while busy() and self.failure is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    def _finish(self, runtime: Runtime, upkeep: Upkeep | None) -> None:
+        """Commit the rest, write the state down, and close the log."""
+        runtime.stop()
+        now = runtime.now()
+        try:
+            if self.failure is None:
+                runtime.commits.close(now)
+                if upkeep is not None:
+                    runtime.engine.log.sync()
+                    upkeep.checkpoint(now, clean=True)
+        except (LogError, OSError) as error:
+            self.failure = self.failure or error
+        finally:
+            with contextlib.suppress(LogError):
+                runtime.engine.log.close()
+
+
+def _policy(options: QueueOptions) -> Policy:
+    return Policy(
+        default_ttl=int(options.default_ttl_seconds * SECOND),
+        on_expiry=options.on_expiry,
+        max_deliveries=options.max_deliveries,
+        dead_letters=options.dead_letters,
+        max_depth=options.max_depth,
+        max_bytes=options.max_bytes,
+        on_full=options.on_full,
+        lock_duration=int(options.lock_seconds * SECOND),
+        deduplication=int(options.deduplication_seconds * SECOND),
+        paused=options.paused,
+    )
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, if it started us and wants to know."""
+    where = os.environ.get("NOTIFY_SOCKET")
+    if where:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect("\0" + where[1:] if where.startswith("@") else where)
+            channel.send(state.encode())

@@ -1,0 +1,257 @@
+"""One connection: what the sessions of all protocols have in common.
+
+A read is decoded whole and its frames are worked on in order. Work stops, and reading with it, while
+
+* a publish is refused and the protocol can't say so (``stall``): it is tried again until it succeeds or time is up;
+* too many requests wait for their answer, or too much waits to be written to disk.
+
+Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
+positions; their payloads are looked up when the peer is ready to take them, so a slow peer costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import Connection, Out, Queue
+from penstock.core.state import Delivery
+from penstock.server.access import Peer, Rights
+from penstock.server.options import Right
+from penstock.wire.stream import StreamDecoder, WireError
+
+if TYPE_CHECKING:
+    from penstock.server.runtime import Runtime
+
+FrameT = TypeVar("FrameT")
+
+#: Messages, and payload bytes, that are looked up and encoded at a time.
+PUMP_MESSAGES = 512
+PUMP_BYTES = 256 * 1024
+
+
+class Session(asyncio.Protocol, Generic[FrameT]):
+    """A connection of one protocol. Subclasses say how frames become commands and deliveries become frames."""
+
+    protocol: ClassVar[str]
+    #: Messages that are lost with the connection spend a retry.
+    spends_retries: ClassVar[bool] = False
+
+    def __init__(self, runtime: Runtime, decoder: StreamDecoder[FrameT]) -> None:
+        self.runtime = runtime
+        self.decoder = decoder
+        self.limits = runtime.options.limits
+        self.transport: asyncio.Transport
+        self.connection: Connection
+        self.peer = Peer("")
+        self.rights: Rights
+        self.closing = False
+        #: Frames that wait for their turn.
+        self.inbox: deque[FrameT] = deque()
+        #: Messages that wait to be sent, by queue.
+        self.outbox: deque[tuple[Queue, deque[Out]]] = deque()
+        #: When the publish at the head of the inbox was first refused; 0 = it was not.
+        self.stalled_since = 0.0
+        #: When the message that is coming in began; 0 = none is.
+        self.unfinished_since = 0.0
+        self.active_at = 0.0
+        self._parts: list[bytes] = []
+        self._waiting_bytes = 0
+        self._peer_is_slow = False
+        self._reading = True
+
+    # What subclasses say
+
+    def handle(self, frame: FrameT) -> bool:
+        """Do what a frame asks for. False: it can't be done yet; it is given again later, changed if need be."""
+        raise NotImplementedError
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """The bytes that hand these messages over."""
+        raise NotImplementedError
+
+    def no_message(self, queue: Queue) -> None:
+        """The message that the peer waits for will not come."""
+
+    def release(self, committed: int) -> None:
+        """The log is durable up to here: what waited for it may be said."""
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has come: let it in, or not."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self.active_at = self.runtime.loop.time()
+        if self.runtime.admit(self):
+            self.transport.set_write_buffer_limits(high=self.limits.output_bytes)
+        else:
+            self.closing = True
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: decode them all, and work."""
+        if self.closing:
+            return
+        self.active_at = self.runtime.loop.time()
+        self.inbox.extend(self.decoder.feed(data))
+        self._note_unfinished()
+        self.work()
+
+    def eof_received(self) -> bool:
+        """The peer has finished sending; it has nothing more to say, so we are done too."""
+        error = self.decoder.close()
+        if error is not None:
+            self.runtime.count("truncated")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer has gone: what it had goes back."""
+        self.closing = True
+        self.inbox.clear()
+        self.outbox.clear()
+        self.runtime.lost(self)
+
+    def pause_writing(self) -> None:
+        """The peer takes less than we send."""
+        self._peer_is_slow = True
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._peer_is_slow = False
+        self.runtime.dirty(self)
+        self.work()
+
+    # Input
+
+    def work(self) -> None:
+        """Handle frames as long as that is possible, and read on or not."""
+        while self.inbox and not self.closing and self.may_work():
+            if not self.handle(self.inbox[0]):
+                break
+            if self.stalled_since:
+                self.stalled_since = 0.0
+                self.runtime.stalled.discard(self)
+            if self.inbox:  # closing the session has cleared it
+                self.inbox.popleft()
+        if not self.inbox and self.decoder.error is not None and not self.closing:
+            self.protocol_error(self.decoder.error)
+        self._read_on_or_not()
+        self.runtime.touched()
+
+    def may_work(self) -> bool:
+        """Whether another frame may be handled now."""
+        return not self.runtime.congested
+
+    def _read_on_or_not(self) -> None:
+        reading = not self.inbox and not self.runtime.congested
+        if self.closing or reading == self._reading:
+            return
+        self._reading = reading
+        if reading:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def _note_unfinished(self) -> None:
+        if self.decoder.between_messages:
+            self.unfinished_since = 0.0
+        elif not self.unfinished_since:
+            self.unfinished_since = self.active_at
+
+    # Steps that protocols share
+
+    def allowed(self, right: Right, namespace: str, name: str) -> bool:
+        """Whether the peer may do this with a queue; a refusal is logged."""
+        full_name = f"{namespace}/{name}"
+        if self.rights.allow(right, full_name):
+            return True
+        self.runtime.count("denied")
+        self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
+        return False
+
+    def refused(self, published: Published) -> bool:
+        """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
+
+        Returns what ``handle`` should: False, try again.
+        """
+        now = self.runtime.loop.time()
+        assert published.refusal is not None
+        hopeless = published.refusal is Refusal.TOO_LARGE or bool(self.connection.out)
+        if not self.stalled_since:
+            self.stalled_since = now
+            self.runtime.stalled.add(self)
+        if hopeless or now - self.stalled_since >= self.limits.refused_seconds:
+            self.runtime.count("publish_refused")
+            self.close("publish refused", reason=published.refusal.value)
+        return False
+
+    def protocol_error(self, error: WireError) -> None:
+        """The peer's bytes make no sense: say so in the log, and end."""
+        self.runtime.count("protocol_errors")
+        self.close("protocol error", offset=error.offset, code=error.code, reason=error.reason)
+
+    def close(self, event: str, **facts: Any) -> None:
+        """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
+        if self.closing:
+            return
+        self.runtime.log.warning(event, **self.facts(), **facts)
+        self.end()
+
+    def end(self) -> None:
+        """End the connection without a word."""
+        self.flush()
+        self.closing = True
+        self.inbox.clear()
+        self.runtime.stalled.discard(self)
+        self.transport.close()
+
+    def facts(self) -> dict[str, Any]:
+        """Who this is, for the log."""
+        return {"protocol": self.protocol, "peer": self.peer.address}
+
+    # Output
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Messages for the peer. They leave as it is ready to take them."""
+        self.outbox.append((delivery.queue, deque(delivery.messages)))
+        self.runtime.dirty(self)
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer, at the end of this turn."""
+        if not self.closing:
+            self._parts.append(data)
+            self._waiting_bytes += len(data)
+            self.runtime.dirty(self)
+
+    def flush(self) -> None:
+        """Send what has gathered, deliveries included, as far as the peer takes it."""
+        if self.closing:
+            return
+        while self.outbox and not self._peer_is_slow and self._waiting_bytes < self.limits.output_bytes:
+            self._pump()
+        if self._parts:
+            self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            self._parts.clear()
+            self._waiting_bytes = 0
+        if self.outbox and not self._peer_is_slow:
+            self.runtime.dirty(self)
+
+    def _pump(self) -> None:
+        """Look up and encode the next few messages of the outbox."""
+        queue, waiting = self.outbox[0]
+        outs: list[Out] = []
+        size = 0
+        while waiting and len(outs) < PUMP_MESSAGES and size < PUMP_BYTES:
+            out = waiting.popleft()
+            if self.connection.out.get(out.item.position) is out:  # it may have been taken back meanwhile
+                outs.append(out)
+                size += out.item.size
+        if not waiting:
+            self.outbox.popleft()
+        if outs:
+            payloads = self.runtime.engine.payloads([out.item.position for out in outs])
+            data = self.encode_deliveries(queue, outs, payloads)
+            self._parts.append(data)
+            self._waiting_bytes += len(data)

@@ -1,0 +1,77 @@
+"""SSPQ sessions. docs/protocols/sspq.md has the rules."""
+
+from __future__ import annotations
+
+from penstock.core.queue import Out, Queue
+from penstock.server.options import Right, SspqListener
+from penstock.server.runtime import Runtime
+from penstock.server.session import Session
+from penstock.wire import sspq
+
+
+class SspqSession(Session[sspq.SspqFrame]):
+    """An SSPQ client. It has at most one request that waits, or one message that it has not confirmed."""
+
+    protocol = "sspq"
+    spends_retries = True
+
+    def __init__(self, runtime: Runtime, listener: SspqListener) -> None:
+        super().__init__(runtime, sspq.Decoder(runtime.options.limits.payload_bytes))
+        self.namespace, _, self.name = listener.queue.partition("/")
+        self.force_retries = listener.force_retries
+        self.dead_letters = listener.dead_letters
+
+    def handle(self, frame: sspq.SspqFrame) -> bool:
+        """See Session."""
+        if isinstance(frame, sspq.Send):
+            return self._publish(frame)
+        if isinstance(frame, sspq.Receive):
+            self._receive(dead=False)
+        elif isinstance(frame, sspq.DeadReceive):
+            self._receive(dead=True)
+        elif isinstance(frame, sspq.Confirm):
+            self._confirm()
+        else:
+            self.runtime.count("ignored_packages")
+        return True
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """See Session. The counter tells how often the message may still be given out again."""
+        frames = [sspq.Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
+        return sspq.encode(frames)
+
+    def no_message(self, queue: Queue) -> None:
+        """See Session."""
+        self.write(sspq.encode([sspq.NoReceive()]))
+
+    def _publish(self, frame: sspq.Send) -> bool:
+        if not self.allowed("publish", self.namespace, self.name):
+            self.end()
+            return True
+        retries = frame.retries if self.force_retries is None else self.force_retries
+        runtime, queue = self.runtime, self._queue()
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), retries=retries)
+        if done.refusal is None:
+            return True
+        self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])
+        return self.refused(done)
+
+    def _receive(self, *, dead: bool) -> None:
+        right: Right = "dead-letter" if dead else "consume"
+        busy = bool(self.connection.out or self.connection.consumers)
+        declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
+        queue = self._queue()
+        if declined or not self.runtime.broker.receive(self.connection, queue, self.runtime.now(), dead=dead):
+            self.no_message(queue)
+
+    def _confirm(self) -> None:
+        positions = list(self.connection.out)
+        if positions:
+            self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
+        else:
+            self.runtime.count("ignored_settlements")
+
+    def _queue(self) -> Queue:
+        """The listener's queue. It exists from the start; made again if somebody has deleted it."""
+        queue = self.runtime.broker.queue(self.namespace, self.name)
+        return queue or self.runtime.make_queue(self.namespace, self.name, self.connection, always=True)

@@ -1,0 +1,100 @@
+"""What follows from a connection's width and line end: its joints, in both directions, ready-made.
+
+What stands between two contents is a *joint*: the line end of the content (or message header) before, the packet
+header, and its line end. A joint is of one length on a connection, and says nothing but a packet type and a size. So
+decoder and encoder look joints up instead of reading and writing them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from sys import maxsize
+
+from penstock.wire.phpmq.frames import MAX_DIGITS, MAX_ID, MAX_NAME, MAX_TTL, Packet
+
+#: Joints with smaller sizes are remembered, which bounds what is remembered. To a larger content the parsing of its
+#: joint is a small addition.
+REMEMBERED = 4096
+#: The size in a joint that is none. Larger than any chunk, so that the test for completeness finds it.
+NO_SIZE = maxsize
+#: What each packet holds, and the least and the most bytes of it. A payload has a limit of the connection's, too.
+BOUNDS: dict[Packet, tuple[str, int, int]] = {
+    Packet.QUEUE: ("a queue name", 1, MAX_NAME),
+    Packet.CONTENT: ("a payload", 0, maxsize - 1),
+    Packet.ID: ("a message ID", 0, MAX_ID),
+    Packet.COUNT: ("a count", 1, MAX_DIGITS),
+    Packet.TTL: ("a time to live", 1, MAX_DIGITS),
+}
+
+
+class Joints(dict[int, bytes]):
+    """From the size of a content to the joint before it; ``ValueError`` for a size that it may not have."""
+
+    def __init__(self, width: int, line_end: bytes, packet: Packet) -> None:
+        super().__init__()
+        self._format = b"%bP%02d%%0%dd%b" % (line_end, packet, width - 3, line_end)
+        self._what, self._least, self._most = BOUNDS[packet]
+
+    def __missing__(self, size: int) -> bytes:
+        if not self._least <= size <= self._most:
+            raise ValueError(f"{self._what} has {self._least} to {self._most} bytes, not {size}")
+        joint = self._format % size
+        if size < REMEMBERED:
+            self[size] = joint
+        return joint
+
+
+class _Sizes(dict[bytes, int]):
+    """From a joint to the size in it; ``NO_SIZE`` for anything that is no joint or has a size it may not have."""
+
+    def __init__(self, width: int, line_end: bytes, joints: Joints) -> None:
+        super().__init__()
+        self._digits = slice(len(line_end) + 3, len(line_end) + width)
+        self._joints = joints
+
+    def __missing__(self, joint: bytes) -> int:
+        try:
+            size = int(joint[self._digits])
+            # int() takes more than digits, and only the digits were looked at: the comparison sees the rest.
+            if self._joints[size] != joint:
+                return NO_SIZE
+        except ValueError:
+            return NO_SIZE
+        if size < REMEMBERED:
+            self[joint] = size
+        return size
+
+
+class _Tails(dict[int, bytes]):
+    """From a time to live to its packet, joint included; ``ValueError`` for one out of range."""
+
+    def __init__(self, joints: Joints) -> None:
+        super().__init__()
+        self._joints = joints
+
+    def __missing__(self, ttl: int) -> bytes:
+        if not 0 <= ttl <= MAX_TTL:
+            raise ValueError(f"a time to live is 0 to {MAX_TTL} seconds, not {ttl}")
+        if len(self) >= REMEMBERED:
+            self.clear()
+        digits = b"%d" % ttl
+        self[ttl] = tail = self._joints[len(digits)] + digits
+        return tail
+
+
+class Form:
+    """Everything that follows from a width and a line end. Shared by all connections: see :func:`form_of`."""
+
+    def __init__(self, width: int, line_end: bytes) -> None:
+        self.width = width
+        self.line_end = line_end
+        self.joint_size = width + 2 * len(line_end)
+        self.joints = {packet: Joints(width, line_end, packet) for packet in Packet}
+        self.sizes = {packet: _Sizes(width, line_end, self.joints[packet]) for packet in Packet}
+        self.tails = _Tails(self.joints[Packet.TTL])
+
+
+@lru_cache
+def form_of(width: int, line_end: bytes) -> Form:
+    """The form of this width and line end. There are six, each made once."""
+    return Form(width, line_end)

@@ -1,0 +1,396 @@
+"""The broker against its model: the same random commands to both, everything compared after each.
+
+``PENSTOCK_LONG=1`` runs many more. Queues are kept by name and connections by number, so that a broker that was made
+anew from its journal can take the place of the one under test: that is all a restart has to do here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.core.broker import Broker
+from penstock.core.lane import Item, Lane
+from penstock.core.policy import Policy
+from penstock.core.publishing import Published
+from penstock.core.queue import Connection, Queue
+from penstock.core.state import NoMessage
+from penstock.schema import FOREVER
+from support.model import Effect, Model
+
+LONG = os.environ.get("PENSTOCK_LONG") == "1"
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND + 250_000
+NAMES = ("a", "b")
+#: Zero comes up often, so that most messages are plain.
+SPANS = st.sampled_from([0, 0, 0, 1, 300_000, SECOND, 1_500_000, 3 * SECOND, 90 * SECOND])
+NUMBERS = st.integers(0, 2)
+PICKS = st.integers(0, 15)
+
+#: Mostly one rule at a time: queues with many rules refuse and drop so much that little else happens in them.
+RULES: list[dict[str, Any]] = [
+    {},
+    {"default_ttl": 2 * SECOND},
+    {"default_ttl": SECOND, "on_expiry": "drop", "lock_duration": SECOND},
+    {"max_deliveries": 1},
+    {"max_deliveries": 2, "dead_letters": False},
+    {"max_depth": 3},
+    {"max_bytes": 10, "deduplication": SECOND},
+    {"max_depth": 2, "on_full": "drop-oldest"},
+    {"max_depth": 4, "max_bytes": 9, "on_full": "drop-oldest", "max_deliveries": 2},
+    {"dead_letters": False, "max_depth": 3, "on_full": "drop-oldest"},
+    {"paused": True},
+]
+POLICIES = st.sampled_from([Policy(**rules) for rules in RULES])
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "ttl": SPANS,
+        "priority": st.sampled_from([0, 1, 7, 2**64 - 1]),
+        "delay": SPANS,
+        "retries": st.sampled_from([0, 1, 2, FOREVER]),
+    },
+)
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """Every rule gives one command to both and compares what they say; the invariants compare the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = [patch("penstock.core.lane.CHUNK", 3), patch("penstock.core.expiry.SWEEP_SLACK", 0)]
+        for each in self.patches:
+            each.start()
+        self.now = START
+        self.model = Model()
+        self.broker = Broker()
+        self.committed_before = self.broker.committed
+
+    def teardown(self) -> None:
+        for each in self.patches:
+            each.stop()
+
+    def queue(self, name: str) -> Queue:
+        queue = self.broker.queue("default", name)
+        assert queue is not None
+        return queue
+
+    def name(self, pick: int) -> str:
+        return sorted(self.model.queues)[pick % len(self.model.queues)]
+
+    def peer(self, number: int) -> Connection:
+        """The connection of this number, made now if it isn't there. Odd ones spend retries."""
+        if number not in self.model.connections:
+            self.model.connect(number, spends_retries=bool(number % 2))
+            self.broker.connect(number, b"test %d" % number, spends_retries=bool(number % 2))
+        return self.broker.connections[number]
+
+    def position(self, name: str, pick: int) -> int:
+        """A message of the queue, whatever its state; or one that never was."""
+        positions = sorted(self.model.queues[name].positions)
+        return positions[pick % len(positions)] if positions else 10**6
+
+    def owned(self, pick: int) -> tuple[int, str, int]:
+        """A connection, a queue and a message: mostly one that is out there, sometimes any."""
+        outs = [(m.owner, name, m.position) for name, queue in sorted(self.model.queues.items()) for m in queue.out]
+        name = self.name(pick)
+        return outs[pick % len(outs)] if outs and pick else (0, name, self.position(name, pick))
+
+    @initialize(policy=POLICIES)
+    def make_queues(self, policy: Policy) -> None:
+        self.broker.create_namespace("default", self.now)
+        for name, rules in zip(NAMES, (Policy(), policy), strict=True):
+            self.model.create_queue(name, rules)
+            self.broker.create_queue("default", name, self.now, rules)
+        for pick in range(len(NAMES)):
+            self.publish(0, pick, [1, 2, 3], {})
+
+    # Queues
+
+    @rule(pick=PICKS, policy=POLICIES)
+    def configure_queue(self, pick: int, policy: Policy) -> None:
+        name = self.name(pick)
+        self.model.configure_queue(name, policy, self.now)
+        self.broker.configure_queue(self.queue(name), policy, self.now)
+
+    @rule(pick=PICKS)
+    def resume(self, pick: int) -> None:
+        self.configure_queue(pick, Policy())
+
+    @rule(name=st.sampled_from(["a", "b", "c", "c"]), policy=POLICIES)
+    def create_or_delete_queue(self, name: str, policy: Policy) -> None:
+        if name not in self.model.queues:
+            self.model.create_queue(name, policy)
+            self.broker.create_queue("default", name, self.now, policy)
+        elif len(self.model.queues) > 1:
+            assert self.broker.delete_queue(self.queue(name), self.now) == self.model.delete_queue(name)
+
+    # Publishing
+
+    @rule(number=NUMBERS, pick=PICKS, sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), options=OPTIONS)
+    def publish(self, number: int, pick: int, sizes: list[int], options: dict[str, Any]) -> None:
+        name = self.name(pick)
+        connection = self.peer(number)
+        expected = self.model.publish(name, sizes, self.now, self.broker.log.next_position, **options)
+        payloads = [bytes(size) for size in sizes]
+        result = self.broker.publish(connection, self.queue(name), payloads, self.now, **options)
+        assert _plain(result) == expected
+
+    @rule(pick=PICKS, ttls=st.lists(SPANS, min_size=2, max_size=6), priority=st.integers(0, 2))
+    def publish_several(self, pick: int, ttls: list[int], priority: int) -> None:
+        """Of different priorities and times to live, so that there is something to choose between."""
+        for offset, ttl in enumerate(ttls):
+            self.publish(0, pick, [1], {"ttl": ttl, "priority": (priority + offset) % 3, "retries": 2 + offset})
+
+    @rule(number=NUMBERS, pick=PICKS, mark=st.integers(1, 3), options=OPTIONS, kind=st.integers(1, 3), end=SPANS)
+    def publish_one(self, number: int, pick: int, mark: int, options: dict[str, Any], kind: int, end: int) -> None:
+        """With a request ID, an asked-for ID, or both; and perhaps a fixed end."""
+        ids: dict[str, Any] = {"request_id": b"r%d" % mark} if kind & 1 else {}
+        ids |= {"asked_id": b"a%d" % mark} if kind & 2 else {}
+        ids |= {"expires_at": self.now + end} if end else {}
+        self.publish(number, pick, [1], options | ids)
+
+    # Giving out
+
+    @rule(number=NUMBERS, pick=PICKS, window=st.integers(0, 4))
+    def subscribe(self, number: int, pick: int, window: int) -> None:
+        name = self.name(pick)
+        self.broker.subscribe(self.peer(number), self.queue(name), window, self.now)
+        self.model.subscribe(number, name, window, self.now)
+
+    @rule(number=NUMBERS, pick=PICKS, dead=st.booleans())
+    def receive(self, number: int, pick: int, dead: bool) -> None:
+        name = self.name(pick)
+        result = self.broker.receive(self.peer(number), self.queue(name), self.now, dead=dead)
+        assert result == self.model.receive(number, name, self.now, dead=dead)
+
+    @rule(number=NUMBERS, pick=PICKS, duration=SPANS)
+    def lock(self, number: int, pick: int, duration: int) -> None:
+        name = self.name(pick)
+        out = self.broker.lock(self.peer(number), self.queue(name), self.now, duration)
+        assert (out and out.item.position) == self.model.lock(number, name, self.now, duration)
+
+    @rule(pick=PICKS, duration=SPANS)
+    def renew(self, pick: int, duration: int) -> None:
+        number, _, position = self.owned(pick)
+        out = self.broker.renew(self.peer(number), position, self.now, duration)
+        assert (out and out.deadline) == self.model.renew(number, position, self.now, duration)
+
+    @rule(pick=PICKS)
+    def peek(self, pick: int) -> None:
+        name = self.name(pick)
+        item = self.broker.peek(self.queue(name), self.now)
+        assert (item and item.position) == self.model.peek(name, self.now)
+
+    @rule(number=NUMBERS, pick=PICKS)
+    def pop(self, number: int, pick: int) -> None:
+        name = self.name(pick)
+        popped = self.broker.pop(self.peer(number), self.queue(name), self.now)
+        assert (popped and (popped[0].position, popped[1])) == self.model.pop(name, self.now)
+
+    # Settling
+
+    @rule(picks=st.lists(PICKS, min_size=1, max_size=3))
+    def acknowledge(self, picks: list[int]) -> None:
+        chosen = [self.owned(pick) for pick in picks]
+        number, name, positions = chosen[0][0], chosen[0][1], [position for _, _, position in chosen]
+        result = self.broker.acknowledge(self.peer(number), self.queue(name), positions, self.now)
+        assert result == self.model.acknowledge(number, name, positions, self.now)
+
+    @rule(pick=PICKS)
+    def release(self, pick: int) -> None:
+        number, name, position = self.owned(pick)
+        result = self.broker.release(self.peer(number), self.queue(name), position, self.now)
+        assert result == self.model.release(number, name, position, self.now)
+
+    @rule(pick=PICKS, ttl=SPANS)
+    def requeue(self, pick: int, ttl: int) -> None:
+        number, name, position = self.owned(pick)
+        result = self.broker.requeue(self.peer(number), self.queue(name), position, self.now, ttl=ttl)
+        assert result == self.model.requeue(number, name, position, self.now, ttl=ttl)
+
+    @rule(picks=st.lists(PICKS, min_size=1, max_size=3))
+    def reject(self, picks: list[int]) -> None:
+        chosen = [self.owned(pick) for pick in picks]
+        number, name, positions = chosen[0][0], chosen[0][1], [position for _, _, position in chosen]
+        result = self.broker.reject(self.peer(number), self.queue(name), positions, self.now)
+        assert result == self.model.reject(number, name, positions, self.now)
+
+    @rule(number=NUMBERS)
+    def disconnect(self, number: int) -> None:
+        self.broker.disconnect(self.peer(number), self.now)
+        self.model.disconnect(number, self.now)
+
+    # Operators
+
+    @rule(number=NUMBERS, pick=PICKS, to=PICKS, limit=st.integers(0, 5))
+    def redrive(self, number: int, pick: int, to: int, limit: int) -> None:
+        name, target = self.name(pick), self.name(to)
+        queue, other = self.queue(name), self.queue(target)
+        result = self.broker.redrive(self.peer(number), queue, self.now, limit=limit, to=other)
+        assert result == self.model.redrive(name, self.now, limit=limit, to=target)
+
+    @rule(number=NUMBERS, pick=PICKS, picks=st.lists(PICKS, max_size=3))
+    def redrive_some(self, number: int, pick: int, picks: list[int]) -> None:
+        name = self.name(pick)
+        positions = [self.position(name, each) for each in picks]
+        result = self.broker.redrive(self.peer(number), self.queue(name), self.now, positions=positions)
+        assert result == self.model.redrive(name, self.now, positions=positions, limit=10_000)
+
+    @rule(number=NUMBERS, pick=PICKS, dead=st.booleans())
+    def purge(self, number: int, pick: int, dead: bool) -> None:
+        name = self.name(pick)
+        connection, queue = self.peer(number), self.queue(name)
+        if dead:
+            assert self.broker.purge_dead(connection, queue, self.now) == self.model.purge_dead(name)
+        else:
+            assert self.broker.purge(connection, queue, self.now) == self.model.purge(name)
+
+    @rule(number=NUMBERS, pick=PICKS, which=PICKS)
+    def delete_message(self, number: int, pick: int, which: int) -> None:
+        name = self.name(pick)
+        position = self.position(name, which)
+        result = self.broker.delete_message(self.peer(number), self.queue(name), position, self.now)
+        assert result == self.model.delete_message(name, position)
+
+    # Time
+
+    @rule(span=SPANS)
+    def pass_time(self, span: int) -> None:
+        """Time goes on and nobody calls ``tick``: what is due must not be given out all the same."""
+        self.now += span
+
+    @rule(span=SPANS)
+    def tick(self, span: int) -> None:
+        self.now += span
+        self.model.tick(self.now)
+        following = self.broker.tick(self.now)
+        assert following is None or following > self.now
+        deadlines = self.model.deadlines()
+        assert not deadlines or (following is not None and following <= min(deadlines))
+
+    @rule()
+    def tick_when_asked(self) -> None:
+        following = self.broker.tick(self.now)
+        self.model.tick(self.now)
+        if following is not None:
+            self.tick(following - self.now)
+
+    @rule()
+    def commit(self) -> None:
+        self.broker.log.take()
+        self.broker.committed = self.committed_before = self.broker.log.next_position
+
+    @rule(sure=st.integers(0, 19))
+    def drain(self, sure: int) -> None:
+        if sure == 7:
+            self.broker.drain(self.now)
+            self.model.drain()
+
+    # What must hold after every command
+
+    @invariant()
+    def same_effects(self) -> None:
+        """Who was given which messages, in order. Among queues there is no order, and none is compared."""
+        given: list[Effect] = []
+        for effect in self.broker.take_effects():
+            name, number = effect.queue.name, effect.connection.id
+            if isinstance(effect, NoMessage):
+                given.append(Effect(name, number, ()))
+                continue
+            positions = tuple(out.item.position for out in effect.messages)
+            assert effect.after == 0 or effect.after == max(positions) + 1
+            assert all((position >= self.committed_before) == bool(effect.after) for position in positions)
+            given.append(Effect(name, number, positions))
+        expected = [part for effect in self.model.effects for part in self.by_durability(effect)]
+        self.model.effects = []
+        assert sorted(given, key=lambda effect: effect.queue) == sorted(expected, key=lambda effect: effect.queue)
+
+    def by_durability(self, effect: Effect) -> list[Effect]:
+        """Messages that are durable already go out on their own, ahead of those that wait for the commit."""
+        durable = tuple(position for position in effect.positions if position < self.committed_before)
+        fresh = tuple(position for position in effect.positions if position >= self.committed_before)
+        return [effect._replace(positions=part) for part in (durable, fresh) if part] or [effect]
+
+    @invariant()
+    def same_state(self) -> None:
+        assert set(self.broker.namespaces.get("default", {})) == set(self.model.queues)
+        for name in self.model.queues:
+            assert describe(self.queue(name)) == self.model.queues[name].describe()
+
+    @invariant()
+    def nothing_lost(self) -> None:
+        """Counted by walking, not by counters alone."""
+        for queue in self.broker.queues.values():
+            here = [item.position for lane in queue.lanes.values() for item in walk(lane)]
+            here += [item.position for lane in (queue.delayed, queue.dead) for item in walk(lane)]
+            here += list(queue.out)
+            assert len(set(here)) == len(here) == queue.counters.held
+            queue.check()
+
+    @invariant()
+    def nothing_left_behind(self) -> None:
+        """What is noted about messages is noted about messages that are there."""
+        asked: dict[bytes, tuple[Queue, int]] = {}
+        for name, queue in self.broker.namespaces.get("default", {}).items():
+            there = self.model.queues[name].positions
+            notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
+            assert all(note.keys() <= there for note in notes)
+            assert sorted(queue.lanes) == queue.priorities
+            assert queue.expiries.keys() <= queue.lanes.keys()
+            asked |= {key: (queue, position) for position, key in queue.asked.items()}
+        assert self.broker.asked == asked
+        assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
+        for connection in self.broker.connections.values():
+            assert all(out.queue.out[position] is out for position, out in connection.out.items())
+
+
+def _plain(result: Published) -> tuple[int, int, str | None, bool]:
+    return result.first, result.accepted, result.refusal and result.refusal.name, result.duplicate
+
+
+def walk(lane: Lane) -> list[Item]:
+    items = [Item._make(row) for row in zip(*(column.tolist() for column in lane.columns()), strict=True)]
+    assert len(items) == len(lane)
+    assert sum(item.size for item in items) == lane.bytes
+    assert [item.rank for item in items] == sorted(item.rank for item in items)
+    return items
+
+
+def describe(queue: Queue) -> dict[str, Any]:
+    """The queue's whole state, in the words of the model."""
+    ready = [item for priority in reversed(queue.priorities) for item in walk(queue.lanes[priority])]
+    assert queue.ready == len(ready)
+    count = queue.deliveries.get
+    return {
+        "ready": [(i.position, i.priority, i.size, i.expires, i.retries, count(i.position, 0)) for i in ready],
+        "delayed": [(i.position, i.priority, i.size, i.expires, i.retries, i.rank) for i in walk(queue.delayed)],
+        "out": [
+            (i.position, i.size, i.expires, i.retries, o.deliveries, o.connection.id, o.deadline, i.reason * o.dead)
+            for o in queue.out.values()
+            for i in [o.item]
+        ],
+        "dead": [(i.position, i.priority, i.size, i.reason, i.retries, count(i.position, 0)) for i in walk(queue.dead)],
+        "line": [(consumer.connection.id, consumer.window, consumer.credit) for consumer in queue.waiting],
+        "dead_line": [consumer.connection.id for consumer in queue.waiting_dead],
+        "asked": queue.asked,
+        "counters": {name: count for name, count in queue.counters.as_dict().items() if count},
+        "ready_bytes": queue.ready_bytes,
+        "bytes": queue.bytes,
+    }
+
+
+TestBroker = BrokerMachine.TestCase
+TestBroker.settings = settings(
+    max_examples=5_000 if LONG else 300,
+    stateful_step_count=80,
+    derandomize=not LONG,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,112 @@
+"""Staged rows: every column has a value for every row of its sort, and positions go on without a gap."""
+
+from __future__ import annotations
+
+from array import array
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.events import BATCH_SPAN, EventBatch, EventLog
+from penstock.schema import COLUMN, FOREVER, Kind, Rows
+
+NOW = 1_700_000_000_000_000
+
+
+def test_columns_that_begin_late_or_end_early_are_padded_with_their_default() -> None:
+    log = EventLog(1)
+    log.messages(NOW, 1, b"x", [b"a", b"b"], {})
+    log.messages(NOW, 1, b"x", [b"c"], {"retries": array("B", [3]), "asked_id": [b"id"]})
+    log.messages(NOW, 1, b"x", [b"d"], {})
+    (batch,) = log.take()
+    assert batch.columns["payload"] == [b"a", b"b", b"c", b"d"]
+    assert list(batch.columns["retries"]) == [FOREVER, FOREVER, 3, FOREVER]
+    assert batch.columns["asked_id"] == [b"", b"", b"id", b""]
+    assert "priority" not in batch.columns
+
+
+def test_rows_of_the_two_sorts_are_counted_apart() -> None:
+    log = EventLog(1)
+    log.other(Kind.POPPED, NOW, 1, b"x", message=7)
+    log.messages(NOW, 1, b"x", [b"a"], {})
+    log.other(Kind.DROPPED, NOW, 1, b"x", message=8, reason=3)
+    (batch,) = log.take()
+    assert (batch.messages, batch.others, len(batch)) == (1, 2, 3)
+    assert batch.kinds == bytes([Kind.POPPED, Kind.PUBLISHED, Kind.DROPPED])
+    assert list(batch.columns["message"]) == [7, 8]
+    assert list(batch.columns["reason"]) == [0, 3]
+    assert batch.columns["payload"] == [b"a"]
+
+
+def test_sources_are_written_once() -> None:
+    log = EventLog(1)
+    for source in (b"x", b"y", b"x"):
+        log.other(Kind.POPPED, NOW, 1, source)
+    (batch,) = log.take()
+    assert batch.sources == [b"x", b"y"]
+    assert list(batch.source) == [0, 1, 0]
+
+
+def test_nothing_staged_is_nothing_taken() -> None:
+    log = EventLog(5)
+    assert not log.staged
+    assert log.take() == []
+    assert log.next_position == 5
+
+
+def test_a_batch_is_turned_when_its_payloads_are_large() -> None:
+    with patch("penstock.core.events.BATCH_BYTES", 10):
+        log = EventLog(1)
+        for _ in range(4):
+            log.messages(NOW, 1, b"x", [bytes(6)], {})
+        assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 2)]
+
+
+def test_a_batch_is_turned_when_time_has_gone_too_far_either_way() -> None:
+    log = EventLog(1)
+    for at in (NOW, NOW + BATCH_SPAN, NOW + BATCH_SPAN + 1, NOW, NOW - BATCH_SPAN):
+        log.other(Kind.POPPED, at, 1, b"x")
+    batches = log.take()
+    assert [len(batch) for batch in batches] == [2, 1, 2]
+    assert all(max(batch.at) - min(batch.at) < 2**32 for batch in batches)
+
+
+def test_a_batch_is_turned_when_it_has_too_many_sources() -> None:
+    with patch("penstock.core.events.BATCH_SOURCES", 2):
+        log = EventLog(1)
+        for number in range(7):
+            log.other(Kind.POPPED, NOW, 1, b"%d" % number)
+        assert [len(batch) for batch in log.take()] == [3, 3, 1]
+
+
+ROWS = st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.booleans()), max_size=12)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(rows=ROWS, first=st.integers(1, 2**40), taken=st.sets(st.integers(0, 11)))
+def test_positions_go_on_whatever_is_staged_and_taken(
+    rows: list[tuple[bool, int, bool]], first: int, taken: set[int]
+) -> None:
+    with patch("penstock.core.events.BATCH_BYTES", 5):
+        log = EventLog(first)
+        batches: list[EventBatch] = []
+        position = first
+        for step, (message, count, marked) in enumerate(rows):
+            assert log.next_position == position
+            if message:
+                columns = {"priority": array("Q", [1]) * count} if marked else {}
+                assert log.messages(NOW, 1, b"x", [b"ab"] * count, columns) == position
+            else:
+                columns = {"message": array("Q", [1]) * count} if marked else {}
+                assert log.others(Kind.RETURNED, NOW, 1, b"x", count, columns) == position
+            position += count
+            batches += log.take() if step in taken else []
+        batches += log.take()
+    for batch in batches:
+        assert batch.first == first
+        first = batch.end
+        assert batch.messages + batch.others == len(batch) == len(batch.at) == len(batch.queues) == len(batch.source)
+        for name, values in batch.columns.items():
+            assert len(values) == (batch.messages if COLUMN[name].rows is Rows.MESSAGES else batch.others)
+    assert first == position

@@ -1,0 +1,141 @@
+"""A lane against a sorted Python list. Chunks are tiny here, so that they fill, split and vanish all the time."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.lane import Item, Lane
+from penstock.schema import FOREVER
+
+PRIORITY = 5
+EXPIRES = st.sampled_from([0, 0, 7, 2**62])
+RETRIES = st.sampled_from([FOREVER, FOREVER, 0, 3])
+SIZES = st.integers(0, 9)
+
+# A step is a name and its values. Ranks go up in steps of 10, which leaves places to insert at.
+STEPS = st.one_of(
+    st.tuples(st.just("run"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, RETRIES),
+    st.tuples(st.just("extend"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, st.sampled_from([0, 1])),
+    st.tuples(st.just("insert"), st.integers(0, 300), EXPIRES, st.sampled_from([PRIORITY, 2**64 - 1])),
+    st.tuples(st.just("take"), st.integers(0, 12)),
+    st.tuples(st.just("remove"), st.integers(0, 60)),
+    st.tuples(st.just("remove_many"), st.sets(st.integers(0, 60), max_size=12)),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks() -> Iterator[None]:
+    with patch("penstock.core.lane.CHUNK", 3):
+        yield
+
+
+def items(lane: Lane) -> list[Item]:
+    return [Item._make(row) for row in zip(*(column.tolist() for column in lane.columns()), strict=True)]
+
+
+def assert_same(lane: Lane, model: list[Item]) -> None:
+    assert items(lane) == list(lane) == model
+    assert len(lane) == len(model)
+    assert bool(lane) == bool(model)
+    assert lane.bytes == sum(item.size for item in model)
+    assert lane.head() == (model[0] if model else None)
+    assert lane.ranks().tolist() == [item.rank for item in model]
+
+
+def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) -> int:
+    """Do one step to both, compare what they return, and give back the highest rank so far."""
+    match step:
+        case ("run", list(sizes), int(expires), int(retries)):
+            lane.append_run(top + 1, sizes, expires, retries)
+            model += [Item(top + 1 + i, top + 1 + i, s, expires, retries, PRIORITY) for i, s in enumerate(sizes)]
+            return top + len(sizes)
+        case ("extend", list(sizes), int(expires), int(reason)):
+            more = [Item(top + 10 * (i + 1), i, s, expires, 9, PRIORITY, reason) for i, s in enumerate(sizes)]
+            lane.extend(more)
+            model += more
+            return top + 10 * len(sizes)
+        case ("insert", int(rank), int(expires), int(priority)):
+            if rank not in {item.rank for item in model}:
+                item = Item(rank, rank + 1, 4, expires, FOREVER, priority)
+                lane.insert(item)
+                insort(model, item)
+            return max(top, rank)
+        case ("take", int(count)):
+            assert lane.take(count) == model[:count]
+            del model[:count]
+        case ("remove", int(index)):
+            expected = model.pop(index) if index < len(model) else None
+            assert lane.remove(expected.rank if expected else top + 1) == expected
+        case ("remove_many", set(indexes)):
+            chosen = [item for index, item in enumerate(model) if index in indexes]
+            assert lane.remove_many([item.rank for item in reversed(chosen)] + [top + 1]) == chosen
+            model[:] = [item for item in model if item not in chosen]
+    return top
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(steps=st.lists(STEPS, max_size=25))
+def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
+    lane, model, top = Lane(PRIORITY), list[Item](), 0
+    for step in steps:
+        top = run_step(lane, model, step, top)
+        assert_same(lane, model)
+    for item in model:
+        assert lane.get(item.rank) == item
+        assert item in lane.find_positions([item.position])
+    again = Lane.from_columns(lane.columns(), PRIORITY)
+    assert_same(again, model)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(sizes=st.lists(SIZES, max_size=20), start=st.integers(0, 22), count=st.integers(0, 22))
+def test_columns_of_a_part(sizes: list[int], start: int, count: int) -> None:
+    lane = Lane()
+    lane.append_run(1, sizes, 0, FOREVER)
+    assert lane.columns(start, count)[2].tolist() == sizes[start : start + count]
+
+
+def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_later() -> None:
+    lane = Lane()
+    lane.append_run(1, [1], 0, FOREVER)
+    lane.insert(Item(2, 2, 1, expires=77))
+    lane.append_run(3, [1], 99, FOREVER)
+    assert [item.expires for item in items(lane)] == [0, 77, 99]
+
+
+def test_messages_of_one_rank_stand_in_the_order_they_came_and_are_told_apart_by_position() -> None:
+    lane = Lane()
+    for position in range(10):
+        lane.insert(Item(50, position, 1))
+    assert [item.position for item in items(lane)] == list(range(10))
+    for position in (7, 0, 9):
+        removed = lane.remove(50, position)
+        assert removed is not None
+        assert removed.position == position
+    assert lane.remove(50, 7) is None
+    assert [item.position for item in items(lane)] == [1, 2, 3, 4, 5, 6, 8]
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    lane = Lane()
+    lane.append_run(10, [1, 1], 0, FOREVER)
+    for rank in (1, 9, 12, 100):
+        assert lane.get(rank) is None
+        assert lane.remove(rank) is None
+    assert lane.remove_many([9, 12]) == []
+    assert lane.find_positions([9]) == []
+    assert Lane().head() is None
+    assert Lane().take(5) == []
+
+
+def test_a_plain_message_costs_no_optional_column() -> None:
+    lane = Lane(3)
+    lane.append_run(1, [5] * 7, 0, FOREVER)
+    lane.insert(Item(100, 100, 1, priority=3))
+    assert all(column is None for chunk in lane._chunks for column in chunk.columns[3:])

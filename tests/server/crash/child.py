@@ -1,0 +1,262 @@
+"""A broker under load, to be killed: ``python -m server.crash.child FOLDER NOTES ROUND SEED DURABILITY``.
+
+It waits for a line on its standard input, opens the folder, and lets random clients publish, consume and settle until
+somebody kills it. Group commit runs in its thread; checkpoints and plans for retention in another, as in a real broker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from random import Random
+from threading import Event
+from typing import Any
+
+from penstock.core.policy import SECOND, Policy
+from penstock.core.queue import Connection, Out, Queue
+from penstock.core.state import Delivery, Effect
+from penstock.journal.disk import RealDisk
+from penstock.journal.files import FileLogOptions
+from penstock.journal.log import Durability
+from penstock.server.commits import GroupCommit
+from penstock.server.opening import open_folder
+from penstock.server.upkeep import Plan, Retention
+from server.crash.notes import Notes, number_of, payload
+
+#: Published messages have numbers of the round they come from.
+ROUND = 2**32
+#: More waiting messages than this, and the clients publish less.
+BACKLOG = 2_000
+
+#: Small, so that a second of work rolls, checkpoints, forgets and carries forward.
+OPTIONS = {"segment_bytes": 60_000, "reserve": 16_384}
+RETENTION = Retention(age=0, bytes=200_000)
+SYNC_EVERY = 0.005
+
+
+def microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+class Child:
+    """One life of the broker."""
+
+    def __init__(self, folder: str, notes: str, number: int, seed: int, durability: Durability) -> None:
+        self.random = Random(f"{seed} {number}")
+        self.next_number = number * ROUND
+        self.notes = Notes(notes)
+        options = FileLogOptions(durability=durability, **OPTIONS)
+        opened = open_folder(RealDisk(folder), microseconds(), options, RETENTION, cache_bytes=100_000)
+        self.engine, self.upkeep = opened.engine, opened.upkeep
+        self.broker = self.engine.broker
+        self.wanted = Event()
+        sync_every = SYNC_EVERY if durability is Durability.INTERVAL else None
+        self.commits = GroupCommit(self.engine, self.wanted.set, self.fail, sync_every=sync_every)
+        self.connections: list[Connection] = []
+        self.next_connection = 1
+        #: Messages that a client has been given and not settled.
+        self.given: list[tuple[Connection, Queue, int]] = []
+        self.helper = ThreadPoolExecutor(1)
+        self.chore: Iterator[None] = iter(())
+        self.notes.add("U", len(self.upkeep.log.segments()))
+        self.notes.flush()
+
+    def fail(self, error: Exception) -> None:
+        sys.stderr.write(f"the journal failed: {error!r}\n")
+        sys.stderr.flush()
+        os._exit(4)
+
+    def run(self) -> None:
+        self.commits.start()
+        self.make_queues()
+        while True:
+            now = microseconds()
+            for _ in range(self.random.randrange(8)):
+                self.step(now)
+            self.broker.tick(now)
+            self.commits.flush(now)
+            self.wanted.wait(0.002)
+            self.wanted.clear()
+            self.commits.settle(microseconds())
+            for thing in self.engine.released():
+                self.tell(thing)
+            self.notes.flush()
+            self.keep_up()
+
+    # What may be told
+
+    def tell(self, thing: Effect | Callable[[], None]) -> None:
+        if isinstance(thing, Delivery):
+            self.show(thing.queue, thing.messages, thing.connection)
+        elif callable(thing):
+            thing()
+
+    def show(self, queue: Queue, outs: list[Out], connection: Connection) -> None:
+        outs = [out for out in outs if queue.out.get(out.item.position) is out]  # it may have gone back meanwhile
+        positions = [out.item.position for out in outs]
+        for position, found in zip(positions, self.engine.payloads(positions), strict=True):
+            self.note_shown(position, found)
+            self.given.append((connection, queue, position))
+
+    def note_shown(self, position: int, found: bytes) -> None:
+        number = number_of(found)
+        if number is None:
+            self.fail(ValueError(f"message {position} is {found!r}"))
+        self.notes.add("D", position, number or 0)
+
+    def when_durable(self, kind: str, *values: int) -> None:
+        """Note a line once all that has happened so far is durable."""
+        self.engine.hold(self.broker.log.next_position, lambda: self.notes.add(kind, *values))
+
+    # Clients
+
+    def make_queues(self) -> None:
+        now = microseconds()
+        if "default" not in self.broker.namespaces:
+            self.broker.create_namespace("default", now)
+        rules = (Policy(), Policy(max_deliveries=3), Policy(default_ttl=SECOND))
+        for number, policy in enumerate(rules):
+            if self.broker.queue("default", f"q{number}") is None:
+                self.broker.create_queue("default", f"q{number}", now, policy)
+
+    def step(self, now: int) -> None:
+        queue = self.random.choice(list(self.broker.queues.values()))
+        if len(self.connections) < 4 or self.random.random() < 0.005:
+            self.connect(queue, now)
+        connection = self.random.choice(self.connections)
+        chance = self.random.random()
+        if chance < 0.45:
+            if queue.depth < BACKLOG or self.random.random() < 0.1:
+                self.publish(connection, queue, now)
+        elif chance < 0.85:
+            self.settle_some(now)
+        elif chance < 0.92:
+            self.pop(connection, queue, now)
+        elif chance < 0.96:
+            self.broker.receive(connection, queue, now, dead=self.random.random() < 0.7)
+        else:
+            self.disturb(connection, queue, now)
+
+    def connect(self, queue: Queue, now: int) -> None:
+        spends = self.random.random() < 0.3
+        connection = self.broker.connect(
+            self.next_connection, b"crash %d" % self.next_connection, spends_retries=spends
+        )
+        self.next_connection += 1
+        self.connections.append(connection)
+        self.broker.subscribe(connection, queue, self.random.randrange(1, 60), now)
+
+    def publish(self, connection: Connection, queue: Queue, now: int) -> None:
+        numbers = range(self.next_number, self.next_number + self.random.choice((1, 1, 5, 40)))
+        self.next_number = numbers.stop
+        done = self.broker.publish(
+            connection,
+            queue,
+            list(map(payload, numbers)),
+            now,
+            ttl=self.random.choice((0, 0, 0, SECOND // 2)),
+            priority=self.random.choice((0, 0, 0, 7)),
+            delay=self.random.choice((0, 0, 0, SECOND // 10)),
+            retries=self.random.choice((255, 255, 2)),
+        )
+        for offset in range(done.accepted):
+            position, number = done.first + offset, numbers[offset]
+            self.engine.hold(done.first + done.accepted, lambda p=position, n=number: self.notes.add("P", p, n))
+
+    def settle_some(self, now: int) -> None:
+        if not self.given:
+            return
+        at = self.random.randrange(len(self.given))
+        connection, queue = self.given[at][:2]
+        mine = [each for each in self.given if each[0] is connection and each[1] is queue]
+        chosen = self.random.sample(mine, self.random.randint(1, len(mine)))
+        gone = set(chosen)
+        self.given = [each for each in self.given if each not in gone]
+        held = {position for position, out in connection.out.items() if out.queue is queue}
+        positions = [position for _, _, position in chosen if position in held]
+        chance = self.random.random()
+        if chance < 0.85:
+            if self.broker.acknowledge(connection, queue, positions, now):
+                self.when_durable("S", *positions)
+        elif chance < 0.9:
+            self.broker.reject(connection, queue, positions, now)
+        else:
+            for position in positions:
+                give_back = self.broker.release if chance < 0.95 else self.broker.requeue
+                give_back(connection, queue, position, now)
+
+    def pop(self, connection: Connection, queue: Queue, now: int) -> None:
+        popped = self.broker.pop(connection, queue, now)
+        if popped is not None:
+            position = popped[0].position
+
+            def show() -> None:
+                self.note_shown(position, self.engine.payloads([position])[0])
+                self.notes.add("S", position)
+
+            self.engine.hold(self.broker.log.next_position, show)
+
+    def disturb(self, connection: Connection, queue: Queue, now: int) -> None:
+        """The rarer things."""
+        chance = self.random.random()
+        if chance < 0.1:
+            self.connections.remove(connection)
+            self.broker.disconnect(connection, now)
+        elif chance < 0.5:
+            self.broker.redrive(
+                connection, queue, now, limit=20, to=self.random.choice([None, *self.broker.queues.values()])
+            )
+        elif chance < 0.55:
+            self.purge(connection, queue, now)
+
+    def purge(self, connection: Connection, queue: Queue, now: int) -> None:
+        lanes = [queue.dead] if self.random.random() < 0.7 else [*queue.lanes.values(), queue.delayed]
+        positions = [item.position for lane in lanes for item in lane]
+        self.notes.add("X", *positions)
+        self.notes.flush()
+        (self.broker.purge_dead if lanes[0] is queue.dead else self.broker.purge)(connection, queue, now)
+        self.when_durable("S", *positions)
+
+    # Chores
+
+    def keep_up(self) -> None:
+        """Go on with the chore at hand, or begin one now and then."""
+        if next(self.chore, self) is self and self.random.random() < 0.02:
+            self.chore = self.retention() if self.random.random() < 0.6 else self.checkpoint()
+
+    def checkpoint(self) -> Iterator[None]:
+        yield from self.wait_for(self.helper.submit(self.upkeep.checkpoint, microseconds()))
+
+    def retention(self) -> Iterator[None]:
+        planned: Future[Plan] = self.helper.submit(self.upkeep.plan, microseconds())
+        yield from self.wait_for(planned)
+        plan = planned.result()
+        if not plan.before:
+            return
+        for _ in self.upkeep.carry(plan.table, plan.before, microseconds()):
+            carried = self.broker.log.next_position
+            while self.broker.committed < carried:
+                yield
+        trimmed: Future[None] = Future()
+        self.commits.call(lambda: self.upkeep.trim(plan))
+        self.commits.call(lambda: trimmed.set_result(None))
+        yield from self.wait_for(trimmed)
+        self.upkeep.forget_places(plan)
+
+    def wait_for(self, future: Future[Any]) -> Iterator[None]:
+        while not future.done():
+            yield
+        future.result()
+
+
+def main(arguments: list[str]) -> None:
+    folder, notes, number, seed, durability = arguments
+    sys.stdin.readline()
+    Child(folder, notes, int(number), int(seed), Durability[durability.upper()]).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,51 @@
+"""What the broker's process tells the one that kills it: payloads made of numbers, and lines in a side file.
+
+A line is written only after the broker was allowed to tell its peer, so each one is a promise that was made:
+
+    P position number      the publish was confirmed
+    D position number      the message was shown to a consumer
+    S position …           these messages are settled for good, and the peer was told
+    X position …           these are about to be purged: they may be gone or not
+    U count                the broker is up, with so many segments
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+
+_NUMBER = 8
+_MARK = 8
+MOST = 300
+
+
+def payload(number: int) -> bytes:
+    """The one message that has this number: the number, a mark made from it, and some filling."""
+    head = number.to_bytes(_NUMBER, "big")
+    mark = blake2b(head, digest_size=_MARK).digest()
+    return head + mark + (mark * (MOST // _MARK + 1))[: number * 7919 % MOST]
+
+
+def number_of(found: bytes) -> int | None:
+    """The number of a message; None if it was never published like this."""
+    number = int.from_bytes(found[:_NUMBER], "big")
+    return number if found == payload(number) else None
+
+
+class Notes:
+    """The side file, as the broker's process writes it. What the kernel has taken survives the process."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._lines: list[str] = []
+
+    def add(self, kind: str, *values: int) -> None:
+        """Note a line, to be written with the next ``flush``."""
+        self._lines.append(" ".join((kind, *map(str, values))) + "\n")
+
+    def flush(self) -> None:
+        """Hand the lines to the kernel."""
+        data = memoryview("".join(self._lines).encode())
+        self._lines.clear()
+        while data:
+            data = data[os.write(self._fd, data) :]

@@ -1,0 +1,83 @@
+"""Chores beside group commit: what the writing thread does besides, and messages on their way to a new place."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.core.queue import Queue
+from penstock.journal.files import FileLogOptions
+from penstock.server.commits import GroupCommit
+from penstock.server.opening import Opened, open_folder
+from penstock.server.upkeep import Retention
+from support.simdisk import SimDisk
+from support.workload import MORNING
+
+
+def opened_with_old_message() -> tuple[Opened, Queue, int]:
+    """A folder whose first segments hold one live message and are past retention. Nothing is cached."""
+    opened = open_folder(
+        SimDisk(), MORNING, FileLogOptions(segment_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
+    )
+    engine, broker = opened.engine, opened.engine.broker
+    broker.create_namespace("default", MORNING)
+    queue = broker.create_queue("default", "q", MORNING)
+    connection = broker.connect(1, b"test")
+    kept = broker.publish(connection, queue, [b"kept"], MORNING, priority=0).first
+    for number in range(20):
+        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        engine.commit(MORNING)
+        assert broker.pop(connection, queue, MORNING) is not None
+        engine.commit(MORNING + number)
+    opened.upkeep.checkpoint(MORNING)
+    return opened, queue, kept
+
+
+def test_a_message_on_its_way_to_a_new_place_can_be_read_all_the_time() -> None:
+    opened, _, kept = opened_with_old_message()
+    engine, upkeep = opened.engine, opened.upkeep
+    plan = upkeep.plan(MORNING)
+    assert plan.before
+    for _ in upkeep.carry(plan.table, plan.before, MORNING):
+        assert engine.payloads([kept]) == [b"kept"]  # the copy is not in the log yet
+        engine.commit(MORNING)
+    upkeep.trim(plan)
+    upkeep.forget_places(plan)
+    assert engine.moved[kept] > kept
+    assert engine.log.start >= plan.before
+    assert engine.payloads([kept]) == [b"kept"]
+
+
+def test_jobs_run_in_the_thread_that_writes() -> None:
+    opened = open_folder(SimDisk(), MORNING)
+    threads: list[str] = []
+    commits = GroupCommit(opened.engine, lambda: None, lambda error: None)
+    commits.start()
+    done = threading.Event()
+    commits.call(lambda: threads.append(threading.current_thread().name))
+    commits.call(done.set)
+    assert done.wait(10)
+    commits.close(MORNING)
+    assert threads == ["penstock-journal"]
+
+
+def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:
+    """A message is re-driven to another queue; the segment that published it goes; then the checkpoints are lost."""
+    opened, queue, kept = opened_with_old_message()
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    assert isinstance(disk, SimDisk)
+    other = broker.create_queue("default", "other", MORNING)
+    connection = broker.connect(2, b"test")
+    broker.subscribe(connection, queue, 1, MORNING)
+    broker.reject(connection, queue, [kept], MORNING)
+    broker.redrive(connection, queue, MORNING, to=other)
+    engine.commit(MORNING)
+    assert opened.upkeep.retain(MORNING)
+    engine.log.close()
+    for name in disk.names():
+        if name.endswith(".ckpt"):
+            disk.unlink(name)
+    again = open_folder(disk, MORNING).engine.broker
+    assert again.queue("default", "other") is not None
+    assert {q.name: q.counters.as_dict() for q in again.queues.values()} == {
+        q.name: q.counters.as_dict() for q in broker.queues.values()
+    }

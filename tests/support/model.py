@@ -1,0 +1,396 @@
+"""What the queues must do, written as plainly as possible: lists of messages, sorted on every look.
+
+It is slow and it is meant to be obviously right. Commands are those of :class:`penstock.core.broker.Broker`; queues are
+named, connections are numbered, a message is known by the position it was published at. Rules are those of
+docs/protocols; where several messages die in one step, the order among them is: by reason (retries, expired,
+deliveries), then as they stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.core.policy import Policy
+from penstock.schema import FOREVER, Reason
+from support.model_queue import Message, ModelQueue, Waiter
+
+
+class Effect(NamedTuple):
+    queue: str
+    connection: int
+    positions: tuple[int, ...]  # empty: no message will come
+
+
+class Model:
+    """All queues. See the module's description."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, ModelQueue] = {}
+        self.connections: dict[int, bool] = {}  # the value: it spends retries
+        self.effects: list[Effect] = []
+        self.draining = False
+        self._serial = 0
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    # Queues
+
+    def create_queue(self, name: str, policy: Policy) -> None:
+        self.queues[name] = ModelQueue(policy)
+
+    def configure_queue(self, name: str, policy: Policy, now: int) -> None:
+        queue = self.queues[name]
+        queue.policy = policy
+        if not policy.dead_letters:
+            self._dismiss_dead(name)
+        self._dispatch(name, now)
+
+    def delete_queue(self, name: str) -> bool:
+        if self.queues[name].messages:
+            return False
+        self._dismiss(name)
+        del self.queues[name]
+        return True
+
+    def drain(self) -> None:
+        self.draining = True
+        for name in self.queues:
+            self._dismiss(name)
+
+    def _dismiss(self, name: str) -> None:
+        queue = self.queues[name]
+        for waiter in [waiter for waiter in queue.line if not waiter.window]:
+            queue.line.remove(waiter)
+            del queue.waiters[waiter.connection]
+            self.effects.append(Effect(name, waiter.connection, ()))
+        self._dismiss_dead(name)
+
+    def _dismiss_dead(self, name: str) -> None:
+        for waiter in self.queues[name].dead_line:
+            self.effects.append(Effect(name, waiter.connection, ()))
+        self.queues[name].dead_line.clear()
+
+    # Publishing
+
+    def publish(
+        self,
+        name: str,
+        sizes: Sequence[int],
+        now: int,
+        first: int,
+        *,
+        ttl: int | None = None,
+        expires_at: int = 0,
+        priority: int = 0,
+        delay: int = 0,
+        retries: int = FOREVER,
+        request_id: bytes = b"",
+        asked_id: bytes = b"",
+    ) -> tuple[int, int, str | None, bool]:
+        """``first`` is the position that the first message will have. Returns first, accepted, refusal, duplicate."""
+        queue = self.queues[name]
+        if request_id in queue.requests and queue.requests[request_id][1] > now:
+            return queue.requests[request_id][0], 1, None, True
+        accepted, refusal = self._admit(queue, sizes, asked_id, bool(delay))
+        if not accepted:
+            return 0, 0, refusal, False
+        if ttl is None and not expires_at:
+            ttl = queue.policy.default_ttl
+        ends = [end for end in (ttl and now + ttl, expires_at) if end]
+        expires = min(ends) if ends else 0
+        for offset in range(accepted):
+            message = Message(first + offset, sizes[offset], priority, expires, retries, self._next())
+            message.published_retries = retries
+            message.asked = asked_id
+            if delay:
+                message.state, message.due = "delayed", now + delay
+            queue.messages.append(message)
+        queue.counters["published"] += accepted
+        if request_id:
+            queue.requests[request_id] = (first, now + queue.policy.deduplication)
+        self._dispatch(name, now)
+        self._make_room(name, now)
+        return first, accepted, refusal, False
+
+    def _admit(self, queue: ModelQueue, sizes: Sequence[int], asked_id: bytes, delayed: bool) -> tuple[int, str | None]:
+        if asked_id and any(asked_id == m.asked for other in self.queues.values() for m in other.messages):
+            return 0, "EXISTS"
+        if self.draining:
+            return 0, "DRAINING"
+        policy = queue.policy
+        drops = policy.on_full == "drop-oldest"
+        # A queue that drops its oldest has room for whatever fits beside the delayed ones, which it can't drop.
+        held = [message.size for message in (queue.delayed if drops else queue.waiting)]
+        for accepted, size in enumerate(sizes):
+            if policy.max_bytes and size > policy.max_bytes:
+                return accepted, "TOO_LARGE"
+            over_depth = policy.max_depth and len(held) + 1 > policy.max_depth
+            over_bytes = policy.max_bytes and sum(held) + size > policy.max_bytes
+            if over_depth or over_bytes:
+                return accepted, "FULL"
+            if delayed or not drops:
+                held.append(size)
+        return len(sizes), None
+
+    def _make_room(self, name: str, now: int) -> None:
+        queue, policy = self.queues[name], self.queues[name].policy
+        while policy.on_full == "drop-oldest" and queue.ready:
+            over_depth = policy.max_depth and len(queue.waiting) > policy.max_depth
+            over_bytes = policy.max_bytes and sum(message.size for message in queue.waiting) > policy.max_bytes
+            if not over_depth and not over_bytes:
+                break
+            self._bury(name, [min(queue.ready, key=lambda message: message.place)], Reason.OVERFLOW)
+        self._dispatch_dead(name)
+
+    # Giving out
+
+    def subscribe(self, connection: int, name: str, window: int, now: int) -> None:
+        queue = self.queues[name]
+        waiter = queue.waiters.setdefault(connection, Waiter(connection, window))
+        waiter.window = window
+        if not window:
+            del queue.waiters[connection]
+            queue.line = [other for other in queue.line if other is not waiter]
+        queue.line_up(connection)
+        self._dispatch(name, now)
+
+    def receive(self, connection: int, name: str, now: int, *, dead: bool = False) -> bool:
+        queue = self.queues[name]
+        if self.draining or (dead and not queue.policy.dead_letters):
+            return False
+        taken = [waiter.connection for waiter in queue.dead_line] if dead else list(queue.waiters)
+        if connection in taken:
+            return False
+        waiter = Waiter(connection, 0)
+        if dead:
+            queue.dead_line.append(waiter)
+        else:
+            queue.waiters[connection] = waiter
+            queue.line.append(waiter)
+        self._dispatch(name, now)
+        return True
+
+    def lock(self, connection: int, name: str, now: int, duration: int = 0) -> int | None:
+        message = self._head(name, now)
+        if message is None:
+            return None
+        self._hand_out(message, connection)
+        message.locked = self._next()
+        message.deadline = now + (duration or self.queues[name].policy.lock_duration)
+        return message.position
+
+    def renew(self, connection: int, position: int, now: int, duration: int = 0) -> int | None:
+        for queue in self.queues.values():
+            for message in queue.out:
+                if message.position == position and message.owner == connection and message.locked:
+                    message.locked = self._next()
+                    message.deadline = now + (duration or queue.policy.lock_duration)
+                    return message.deadline
+        return None
+
+    def peek(self, name: str, now: int) -> int | None:
+        message = self._head(name, now, draining=False)
+        return None if message is None else message.position
+
+    def pop(self, name: str, now: int) -> tuple[int, int] | None:
+        message = self._head(name, now)
+        if message is None:
+            return None
+        self._remove(name, [message], "popped")
+        return message.position, message.deliveries
+
+    def _head(self, name: str, now: int, *, draining: bool | None = None) -> Message | None:
+        """The next ready message. Expired ones before it are buried on the way."""
+        queue = self.queues[name]
+        if queue.policy.paused or (self.draining if draining is None else draining):
+            return None
+        while queue.ready and queue.ready[0].expired(now):
+            self._bury(name, [queue.ready[0]], Reason.EXPIRED)
+            self._dispatch_dead(name)
+        return queue.ready[0] if queue.ready else None
+
+    def _hand_out(self, message: Message, connection: int) -> None:
+        message.state, message.owner, message.handed = "out", connection, self._next()
+        message.deadline = message.locked = 0
+
+    def _dispatch(self, name: str, now: int) -> None:
+        """Ready messages go to those in line, one to each in turn."""
+        self._dispatch_dead(name)
+        queue = self.queues[name]
+        given: dict[int, list[int]] = {}
+        while queue.line and (message := self._head(name, now)) is not None:
+            waiter = queue.line.pop(0)
+            self._hand_out(message, waiter.connection)
+            given.setdefault(waiter.connection, []).append(message.position)
+            if not waiter.window:
+                del queue.waiters[waiter.connection]
+            queue.line_up(waiter.connection)
+        self.effects += [Effect(name, connection, tuple(positions)) for connection, positions in given.items()]
+
+    def _dispatch_dead(self, name: str) -> None:
+        queue = self.queues[name]
+        while queue.dead_line and queue.dead and not self.draining:
+            message, waiter = queue.dead[0], queue.dead_line.pop(0)
+            self._hand_out(message, waiter.connection)
+            self.effects.append(Effect(name, waiter.connection, (message.position,)))
+
+    # Settling
+
+    def acknowledge(self, connection: int, name: str, positions: Iterable[int], now: int) -> int:
+        outs = self._owned(connection, name, positions)
+        self._remove(name, outs, "acknowledged")
+        self.queues[name].line_up(connection)
+        self._dispatch(name, now)
+        return len(outs)
+
+    def release(self, connection: int, name: str, position: int, now: int) -> bool:
+        outs = self._owned(connection, name, [position])
+        self._come_back(name, outs, now, at_end=False)
+        self._dispatch(name, now)
+        return bool(outs)
+
+    def requeue(self, connection: int, name: str, position: int, now: int, *, ttl: int = 0) -> bool:
+        outs = [message for message in self._owned(connection, name, [position]) if not message.reason]
+        for message in outs:
+            message.expires = ttl and now + ttl
+        self._come_back(name, outs, now, at_end=True)
+        self._dispatch(name, now)
+        return bool(outs)
+
+    def reject(self, connection: int, name: str, positions: Iterable[int], now: int) -> int:
+        outs = [message for message in self._owned(connection, name, positions) if not message.reason]
+        for message in outs:
+            message.deliveries += 1
+        self._bury(name, outs, Reason.REJECTED)
+        self.queues[name].line_up(connection)
+        self._dispatch(name, now)
+        return len(outs)
+
+    def connect(self, connection: int, *, spends_retries: bool) -> None:
+        self.connections[connection] = spends_retries
+
+    def disconnect(self, connection: int, now: int) -> None:
+        spends_retries = self.connections.pop(connection)
+        for name, queue in self.queues.items():
+            queue.waiters.pop(connection, None)
+            queue.line = [waiter for waiter in queue.line if waiter.connection != connection]
+            queue.dead_line = [waiter for waiter in queue.dead_line if waiter.connection != connection]
+            outs = [message for message in queue.out if message.owner == connection]
+            if spends_retries:
+                self._spend_retries(name, [message for message in outs if not message.reason])
+            self._come_back(name, [m for m in outs if m.state == "out"], now, at_end=spends_retries)
+            if outs:
+                self._dispatch(name, now)
+
+    def _owned(self, connection: int, name: str, positions: Iterable[int]) -> list[Message]:
+        by_position = {m.position: m for m in self.queues[name].out if m.owner == connection}
+        return [by_position[position] for position in dict.fromkeys(positions) if position in by_position]
+
+    def _spend_retries(self, name: str, outs: list[Message]) -> None:
+        """The connection was lost: those without a retry left die, the others spend one."""
+        spent = [message for message in outs if message.retries == 0]
+        for message in spent:
+            message.deliveries += 1
+        self._bury(name, spent, Reason.RETRIES)
+        for message in outs:
+            if message.state == "out" and message.retries != FOREVER:
+                message.retries -= 1
+
+    def _come_back(self, name: str, outs: list[Message], now: int, *, at_end: bool) -> None:
+        """A delivery ended without success. Dead letters lie down where they lay."""
+        queue = self.queues[name]
+        for message in [message for message in outs if message.reason]:
+            message.state = "dead"
+        alive = [message for message in outs if not message.reason]
+        limit = queue.policy.max_deliveries
+        for message in alive:
+            message.deliveries += 1
+        self._bury(name, [m for m in alive if m.expired(now)], Reason.EXPIRED)
+        self._bury(name, [m for m in alive if m.state == "out" and 0 < limit <= m.deliveries], Reason.DELIVERIES)
+        for message in [message for message in alive if message.state == "out"]:
+            message.state = "ready"
+            if at_end:
+                message.place = self._next()
+        for message in outs:
+            queue.line_up(message.owner)
+
+    # Ends
+
+    def _bury(self, name: str, messages: list[Message], reason: Reason) -> None:
+        policy = self.queues[name].policy
+        if not policy.dead_letters or (reason is Reason.EXPIRED and policy.on_expiry == "drop"):
+            self._remove(name, messages, "dropped")
+            for message in messages:
+                message.state = "gone"
+            return
+        for message in messages:
+            message.state, message.reason, message.died, message.expires = "dead", reason, self._next(), 0
+
+    def _remove(self, name: str, messages: list[Message], counter: str) -> None:
+        gone = {message.position for message in messages}
+        queue = self.queues[name]
+        queue.messages = [message for message in queue.messages if message.position not in gone]
+        queue.counters[counter] += len(gone)
+
+    # Operators
+
+    def redrive(
+        self, name: str, now: int, *, positions: Sequence[int] | None = None, limit: int, to: str | None = None
+    ) -> int:
+        source, target = self.queues[name], self.queues[to or name]
+        chosen = source.dead[:limit] if positions is None else [m for m in source.dead if m.position in positions]
+        if not chosen:
+            return 0
+        if source is not target:
+            self._remove(name, chosen, "moved_out")
+            target.messages += chosen
+            target.counters["moved_in"] += len(chosen)
+        for message in chosen:
+            message.state, message.place, message.reason = "ready", self._next(), 0
+            message.retries, message.deliveries = message.published_retries, 0
+        self._dispatch(to or name, now)
+        return len(chosen)
+
+    def purge(self, name: str) -> int:
+        waiting = self.queues[name].waiting
+        self._remove(name, waiting, "purged")
+        return len(waiting)
+
+    def purge_dead(self, name: str) -> int:
+        dead = self.queues[name].dead
+        self._remove(name, dead, "purged")
+        return len(dead)
+
+    def delete_message(self, name: str, position: int) -> bool:
+        found = [m for m in self.queues[name].messages if m.position == position and m.state != "out"]
+        self._remove(name, found, "dropped")
+        return bool(found)
+
+    # Time
+
+    def tick(self, now: int) -> None:
+        outs = [(message, name) for name, queue in self.queues.items() for message in queue.out]
+        ended = [entry for entry in outs if entry[0].locked and entry[0].deadline <= now]
+        for message, name in sorted(ended, key=lambda entry: (entry[0].deadline, entry[0].locked)):
+            self._come_back(name, [message], now, at_end=False)
+            self._dispatch(name, now)
+        for name, queue in self.queues.items():
+            late = [message for message in queue.delayed if message.fires <= now]
+            expired = [m for m in queue.ready if m.expired(now)] + [m for m in late if m.expired(now)]
+            for message in late:
+                message.state = "ready"
+            self._bury(name, expired, Reason.EXPIRED)
+            if late or expired:
+                self._dispatch(name, now)
+
+    def deadlines(self) -> list[int]:
+        """When something is due, in no order."""
+        times: list[int] = []
+        for queue in self.queues.values():
+            times += [message.expires for message in queue.ready if message.expires]
+            times += [message.fires for message in queue.delayed]
+            times += [message.deadline for message in queue.out if message.locked]
+        return times
