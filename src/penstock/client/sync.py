@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from penstock.client.aio import DEFAULT_POLL, DEFAULT_WINDOW, AsyncClient
 from penstock.client.aio import connect as connect_async
@@ -121,7 +121,7 @@ class Consumer(Iterator[Message]):
 
 
 def _message(delivery: Delivery | None, loop: _Loop) -> Message | None:
-    return None if delivery is None else Message(*astuple(delivery.received), hold=delivery.hold, loop=loop)
+    return None if delivery is None else Message(**asdict(delivery.received), hold=delivery.hold, loop=loop)
 
 
 def connect(url: str, **settings: Unpack[Settings]) -> Client:
