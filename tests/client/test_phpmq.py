@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.fakebroker import Fake, Peer, bodies, dispatch, quiet, run
 
 from penstock.client import Busy, Outgoing, Published, Unsupported, aio
 from penstock.wire.phpmq import Acknowledge, Consume, Publish, Reject, Requeue
+from support.fakebroker import Fake, Peer, bodies, dispatch, quiet, run
 
 
 def seen_by_broker(url_path: str, work: Any) -> list[Any]:

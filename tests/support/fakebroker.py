@@ -73,12 +73,20 @@ class Peer:
         self, request: kokaq.Request, status: int = 0, reason: int = 1, *, payload: bytes | None = None, **fields: Any
     ) -> kokaq.Response:
         """Answer a Kokaq request."""
-        names = (request.namespace or "ns", request.queue or "q") if payload is not None else (None, None)
+        names = payload is not None
         metadata = kokaq.Metadata(**fields) if fields else None
         response = kokaq.Response(
-            request.message_type, request.opaque, request.opcode, status, reason, request.op_opaque, metadata,
-            *names, payload,
-        )  # fmt: skip
+            request.message_type,
+            request.opaque,
+            request.opcode,
+            status,
+            reason,
+            request.op_opaque,
+            metadata,
+            (request.namespace or "ns") if names else None,
+            (request.queue or "q") if names else None,
+            payload,
+        )
         self.send(*kokaq.in_pieces(response))
         return response
 

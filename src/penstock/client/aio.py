@@ -30,6 +30,8 @@ from penstock.client.session import Session
 from penstock.client.sspq import SspqSession
 from penstock.client.urls import Address, parse
 
+__all__ = ["AsyncClient", "Consumer", "Message", "connect"]
+
 log = logging.getLogger(__name__)
 
 #: How many unsettled messages a consumer has at most unless told otherwise.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -175,7 +176,9 @@ async def open_link(link: Link[FrameT], options: Options) -> None:
     except (PermissionError, UnicodeError) as error:
         raise _hopeless(f"{address}: {error}") from error
     except OSError as error:
-        raise ConnectFailed(f"{address}: {error.strerror or error}") from error
+        # asyncio's own text ("Connect call failed") does not say why, the number does
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConnectFailed(f"{address}: {why}") from error
 
 
 def _hopeless(text: str) -> ConnectFailed:
