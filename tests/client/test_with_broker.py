@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fakebroker import run
-from support.livebroker import LiveBroker
 
 from penstock.client import (
     ConnectFailed,
     Disconnected,
+    Message,
     NotHeld,
     Outgoing,
     Published,
@@ -23,6 +22,8 @@ from penstock.client import (
     aio,
     connect,
 )
+from support.fakebroker import run
+from support.livebroker import LiveBroker
 
 numbers = itertools.count()
 
@@ -127,15 +128,17 @@ class TestKokaq:
             published = client.publish_many(b"%d" % number for number in range(3000))
             assert published.confirmed
             assert len(set(published.ids)) == published.count == 3000
-            seen, ids = [], []
-            for message in client.consume(idle=2):
-                seen.append(int(message.body))
-                ids.append(message.id)
-                message.ack()
-                if len(seen) == 3000:
-                    break
-            assert seen == list(range(3000))
-            assert tuple(ids) == published.ids
+            messages = client.consume(window=500, idle=2)
+            seen: list[Message] = []
+            while len(seen) < 3000:
+                batch = list(itertools.islice(messages, 500))
+                client.ack_many(batch)
+                seen += batch
+            assert [int(message.body) for message in seen] == list(range(3000))
+            assert tuple(message.id for message in seen) == published.ids
+            with pytest.raises(NotHeld, match="acknowledged already"):
+                client.ack_many(seen[-2:])
+            assert client.queue_info().depth == 0
 
     def test_priority_correlation_delay_asked_id(self, broker: LiveBroker, queue: str) -> None:
         with connect(broker.url("kokaq", f"/{queue}")) as client:
@@ -251,8 +254,8 @@ def test_many_tasks_on_one_connection(broker: LiveBroker, queue: str) -> None:
                     await message.ack()
                 return seen
 
-            seen = sum(await asyncio.gather(*(work() for _ in range(4))), [])
-            assert sorted(map(int, seen)) == list(range(100))
+            shares = await asyncio.gather(*(work() for _ in range(4)))
+            assert sorted(map(int, itertools.chain(*shares))) == list(range(100))
 
     run(main(), 30)
 
