@@ -201,10 +201,10 @@ class JournalReader:
         position = start
         while position < stop:
             span = self._span_at(position)
+            if (span is None or span.first > position) and not accept_loss:
+                self._check_still_there(position)
             if span is None or span.first >= stop:
                 return
-            if span.first > position and not accept_loss:
-                self._check_still_there(position)
             try:
                 segment = self._segment(span)
             except FileNotFoundError:  # between listing and opening it; the next look tells what is there
