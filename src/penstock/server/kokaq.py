@@ -18,18 +18,23 @@ from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
 from penstock.server.session import Session
 from penstock.wire import kokaq
-from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
+from penstock.wire.kokaq import WIRE_MAX_PAYLOAD, MessageType, Metadata, Opcode, Reason, Request, Response, Status
 
 NO_METADATA = Metadata()
+#: Answers put into words at a time.
+ANSWERS = 100
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: What a refused push is answered with. A full disk is our trouble, all else the sender's.
 REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
 
 
 class Waiting(NamedTuple):
-    """An answer that may be given once the log is durable up to ``after``."""
+    """An answer, to one or more requests, that may be given once the log is durable up to ``after``."""
 
     after: int
+    requests: int
+    #: It carries a message.
+    large: bool
     words: Callable[[], list[kokaq.KokaqResponse]]
 
 
@@ -48,10 +53,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     decoder: kokaq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
-        super().__init__(runtime, kokaq.ServerDecoder())
+        super().__init__(runtime, kokaq.ServerDecoder(min(runtime.options.limits.payload_bytes, WIRE_MAX_PAYLOAD)))
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
+        self._requests = 0
         self._client = -1
         self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
             Opcode.NOP: self._nop,
@@ -65,8 +71,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         }
 
     def may_work(self) -> bool:
-        """See Session. A peer that does not wait for its answers has to."""
-        return super().may_work() and len(self._waiting) < self.limits.pipelined_requests
+        """See Session. A peer that does not wait for its answers, or does not read them, has to."""
+        return super().may_work() and self._requests < self.limits.pipelined_requests and not self.output_is_full()
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -91,25 +97,39 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(frame, Reason.NOT_ALLOWED)
         return True
 
-    def release(self, committed: int) -> None:
-        """Give the answers that waited for the log to get this far."""
-        responses: list[kokaq.KokaqResponse] = []
-        while self._waiting and self._waiting[0].after <= committed:
-            responses += self._waiting.popleft().words()
-        if responses:
+    def answer(self) -> None:
+        """See Session. The rest of what the peer does not take yet is not put into words."""
+        committed = self.runtime.broker.committed
+        while self._waiting and self._waiting[0].after <= committed and not self.output_is_full():
+            responses: list[kokaq.KokaqResponse] = []
+            for _ in range(min(ANSWERS, len(self._waiting))):
+                if self._waiting[0].after > committed:
+                    break
+                first = self._waiting.popleft()
+                self._requests -= first.requests
+                responses += first.words()
+                if first.large:
+                    break
             self.write(kokaq.encode_responses(responses, self.decoder.variant))
         if not self._waiting:
             self.runtime.awaiting.discard(self)
+        if self.inbox:
+            self.work()
 
     # Answers
 
-    def _answer(self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0) -> None:
+    def _answer(
+        self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0, *, large: bool = False
+    ) -> None:
         """Answer a request in its turn, once the log is durable up to ``after``. One-way requests get none."""
         if request.two_way:
-            self._await(words, after)
+            self._await(words, after, large=large)
 
-    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int) -> None:
-        self._waiting.append(Waiting(after, words))
+    def _await(
+        self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1, *, large: bool = False
+    ) -> None:
+        self._waiting.append(Waiting(after, requests, large, words))
+        self._requests += requests
         self.runtime.awaiting.add(self)
 
     def _fail(self, request: Request, reason: Reason) -> None:
@@ -127,7 +147,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         try:
             queue = self._queue_to_push_to(frame.namespace, frame.queue)
         except (Missing, Denied) as error:
-            reason = Reason.NOT_ALLOWED if isinstance(error, Denied) else Reason.BAD
+            reason = Reason.BAD if isinstance(error, Missing) else Reason.NOT_ALLOWED
             if isinstance(error, Denied) and not frame.two_way:
                 self.end()
             for request in kokaq.singles([frame]):
@@ -144,7 +164,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             )  # fmt: skip
             return self.refused(done)
         if done.accepted:
-            self._await(lambda: [self.answers.pushed(frame, done, queue)], runtime.broker.log.next_position)
+            after = runtime.broker.log.next_position
+            self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
         if done.refusal is not None:
             reason = REFUSALS.get(done.refusal, Reason.NOT_ALLOWED)
             for request in list(kokaq.singles([frame]))[done.accepted :]:
@@ -195,7 +216,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         deliveries = queue.deliveries.get(item.position, 0)
         words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, item.position + 1)
+        self._answer(request, words, item.position + 1, large=True)
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
@@ -205,7 +226,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         item, deliveries = taken
         words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, self.runtime.broker.log.next_position)
+        self._answer(request, words, self.runtime.broker.log.next_position, large=True)
 
     def _acquire(self, request: Request, metadata: Metadata) -> None:
         """Lock the head, or renew a lock that the UUID names."""
@@ -220,12 +241,15 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
+        if len(self.connection.out) >= self.limits.messages_out:
+            self._fail(request, Reason.NOT_ALLOWED)
+            return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:
             self._fail(request, Reason.OK)
             return
         words = self.answers.message(request, queue, out.item, out.deliveries, now, lock_ends=out.deadline)
-        self._answer(request, words, out.item.position + 1)
+        self._answer(request, words, out.item.position + 1, large=True)
 
     def _release_lock(self, request: Request, metadata: Metadata) -> None:
         out = self._held(metadata)
@@ -253,12 +277,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _create(self, request: Request, metadata: Metadata) -> None:
         namespace, name = _names(request)
         self._require("administer", namespace, name)
-        runtime, limits = self.runtime, self.limits
+        runtime = self.runtime
         broker, now = runtime.broker, runtime.now()
         if not name:
             if namespace in broker.namespaces:
                 self._fail(request, Reason.EXISTS)
-            elif len(broker.namespaces) >= limits.namespaces:
+            elif runtime.why_no_queue(namespace):
                 self._fail(request, Reason.NOT_ALLOWED)
             else:
                 broker.create_namespace(namespace, now, self.connection.source)
@@ -320,10 +344,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         for queue in queues:
             found = broker.find(queue, [position]).get(position)
             if found is not None:
-                if not self.rights.allow("consume", queue.full_name):
-                    raise Denied
+                self._require("consume", queue.namespace, queue.name)
                 words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
-                self._answer(request, words, position + 1)
+                self._answer(request, words, position + 1, large=True)
                 return
         self._fail(request, Reason.BAD)
 
@@ -353,10 +376,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
         self._require("publish", namespace, name)
         queue = self.runtime.broker.queue(namespace, name)
-        if queue is None and self.create_queues and namespace and name:
-            queue = self.runtime.make_queue(namespace, name, self.connection)
-        if queue is None:
+        if queue is not None:
+            return queue
+        if not (self.create_queues and namespace and name):
             raise Missing
+        queue = self.runtime.make_queue(namespace, name, self.connection)
+        if queue is None:
+            self.runtime.log.warning(
+                "queue not made", **self.facts(), queue=name, reason=self.runtime.why_no_queue(namespace, name)
+            )
+            raise Denied
         return queue
 
 

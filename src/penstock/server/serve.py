@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from penstock.core.policy import SECOND, Policy
 from penstock.core.table import Table
@@ -77,6 +78,8 @@ class _Life:
         engine, upkeep = self._open()
         commits = self._commits(engine)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
+        runtime.on_failure = self._fail
+        runtime.loop.set_exception_handler(self._report)
         chores = asyncio.create_task(Chores(runtime, upkeep).run()) if upkeep else None
         try:
             self._prepare_queues(runtime)
@@ -93,6 +96,7 @@ class _Life:
             if chores is not None:
                 chores.cancel()
             self._finish(runtime, upkeep)
+        self.log.tell_suppressed(everything=True)
         if self.failure is not None:
             self.log.error("the broker has ended: nothing was confirmed after this", reason=str(self.failure))
             return FAILED
@@ -193,8 +197,13 @@ class _Life:
         self.stopping.set()
 
     def _fail(self, error: Exception) -> None:
-        self.failure = error
+        self.failure = self.failure or error
         self.stopping.set()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What nobody else has caught: into the log, as everything."""
+        error = context.get("exception")
+        self.log.error("a fault in the broker", reason=str(context.get("message")), error=repr(error) if error else "")
 
     def _reload(self) -> None:
         for door in self.doors:

@@ -30,6 +30,14 @@ FrameT = TypeVar("FrameT")
 #: Messages, and payload bytes, that are looked up and encoded at a time.
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
+#: A peer that was told to go, and does not take what it was sent, is cut off after this many seconds.
+LINGER = 5.0
+#: An unfinished message of which we keep less than this is not worth counting.
+HOARD = 16 * 1024
+#: About what a decoded frame costs while it waits.
+FRAME_BYTES = 256
+#: Denials of one connection that are logged, each once.
+DENIALS = 100
 
 
 class Session(asyncio.Protocol, Generic[FrameT]):
@@ -45,7 +53,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.limits = runtime.options.limits
         self.transport: asyncio.Transport
         self.connection: Connection
+        #: Set before the connection is made.
         self.peer = Peer("")
+        #: ``connection_made`` was called: ``connection_lost`` will be.
+        self.arrived = False
         self.rights: Rights
         self.closing = False
         #: Frames that wait for their turn.
@@ -57,6 +68,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        self._slow_since = 0.0
+        self._closing_since = 0.0
+        self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
         self._peer_is_slow = False
@@ -75,28 +89,37 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def no_message(self, queue: Queue) -> None:
         """The message that the peer waits for will not come."""
 
-    def release(self, committed: int) -> None:
-        """The log is durable up to here: what waited for it may be said."""
+    def answer(self) -> None:
+        """Say what waited for the log and need not any more, as far as the peer takes it, and work on."""
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has come: let it in, or not."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self.arrived = True
         self.active_at = self.runtime.loop.time()
-        if self.runtime.admit(self):
-            self.transport.set_write_buffer_limits(high=self.limits.output_bytes)
-        else:
-            self.closing = True
-            self.transport.abort()
+        self.runtime.do(self, self._let_in)
+
+    def _let_in(self) -> None:
+        self.runtime.admit(self)
+        self.transport.set_write_buffer_limits(high=self.runtime.output_share)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: decode them all, and work."""
-        if self.closing:
-            return
+        if not self.closing:
+            self.runtime.do(self, self._take, data)
+
+    def _take(self, data: bytes) -> None:
         self.active_at = self.runtime.loop.time()
-        self.inbox.extend(self.decoder.feed(data))
-        self._note_unfinished()
+        frames = self.decoder.feed(data)
+        self.inbox.extend(frames)
+        if self.decoder.between_messages:
+            self.unfinished_since = 0.0
+        elif frames or not self.unfinished_since:
+            self.unfinished_since = self.active_at
+        if self.decoder.held > HOARD:
+            self.runtime.hoarders.add(self)
         self.work()
 
     def eof_received(self) -> bool:
@@ -116,12 +139,16 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def pause_writing(self) -> None:
         """The peer takes less than we send."""
         self._peer_is_slow = True
+        self._slow_since = self.runtime.loop.time()
+        self.runtime.hoarders.add(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._peer_is_slow = False
-        self.runtime.dirty(self)
-        self.work()
+        if not self.closing:
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+            self.runtime.dirty(self)
+            self.runtime.do(self, self.work)
 
     # Input
 
@@ -144,31 +171,65 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Whether another frame may be handled now."""
         return not self.runtime.congested
 
+    def output_is_full(self) -> bool:
+        """The peer should read its answers before it asks for more."""
+        return self._peer_is_slow or self._waiting_bytes >= self.limits.output_bytes
+
     def _read_on_or_not(self) -> None:
         reading = not self.inbox and not self.runtime.congested
         if self.closing or reading == self._reading:
             return
         self._reading = reading
         if reading:
+            if self.unfinished_since:
+                self.unfinished_since = self.runtime.loop.time()  # it was we who kept it from going on
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
 
-    def _note_unfinished(self) -> None:
-        if self.decoder.between_messages:
-            self.unfinished_since = 0.0
-        elif not self.unfinished_since:
-            self.unfinished_since = self.active_at
+    # Patience
+
+    def watch(self, now: float) -> None:
+        """Close a peer that takes too long. Called a few times a second."""
+        limits = self.limits
+        if self.closing:
+            if self._closing_since and now - self._closing_since > LINGER:
+                self.abort()
+        elif self.unfinished_since and self._reading and now - self.unfinished_since > limits.unfinished_seconds:
+            self.runtime.count("unfinished")
+            self.close("a message was not finished in time", seconds=limits.unfinished_seconds)
+        elif limits.idle_seconds and self._is_idle() and now - self.active_at > limits.idle_seconds:
+            self.runtime.count("idle")
+            self.close("idle for too long", seconds=limits.idle_seconds)
+
+    def _is_idle(self) -> bool:
+        return not (self.connection.consumers or self.connection.out or self.inbox)
+
+    @property
+    def hoarded(self) -> int:
+        """Bytes that we keep because the peer does not finish its message, or does not read what it asked for."""
+        held = self.decoder.held if self.decoder.held > HOARD else 0
+        if self._peer_is_slow:
+            held += self.transport.get_write_buffer_size() + FRAME_BYTES * len(self.inbox)
+        return held
+
+    @property
+    def hoards_since(self) -> float:
+        """Since when."""
+        since = [self._slow_since] if self._peer_is_slow else []
+        return min([*since, self.unfinished_since or self.active_at])
 
     # Steps that protocols share
 
     def allowed(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with a queue; a refusal is logged."""
-        full_name = f"{namespace}/{name}"
-        if self.rights.allow(right, full_name):
+        if self.rights.allow(right, namespace, name):
             return True
+        full_name = f"{namespace}/{name}"
         self.runtime.count("denied")
-        self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
+        if (right, full_name) not in self._denied and len(self._denied) < DENIALS:
+            self._denied.add((right, full_name))
+            self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
     def refused(self, published: Published) -> bool:
@@ -200,16 +261,33 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.end()
 
     def end(self) -> None:
-        """End the connection without a word."""
+        """End the connection without a word. The peer has a little while to take what was sent."""
+        if self.closing:
+            return
         self.flush()
+        self._forget()
+        self._closing_since = self.runtime.loop.time()
+        self.transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
         self.closing = True
         self.inbox.clear()
+        self.decoder.close()
         self.runtime.stalled.discard(self)
-        self.transport.close()
 
     def facts(self) -> dict[str, Any]:
         """Who this is, for the log."""
-        return {"protocol": self.protocol, "peer": self.peer.address}
+        facts: dict[str, Any] = {"protocol": self.protocol, "peer": self.peer.address}
+        if self.peer.subject:
+            facts["subject"] = self.peer.subject
+        if self.peer.user is not None:
+            facts["user"] = self.peer.user
+        return facts
 
     # Output
 
@@ -229,14 +307,20 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Send what has gathered, deliveries included, as far as the peer takes it."""
         if self.closing:
             return
-        while self.outbox and not self._peer_is_slow and self._waiting_bytes < self.limits.output_bytes:
+        most = self.runtime.output_share
+        while self.outbox and not self._peer_is_slow and self._waiting_bytes < most:
             self._pump()
+        was_full = self.output_is_full()
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
             self._waiting_bytes = 0
-        if self.outbox and not self._peer_is_slow:
+        if self._peer_is_slow:
+            return
+        if self.outbox or was_full:
             self.runtime.dirty(self)
+        if self.inbox and not self.stalled_since:
+            self.work()
 
     def _pump(self) -> None:
         """Look up and encode the next few messages of the outbox."""
