@@ -264,6 +264,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """End the connection without a word. The peer has a little while to take what was sent."""
         if self.closing:
             return
+        self.inbox.clear()  # nothing more is done for it
         self.flush()
         self._forget()
         self._closing_since = self.runtime.loop.time()
