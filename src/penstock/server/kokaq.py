@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
@@ -18,11 +20,9 @@ from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
 from penstock.server.session import Session
 from penstock.wire import kokaq
-from penstock.wire.kokaq import WIRE_MAX_PAYLOAD, MessageType, Metadata, Opcode, Reason, Request, Response, Status
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
 
 NO_METADATA = Metadata()
-#: Answers put into words at a time.
-ANSWERS = 100
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: What a refused push is answered with. A full disk is our trouble, all else the sender's.
 REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
@@ -33,8 +33,6 @@ class Waiting(NamedTuple):
 
     after: int
     requests: int
-    #: It carries a message.
-    large: bool
     words: Callable[[], list[kokaq.KokaqResponse]]
 
 
@@ -53,7 +51,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     decoder: kokaq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
-        super().__init__(runtime, kokaq.ServerDecoder(min(runtime.options.limits.payload_bytes, WIRE_MAX_PAYLOAD)))
+        most = min(runtime.options.limits.payload_bytes, kokaq.WIRE_MAX_PAYLOAD)
+        super().__init__(runtime, kokaq.ServerDecoder(most))
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
@@ -72,7 +71,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
-        return super().may_work() and self._requests < self.limits.pipelined_requests and not self.output_is_full()
+        return super().may_work() and self._requests < self.limits.pipelined_requests and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -97,38 +96,41 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(frame, Reason.NOT_ALLOWED)
         return True
 
-    def answer(self) -> None:
-        """See Session. The rest of what the peer does not take yet is not put into words."""
-        committed = self.runtime.broker.committed
-        while self._waiting and self._waiting[0].after <= committed and not self.output_is_full():
-            responses: list[kokaq.KokaqResponse] = []
-            for _ in range(min(ANSWERS, len(self._waiting))):
-                if self._waiting[0].after > committed:
-                    break
-                first = self._waiting.popleft()
-                self._requests -= first.requests
-                responses += first.words()
-                if first.large:
-                    break
+    @property
+    def answers_due(self) -> bool:
+        """See Session."""
+        return bool(self._waiting)
+
+    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+        """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
+        return replace(frame, two_way=False)
+
+    def release(self, committed: int) -> None:
+        """Give the answers that waited for the log to get this far, as far as the peer takes them."""
+        responses: list[kokaq.KokaqResponse] = []
+        room = self.room
+        while room > 0 and self._waiting and self._waiting[0].after <= committed:
+            first = self._waiting.popleft()
+            self._requests -= first.requests
+            words = first.words()
+            room -= sum(_size(each) for each in words)
+            responses += words
+        if responses:
             self.write(kokaq.encode_responses(responses, self.decoder.variant))
         if not self._waiting:
             self.runtime.awaiting.discard(self)
-        if self.inbox:
-            self.work()
+        elif room <= 0 and not self._peer_is_slow:
+            self.runtime.touched()
 
     # Answers
 
-    def _answer(
-        self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0, *, large: bool = False
-    ) -> None:
+    def _answer(self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0) -> None:
         """Answer a request in its turn, once the log is durable up to ``after``. One-way requests get none."""
         if request.two_way:
-            self._await(words, after, large=large)
+            self._await(words, after)
 
-    def _await(
-        self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1, *, large: bool = False
-    ) -> None:
-        self._waiting.append(Waiting(after, requests, large, words))
+    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
+        self._waiting.append(Waiting(after, requests, words))
         self._requests += requests
         self.runtime.awaiting.add(self)
 
@@ -147,7 +149,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         try:
             queue = self._queue_to_push_to(frame.namespace, frame.queue)
         except (Missing, Denied) as error:
-            reason = Reason.BAD if isinstance(error, Missing) else Reason.NOT_ALLOWED
+            reason = Reason.NOT_ALLOWED if isinstance(error, Denied) else Reason.BAD
             if isinstance(error, Denied) and not frame.two_way:
                 self.end()
             for request in kokaq.singles([frame]):
@@ -216,7 +218,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         deliveries = queue.deliveries.get(item.position, 0)
         words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, item.position + 1, large=True)
+        self._answer(request, words, item.position + 1)
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
@@ -226,7 +228,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         item, deliveries = taken
         words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, self.runtime.broker.log.next_position, large=True)
+        self._answer(request, words, self.runtime.broker.log.next_position)
 
     def _acquire(self, request: Request, metadata: Metadata) -> None:
         """Lock the head, or renew a lock that the UUID names."""
@@ -248,8 +250,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if out is None:
             self._fail(request, Reason.OK)
             return
-        words = self.answers.message(request, queue, out.item, out.deliveries, now, lock_ends=out.deadline)
-        self._answer(request, words, out.item.position + 1, large=True)
+        words = self.answers.message(request, queue, out.item, out.deliveries, now, out)
+        self._answer(request, words, out.item.position + 1)
 
     def _release_lock(self, request: Request, metadata: Metadata) -> None:
         out = self._held(metadata)
@@ -346,7 +348,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if found is not None:
                 self._require("consume", queue.namespace, queue.name)
                 words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
-                self._answer(request, words, position + 1, large=True)
+                self._answer(request, words, position + 1)
                 return
         self._fail(request, Reason.BAD)
 
@@ -387,6 +389,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             )
             raise Denied
         return queue
+
+
+def _size(response: kokaq.KokaqResponse) -> int:
+    """About how many bytes an answer has."""
+    return 12 + len(response.payload or b"") if isinstance(response, Response) else 12
 
 
 def _names(request: Request) -> tuple[str, str]:

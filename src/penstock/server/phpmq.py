@@ -31,6 +31,10 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
+    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, phpmq.Consume) else frame
+
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. A time to live is what remains of it, in whole seconds, rounded up."""
         style = self.decoder.style

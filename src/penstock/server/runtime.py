@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -54,14 +53,16 @@ class Runtime:
         self.awaiting: set[AnySession] = set()
         #: Sessions whose peers may make us keep much: see ``_watch_hoarders``.
         self.hoarders: set[AnySession] = set()
-        #: Called with an error after which the broker can't go on.
-        self.on_failure: Callable[[Exception], None] | None = None
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
         self.counters: Counter[str] = Counter()
         self.started_at = self.now()
         #: Connections by origin, with those whose handshake is not done.
         self._peers: Counter[str] = Counter()
+        #: When bytes last came from anybody, on the loop's clock.
+        self.received_at = 0.0
+        #: What to do when the broker itself is at fault, and can't go on.
+        self.fail: Callable[[Exception], None] = self._raise
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
         self._turn_due = False
@@ -102,19 +103,19 @@ class Runtime:
         """The end of a turn: see the module's description."""
         self._turn_due = False
         try:
-            self._do_turn(self.now())
-        except Exception as error:  # the broker's own: nothing it says can be relied on any more
-            self._fail(error)
+            self._turn()
+        except Exception as error:  # sessions answer for their own faults; this one is the broker's
+            self.fail(error)
 
-    def _do_turn(self, now: int) -> None:
+    def _turn(self) -> None:
+        now = self.now()
         self._schedule(self.broker.tick(now))
         self._tell()
-        for session in list(self.awaiting):
-            self.do(session, session.answer)
+        self._answer()
         self.commits.flush(now)
         dirty, self._dirty = self._dirty, {}
         for session in dirty:
-            self.do(session, session.flush)
+            session.flush()
         self._watch_congestion()
 
     def committed(self) -> None:
@@ -122,22 +123,8 @@ class Runtime:
         try:
             self.commits.settle(self.now())
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self.turn()
-
-    def do(self, session: AnySession, step: Callable[..., None], *arguments: Any) -> None:
-        """Have a session do something. A fault in it ends that session, and harms nobody else."""
-        try:
-            step(*arguments)
-        except Exception as error:
-            self.count("faults")
-            self.log.error("error in a session", **session.facts(), **_fault(error))
-            session.abort()
-
-    def _fail(self, error: Exception) -> None:
-        self.log.error("a fault in the broker", **_fault(error))
-        if self.on_failure is not None:
-            self.on_failure(error)
 
     def _tell(self) -> None:
         for effect in self.engine.released():
@@ -145,9 +132,21 @@ class Runtime:
             if session is None:
                 continue
             if isinstance(effect, Delivery):
-                self.do(session, session.deliver, effect)
+                session.deliver(effect)
             else:
-                self.do(session, session.no_message, effect.queue)
+                session.no_message(effect.queue)
+
+    def _answer(self) -> None:
+        """Let sessions give the answers that waited for the log, and go on with what waited for those."""
+        for session in list(self.awaiting):
+            try:
+                session.release(self.broker.committed)
+            except Exception as error:
+                session.broken(error)
+            if session.ending and not session.answers_due:
+                session.end()
+            elif session.inbox:
+                session.work()
 
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
@@ -178,7 +177,7 @@ class Runtime:
         else:
             return
         for session in list(self.sessions.values()):
-            self.do(session, session.work)
+            session.work()
 
     # Rounds
 
@@ -187,10 +186,10 @@ class Runtime:
         self._round = self.loop.call_later(ROUND, self._do_round)
         self.log.tell_suppressed()
         for session in list(self.stalled):
-            self.do(session, session.work)
+            session.work()
         now = self.loop.time()
         for session in list(self.sessions.values()):
-            self.do(session, session.watch, now)
+            session.watch(now)
         self._watch_hoarders()
 
     def _watch_hoarders(self) -> None:
@@ -256,8 +255,13 @@ class Runtime:
         self.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
-            self.broker.disconnect(connection, self.now())
+            if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
+                unshown = {position for position, out in connection.out.items() if not out.shown}
+                self.broker.disconnect(connection, self.now(), unshown)
             self.touched()
+
+    def _raise(self, error: Exception) -> None:
+        raise error
 
     # Queues
 
@@ -299,13 +303,6 @@ class Runtime:
         self._round.cancel()
         if self._timer is not None:
             self._timer.cancel()
-
-
-def _fault(error: Exception) -> dict[str, str]:
-    """What went wrong, and where."""
-    where = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{each.filename.rpartition('/')[2]}:{each.lineno}" for each in reversed(where))
-    return {"error": f"{type(error).__name__}: {error}", "where": places}
 
 
 def _subject_of(transport: asyncio.BaseTransport) -> str:

@@ -78,7 +78,7 @@ class _Life:
         engine, upkeep = self._open()
         commits = self._commits(engine)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
-        runtime.on_failure = self._fail
+        runtime.fail = self._fail
         runtime.loop.set_exception_handler(self._report)
         chores = asyncio.create_task(Chores(runtime, upkeep).run()) if upkeep else None
         try:
