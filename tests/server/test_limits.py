@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from support.raw import (
     PUSH,
     RECEIVE,
     SUCCESS_OK,
-    Kokaq,
     acknowledge,
     consume,
     kokaq,
@@ -121,7 +121,7 @@ def test_payloads(tmp_path: Path, protocol: str, message: Callable[[int], bytes]
         ("phpmq", publish("n" * 256, b""), "bad-size"),
         ("phpmq", b"H0100102P01" + b"9" * 29, "bad-size"),
         ("sspq", sspq(RECEIVE)[:4] + b"\xff\xff\xff\xff", "payload-too-large"),
-        ("kokaq", kokaq(NOP, fields={number: b"" for number in range(65)}), "too-many-fields"),
+        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
         ("kokaq", kokaq(NOP, fields={number: bytes(255) for number in range(33)}), "metadata-too-large"),
     ],
 )
@@ -213,10 +213,8 @@ def test_a_peer_that_reads_late_gets_all_its_answers(tmp_path: Path) -> None:
         answers = bytearray()
         deadline = time.monotonic() + 30
         while len(answers) < 12 * count and time.monotonic() < deadline:
-            try:
-                sent += peer.socket.send(requests[sent : sent + 60_000]) if sent < len(requests) else 0
-            except BlockingIOError:
-                pass
+            with suppress(BlockingIOError):
+                sent += peer.socket.send(requests[sent : sent + 60_000])
             try:
                 answers += peer.socket.recv(300_000)
             except BlockingIOError:
