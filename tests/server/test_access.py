@@ -14,9 +14,9 @@ from penstock.server.options import AccessRule, Right
 ANYBODY = Peer("192.0.2.1")
 
 
-def allows(peer: Peer, right: Right = "publish", queue: str = "default/q", **rule: Any) -> bool:
+def allows(peer: Peer, queue: str = "default/q", **rule: Any) -> bool:
     namespace, _, name = queue.partition("/")
-    return Rights([AccessRule(**({"may": ["publish"]} | rule))], peer).allow(right, namespace, name)
+    return Rights([AccessRule(**({"may": ["publish"]} | rule))], peer).allow("publish", namespace, name)
 
 
 def test_without_rules_everybody_may_do_everything() -> None:
@@ -26,12 +26,8 @@ def test_without_rules_everybody_may_do_everything() -> None:
 def test_with_rules_only_what_one_of_them_says() -> None:
     rules = [AccessRule(may=["publish"], where=["a/*"]), AccessRule(may=["consume", "dead-letter"], where=["b/*"])]
     rights = Rights(rules, ANYBODY)
-    allowed = {
-        (right, namespace)
-        for right in ("publish", "consume", "dead-letter", "administer")
-        for namespace in "abc"
-        if rights.allow(right, namespace, "q")  # type: ignore[arg-type]
-    }
+    every: tuple[Right, ...] = ("publish", "consume", "dead-letter", "administer")
+    allowed = {(right, namespace) for right in every for namespace in "abc" if rights.allow(right, namespace, "q")}
     assert allowed == {("publish", "a"), ("consume", "b"), ("dead-letter", "b")}
 
 
@@ -106,7 +102,7 @@ def test_users_by_name_and_number() -> None:
 
 
 def test_everything_that_a_rule_gives_must_match() -> None:
-    rule = {"subject": "billing", "network": "10.0.0.0/8"}
+    rule: dict[str, Any] = {"subject": "billing", "network": "10.0.0.0/8"}
     assert allows(Peer("10.0.0.1", "billing"), **rule)
     assert not allows(Peer("10.0.0.1", "other"), **rule)
     assert not allows(Peer("11.0.0.1", "billing"), **rule)

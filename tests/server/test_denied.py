@@ -204,8 +204,8 @@ def test_listening_to_other_machines_without_tls_is_refused(address: str) -> Non
         {"kokaq": [KokaqListener(address=address)]},
     ):
         with pytest.raises(ValueError, match="insecure"):
-            Options(**listeners)  # type: ignore[arg-type]
-        Options(**listeners, insecure_bind=True)  # type: ignore[arg-type]
+            Options(**listeners)
+        Options(**listeners, insecure_bind=True)
     Options(phpmq=[PhpmqListener(address=address, tls_certificate="c.pem")])
 
 

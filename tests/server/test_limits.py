@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -9,7 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from penstock.core.broker import Broker
+from penstock.journal.block import MAX_BLOCK
+from penstock.server.options import MOST_NAMESPACES, MOST_QUEUES, Limits
 from support.brokers import Peer, wait_for
 from support.good import PLAIN, QUEUE, Good, broker_with, memory_of
 from support.raw import (
@@ -62,6 +67,15 @@ def send_until_stuck(peer: Peer, data: bytes, times: int) -> int:
         except TimeoutError:
             return sent
     return times
+
+
+def test_every_limit_is_on_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/limits.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+(?: MiB)?)", page, re.MULTILINE))
+    for name, default in structs.asdict(Limits()).items():
+        number, _, unit = rows.pop(name).replace(",", "").partition(" ")
+        assert int(number) * (MEBIBYTE if unit else 1) == default, name
+    assert not rows
 
 
 # Connections
@@ -322,6 +336,26 @@ def test_queues_and_namespaces_and_names(tmp_path: Path) -> None:
         assert {line["protocol"] for line in broker.events("queue not made")} == {"phpmq", "kokaq"}
 
 
+def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
+    """However long their names are, and whatever is in them: a start, and every segment, begins with it."""
+
+    def size() -> int:
+        broker.log.take()
+        broker.catalogue(1)
+        return broker.log.size
+
+    broker = Broker()
+    empty = size()
+    name = "\x01" * 255
+    broker.create_namespace(name, 1)
+    namespace = size() - empty
+    queue = broker.create_queue(name, name, 1)
+    for counter in queue.counters.__slots__:
+        setattr(queue.counters, counter, 2**50)
+    each = size() - namespace - empty
+    assert empty + MOST_NAMESPACES * namespace + MOST_QUEUES * each < MAX_BLOCK
+
+
 # Publishes that are refused
 
 FULL = '[queues."default/full"]\nmax_depth = 2\n[queues."default/sspq"]\nmax_depth = 2'
@@ -349,7 +383,8 @@ def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path, protocol:
         peer = broker.peer(protocol).send(PUBLISHES[protocol] * 5)
         watch.wait_for_depth(queue, 2)
         taken: list[bytes] = []
-        wait_for(lambda: taken.extend(watch.pop_all(queue)) or len(taken) == 5)
+        while len(taken) < 5:
+            taken += watch.pop_all(queue)
         assert not is_closed(peer)
 
 

@@ -16,6 +16,10 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 MEBIBYTE = 2**20
+#: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
+#: names are.
+MOST_QUEUES = 16_000
+MOST_NAMESPACES = 1_000
 
 
 class Address(NamedTuple):
@@ -151,10 +155,9 @@ class Limits(_Options, frozen=True, kw_only=True):
     #: Received and not yet on disk, of all connections together; above it nobody is read from. As much again may be
     #: kept for peers that do not finish their message or do not read; above it the slowest are closed.
     memory_bytes: Positive = 256 * MEBIBYTE
-    #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped. No more than
-    #: 16,000, because every segment begins with a list of all of them, in one block.
-    queues: Annotated[int, Meta(gt=0, le=16_000)] = 10_000
-    namespaces: Annotated[int, Meta(gt=0, le=16_000)] = 1_000
+    #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
+    queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
+    namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
     #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
     refused_seconds: Seconds = 30.0
 
