@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 #: Seconds after which something that should happen counts as not happening.
 PATIENCE = 15.0
@@ -34,78 +34,7 @@ def wait_for(what: Callable[[], Any], why: str = "it did not happen") -> Any:
     return found
 
 
-class BrokerProcess:
-    """A broker on a data folder. ``with BrokerProcess(folder, toml) as broker`` starts it and leaves nothing behind."""
-
-    def __init__(self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0) -> None:
-        """``tables`` and ``top`` (keys that stand above all tables) are the configuration.
-
-        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes.
-        """
-        self.folder = folder
-        self.ready = folder / "ready.json"
-        self.data = folder / "data"
-        self.log = folder / "log"
-        self._largest_file = largest_file
-        self._config = folder / "penstock.toml"
-        self._config.write_text(f'data = "{self.data}"\nready_file = "{self.ready}"\n{top}\n{tables}')
-        self.process: subprocess.Popen[bytes] | None = None
-        self._listeners: list[dict[str, str]] = []
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """Start it, and wait until everything accepts."""
-        self.ready.unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "support.run_broker", str(self._config), str(self._largest_file)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
-            )
-        process = self.process
-        wait_for(lambda: self.ready.exists() or process.poll() is not None, "the broker was not ready in time")
-        assert self.ready.exists(), f"the broker ended at once:\n{self.log.read_text()}"
-        self._listeners = json.loads(self.ready.read_text())["listeners"]
-
-    def address(self, protocol: str, number: int = 0) -> str:
-        """Where the nth listener of a protocol listens."""
-        return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
-
-    def signal(self, number: int = signal.SIGTERM) -> None:
-        """Send it a signal."""
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def ended(self) -> int:
-        """Wait for its end. Returns the exit code."""
-        assert self.process is not None
-        return self.process.wait(PATIENCE)
-
-    def stop(self) -> int:
-        """Ask it to end, and wait. Returns the exit code."""
-        self.signal()
-        return self.ended()
-
-    def kill(self) -> None:
-        """kill -9, if it still runs."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(PATIENCE)
-
-    def events(self, event: str) -> list[dict[str, Any]]:
-        """The lines of its log about one event."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["event"] == event]
+PeerT = TypeVar("PeerT", bound="Peer")
 
 
 class Peer:
@@ -183,6 +112,93 @@ def dial(address: str, *, tls: bool = False) -> socket.socket:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(found)
+
+
+class BrokerProcess:
+    """A broker on a data folder. ``with BrokerProcess(folder, toml) as broker`` starts it and leaves nothing behind."""
+
+    def __init__(self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0) -> None:
+        """``tables`` and ``top`` (keys that stand above all tables) are the configuration.
+
+        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes.
+        """
+        self.folder = folder
+        self.ready = folder / "ready.json"
+        self.data = folder / "data"
+        self.log = folder / "log"
+        self._largest_file = largest_file
+        self._config = folder / "penstock.toml"
+        self._config.write_text(f'data = "{self.data}"\nready_file = "{self.ready}"\n{top}\n{tables}')
+        self.process: subprocess.Popen[bytes] | None = None
+        self._listeners: list[dict[str, str]] = []
+        self._peers: list[Peer] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for peer in self._peers:
+            peer.close()
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until everything accepts."""
+        self.ready.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "support.run_broker", str(self._config), str(self._largest_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
+            )
+        process = self.process
+        wait_for(lambda: self.ready.exists() or process.poll() is not None, "the broker was not ready in time")
+        assert self.ready.exists(), f"the broker ended at once:\n{self.log.read_text()}"
+        self._listeners = json.loads(self.ready.read_text())["listeners"]
+
+    def address(self, protocol: str, number: int = 0) -> str:
+        """Where the nth listener of a protocol listens."""
+        return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
+
+    @overload
+    def peer(self, protocol: str, number: int = 0) -> Peer: ...
+    @overload
+    def peer(self, protocol: str, number: int = 0, *, kind: type[PeerT]) -> PeerT: ...
+    def peer(self, protocol: str, number: int = 0, *, kind: type[Peer] | type[PeerT] = Peer) -> Peer | PeerT:
+        """A connection to the nth listener of a protocol, closed at the latest with the broker."""
+        peer = kind(self.address(protocol, number))
+        self._peers.append(peer)
+        return peer
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait for its end. Returns the exit code."""
+        assert self.process is not None
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Ask it to end, and wait. Returns the exit code."""
+        self.signal()
+        return self.ended()
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The lines of its log about one event."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path] | None:

@@ -189,7 +189,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 return self.refused(done)
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True
-        self._succeed(request, Metadata(uuid=self.runtime.ids.raw(queue, done.first)))
+        uuid = self.runtime.ids.raw(queue, done.first)
+        if done.duplicate and asked and not self.runtime.broker.find(queue, [done.first]):
+            uuid = asked  # the first message is gone, and with it the ID that it had been asked for
+        self._succeed(request, Metadata(uuid=uuid))
         return True
 
     def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> Published:

@@ -35,11 +35,10 @@ class Answers:
         self, request: Request, queue: Queue, item: Item, deliveries: int, began: int, lock: Out | None = None
     ) -> Callable[[], list[kokaq.KokaqResponse]]:
         """A message with its metadata, in as many pieces as it takes."""
-        uuid = self._runtime.ids.raw(queue, item.position)
         lock_ends = lock.deadline if lock is not None else 0
 
         def words() -> list[kokaq.KokaqResponse]:
-            metadata, payload = self._metadata(item, uuid, deliveries, began, lock_ends)
+            metadata, payload = self._metadata(queue, item, deliveries, began, lock_ends)
             if lock is not None:
                 lock.shown = True
             names = queue.namespace, queue.name
@@ -73,7 +72,9 @@ class Answers:
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=runtime.started_at // SECOND, depth=ready, source=told)
 
-    def _metadata(self, item: Item, uuid: bytes, deliveries: int, began: int, lock_ends: int) -> tuple[Metadata, bytes]:
+    def _metadata(
+        self, queue: Queue, item: Item, deliveries: int, began: int, lock_ends: int
+    ) -> tuple[Metadata, bytes]:
         (message,) = self._runtime.engine.messages([item.position])
         now = self._runtime.now()
         published = message.published_at or message.at
@@ -83,7 +84,7 @@ class Answers:
             version=deliveries + 1,
             created_at=published // SECOND,
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
-            uuid=uuid,
+            uuid=message.asked_id or self._runtime.ids.raw(queue, item.position),  # popped: only the log knows it
             source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
             modified_at=message.at * 1000,
             request_id=message.request_id or None,

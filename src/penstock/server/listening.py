@@ -160,6 +160,9 @@ def _tls_context(listener: Listener) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # a peer could keep us busy with it
+    # A publisher of PHPMQ or SSPQ never reads. Session tickets would lie unread in its receive buffer, and closing a
+    # connection with unread bytes makes the system throw away what was written and not sent yet: lost messages.
+    context.num_tickets = 0
     _load_certificate(context, listener)
     if listener.tls_client_ca:
         try:
