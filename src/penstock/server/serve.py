@@ -102,6 +102,7 @@ class _Life:
             if chores is not None:
                 await chores.stop()
             self._finish(runtime, upkeep)
+        self.log.tell_suppressed(everything=True)
         if self.failure is not None:
             self.log.error("the broker has ended: nothing was confirmed after this", reason=str(self.failure))
             return FAILED

@@ -43,6 +43,12 @@ PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
 #: Seconds that a peer has to take what was sent before the connection was ended.
 LINGER = 10.0
+#: An unfinished message of which we keep less than this is not worth counting.
+HOARD = 16 * 1024
+#: About what a decoded frame costs while it waits.
+FRAME_BYTES = 256
+#: Denials of one connection that are logged, each once.
+DENIALS = 100
 
 
 class Session(asyncio.Protocol, Generic[FrameT]):
@@ -58,7 +64,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.limits = runtime.options.limits
         self.transport: asyncio.Transport
         self.connection: Connection
+        #: Set before the connection is made.
         self.peer = Peer("")
+        #: ``connection_made`` was called: ``connection_lost`` will be.
+        self.arrived = False
         self.rights: Rights
         #: No more input; answers that are due are still given.
         self.ending = False
@@ -75,6 +84,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        self._slow_since = 0.0
+        self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
         self._peer_is_slow = False
@@ -109,25 +120,28 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has come: let it in, or not."""
+        """A peer has come."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self.arrived = True
         self.active_at = self.runtime.loop.time()
         try:
-            if self.runtime.admit(self):
-                self.transport.set_write_buffer_limits(high=self.limits.output_bytes)
-                return
+            self.runtime.admit(self)
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
         except Exception as error:
             self.broken(error)
-        self.closing = True
-        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: decode them all, and work."""
         if self.closing or self.ending:
             return
         self.active_at = self.runtime.received_at = self.runtime.loop.time()
-        self.inbox.extend(self.decoder.feed(data))
-        self._note_unfinished()
+        try:
+            frames = self.decoder.feed(data)
+        except Exception as error:
+            self.broken(error)
+            return
+        self.inbox.extend(frames)
+        self._note_unfinished(begun=bool(frames))
         self.work()
 
     def eof_received(self) -> bool:
@@ -152,12 +166,16 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def pause_writing(self) -> None:
         """The peer takes less than we send."""
         self._peer_is_slow = True
+        self._slow_since = self.runtime.loop.time()
+        self.runtime.hoarders.add(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._peer_is_slow = False
-        self.runtime.dirty(self)
-        self.work()
+        if not self.closing:
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+            self.runtime.dirty(self)
+            self.work()
 
     # Input
 
@@ -206,25 +224,64 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return
         self._reading = reading
         if reading:
+            if self.unfinished_since:
+                self.unfinished_since = self.runtime.loop.time()  # it was we who kept it from going on
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
 
-    def _note_unfinished(self) -> None:
+    def _note_unfinished(self, *, begun: bool) -> None:
+        """``begun``: messages were completed just now, so the unfinished one, if any, has begun since."""
         if self.decoder.between_messages:
             self.unfinished_since = 0.0
-        elif not self.unfinished_since:
+        elif begun or not self.unfinished_since:
             self.unfinished_since = self.active_at
+        if self.decoder.held > HOARD:
+            self.runtime.hoarders.add(self)
+
+    # Patience
+
+    def watch(self, now: float) -> None:
+        """Close a peer that takes too long. Called a few times a second."""
+        limits = self.limits
+        if self.ending_since:
+            if now - self.ending_since > LINGER:
+                self.transport.abort()
+        elif self.unfinished_since and self._reading and now - self.unfinished_since > limits.unfinished_seconds:
+            self.runtime.count("unfinished")
+            self.close("a message was not finished in time", seconds=limits.unfinished_seconds)
+        elif limits.idle_seconds and self._is_idle() and now - self.active_at > limits.idle_seconds:
+            self.runtime.count("idle")
+            self.close("idle for too long", seconds=limits.idle_seconds)
+
+    def _is_idle(self) -> bool:
+        return not (self.connection.consumers or self.connection.out or self.inbox or self.answers_due)
+
+    @property
+    def hoarded(self) -> int:
+        """Bytes that we keep because the peer does not finish its message, or does not read what it asked for."""
+        held = self.decoder.held if self.decoder.held > HOARD else 0
+        if self._peer_is_slow:
+            held += self.transport.get_write_buffer_size() + FRAME_BYTES * len(self.inbox)
+        return held
+
+    @property
+    def hoards_since(self) -> float:
+        """Since when."""
+        since = [self._slow_since] if self._peer_is_slow else []
+        return min([*since, self.unfinished_since or self.active_at])
 
     # Steps that protocols share
 
     def allowed(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with a queue; a refusal is logged."""
-        full_name = f"{namespace}/{name}"
-        if self.rights.allow(right, full_name):
+        if self.rights.allow(right, namespace, name):
             return True
+        full_name = f"{namespace}/{name}"
         self.runtime.count("denied")
-        self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
+        if (right, full_name) not in self._denied and len(self._denied) < DENIALS:
+            self._denied.add((right, full_name))
+            self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
     def refused(self, published: Published) -> bool:
@@ -279,15 +336,25 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{at.filename}:{at.lineno}"
         self.runtime.log.error("error in a session", **self.facts(), error=repr(error), place=place)
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once. What was read and not worked on is not done."""
         self.closing = True
         self.inbox.clear()
         self.outbox.clear()
         self._parts.clear()
+        self.decoder.close()
         self.transport.abort()
 
     def facts(self) -> dict[str, Any]:
         """Who this is, for the log."""
-        return {"protocol": self.protocol, "peer": self.peer.address}
+        facts: dict[str, Any] = {"protocol": self.protocol, "peer": self.peer.address}
+        if self.peer.subject:
+            facts["subject"] = self.peer.subject
+        if self.peer.user is not None:
+            facts["user"] = self.peer.user
+        return facts
 
     # Output
 
@@ -300,7 +367,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     @property
     def room(self) -> int:
         """How many more bytes may wait for the peer to take them."""
-        return 0 if self._peer_is_slow else max(0, self.limits.output_bytes - self._waiting_bytes)
+        return 0 if self._peer_is_slow else max(0, self.runtime.output_share - self._waiting_bytes)
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, at the end of this turn."""
@@ -325,8 +392,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
             self._waiting_bytes = 0
-        if self.outbox and not self._peer_is_slow:
+        if self._peer_is_slow:
+            return
+        if self.outbox:
             self.runtime.dirty(self)
+        if self.inbox and not self.stalled_since:
+            self.work()
 
     def _pump(self) -> None:
         """Look up and encode the next few messages of the outbox."""

@@ -21,6 +21,10 @@ class SspqSession(Session[sspq.SspqFrame]):
         self.force_retries = listener.force_retries
         self.dead_letters = listener.dead_letters
 
+    def may_work(self) -> bool:
+        """See Session. Being told that no message comes is an answer that has to be read, too."""
+        return super().may_work() and self.room > 0
+
     def handle(self, frame: sspq.SspqFrame) -> bool:
         """See Session."""
         if isinstance(frame, sspq.Send):
