@@ -14,7 +14,7 @@ from support.raw import Kokaq
 
 TRANSPORTS = ("tcp", "unix", "tls")
 #: SSPQ has one queue for each listener, and each test wants a queue of its own.
-SSPQ_LISTENERS = 40
+SSPQ_LISTENERS = 90
 
 PeerT = TypeVar("PeerT", bound=Peer)
 
@@ -84,16 +84,19 @@ class House:
 
     def sspq(self) -> Peer:
         """A connection to an SSPQ listener that is this test's own."""
-        if self._sspq < 0:
-            self._sspq = next(self._listeners[self.transport])
+        self._take_listener()
         return self._dial(Peer, "sspq", TRANSPORTS.index(self.transport) * SSPQ_LISTENERS + self._sspq)
 
     @property
     def sspq_name(self) -> str:
         """The queue of that listener, in the namespace default."""
+        self._take_listener()
+        return f"{self.transport}-{self._sspq}"
+
+    def _take_listener(self) -> None:
         if self._sspq < 0:
             self._sspq = next(self._listeners[self.transport])
-        return f"{self.transport}-{self._sspq}"
+            assert self._sspq < SSPQ_LISTENERS, "more tests than listeners: raise SSPQ_LISTENERS"
 
     def special(self, which: str) -> Peer:
         """A connection to one of the listeners with other options, over TCP."""

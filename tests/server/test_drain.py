@@ -19,11 +19,14 @@ from support.raw import (
     ACQUIRE,
     CONFIRM,
     DEAD_RECEIVE,
+    FAIL_INFRA,
     GET,
     NO_RECEIVE,
+    NOP,
     POP,
     PUSH,
     RECEIVE,
+    SOURCE,
     SUCCESS_OK,
     UUID,
     VERSION,
@@ -60,9 +63,9 @@ def test_the_ready_file(broker: BrokerProcess) -> None:
 def test_waiting_receivers_are_told(broker: BrokerProcess, number: int) -> None:
     """ "NO_RECEIVE, further uses: the server is draining or shutting down"; then the connection ends, exit code 0."""
     with broker:
-        one, two = broker.peer("sspq").send(sspq(RECEIVE)), broker.peer("sspq").send(sspq(DEAD_RECEIVE))
-        window = broker.peer("phpmq").send(consume("q", 5))
-        wait_for(lambda: broker.peer("kokaq", kind=Kokaq).ask(GET, "default/q").outcome == SUCCESS_OK)
+        one, two = broker.dial("sspq").send(sspq(RECEIVE)), broker.dial("sspq").send(sspq(DEAD_RECEIVE))
+        window = broker.dial("phpmq").send(consume("q", 5))
+        wait_for(lambda: broker.dial("kokaq", kind=Kokaq).ask(GET, "default/q").outcome == SUCCESS_OK)
         broker.signal(number)
         for peer in (one, two):
             peer.expect(sspq(NO_RECEIVE)).expect_end()
@@ -73,37 +76,37 @@ def test_waiting_receivers_are_told(broker: BrokerProcess, number: int) -> None:
 def test_messages_that_are_out_are_as_if_they_had_not_been_given_out(broker: BrokerProcess) -> None:
     """ "the broker stops: its old place, delivery count unchanged, retry counter unchanged"."""
     with broker:
-        kokaq_peer = broker.peer("kokaq", kind=Kokaq)
-        consumer = broker.peer("phpmq").send(
+        kokaq_peer = broker.dial("kokaq", kind=Kokaq)
+        consumer = broker.dial("phpmq").send(
             publish("q", b"a"), publish("q", b"b"), publish("q", b"c"), consume("q", 2)
         )
         numbers = [read_dispatch(consumer).id for _ in range(2)]
-        broker.peer("sspq").send(send(b"last chance", 0), sspq(RECEIVE)).expect(send(b"last chance", 0))
+        broker.dial("sspq").send(send(b"last chance", 0), sspq(RECEIVE)).expect(send(b"last chance", 0))
         assert kokaq_peer.ask(ACQUIRE, "default/q").payload == b"c"
         assert broker.stop() == 0
         broker.start()
-        again = broker.peer("kokaq", kind=Kokaq)
+        again = broker.dial("kokaq", kind=Kokaq)
         found = [again.ask(POP, "default/q") for _ in range(3)]
         assert [(answer.payload, answer.number(VERSION)) for answer in found] == [(b"a", 1), (b"b", 1), (b"c", 1)]
         assert [answer.fields[UUID].hex().encode() for answer in found[:2]] == numbers
-        broker.peer("sspq").send(sspq(RECEIVE)).expect(send(b"last chance", 0)).send(sspq(CONFIRM))
+        broker.dial("sspq").send(sspq(RECEIVE)).expect(send(b"last chance", 0)).send(sspq(CONFIRM))
 
 
 def test_what_was_sent_before_the_signal_is_taken(broker: BrokerProcess) -> None:
     """Clients that send and hang up at once, right before the broker is told to stop, lose nothing."""
     with broker:
         for _ in range(5):
-            broker.peer("sspq").send(*[send(b"x" * 200, 255)] * 1000).close()
-            broker.peer("phpmq").send(publish("q", b"y" * 200) * 1000).close()
+            broker.dial("sspq").send(*[send(b"x" * 200, 255)] * 1000).close()
+            broker.dial("phpmq").send(publish("q", b"y" * 200) * 1000).close()
         assert broker.stop() == 0
         broker.start()
-        peer = broker.peer("kokaq", kind=Kokaq)
+        peer = broker.dial("kokaq", kind=Kokaq)
         assert (peer.depth("default/sspq"), peer.depth("default/q")) == (5000, 5000)
 
 
 def test_pushes_that_wait_for_their_commit_are_answered(broker: BrokerProcess) -> None:
     with broker:
-        peer = broker.peer("kokaq", kind=Kokaq).make("default/q")
+        peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
         peer.send(*[kokaq(PUSH, "default/q", b"m" * 1000) for _ in range(2000)])
         broker.signal()
         confirmed = 0
@@ -112,12 +115,12 @@ def test_pushes_that_wait_for_their_commit_are_answered(broker: BrokerProcess) -
                 confirmed += read_answer(peer).outcome == SUCCESS_OK
         assert broker.ended() == 0
         broker.start()
-        assert broker.peer("kokaq", kind=Kokaq).depth("default/q") >= confirmed > 0
+        assert broker.dial("kokaq", kind=Kokaq).depth("default/q") >= confirmed > 0
 
 
 def test_a_clean_checkpoint_is_written(broker: BrokerProcess) -> None:
     with broker:
-        broker.peer("kokaq", kind=Kokaq).make("default/q").push("default/q", b"m")
+        broker.dial("kokaq", kind=Kokaq).make("default/q").push("default/q", b"m")
         assert broker.stop() == 0
     disk = RealDisk(broker.data)
     folder = load_folder(disk)
@@ -134,8 +137,8 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """While a peer takes nothing, a drain waits for it; a second signal does not."""
     broker = BrokerProcess(tmp_path, LISTENERS, top="drain_seconds = 60")
     with broker:
-        kokaq_peer = broker.peer("kokaq", kind=Kokaq).make("default/q")
-        deaf = broker.peer("phpmq")
+        kokaq_peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
+        deaf = broker.dial("phpmq")
         deaf.send(*[publish("big", bytes(2**20), 0) for _ in range(30)], consume("big", 30))
         uuid = kokaq_peer.push("default/q", b"confirmed")
         wait_for(lambda: kokaq_peer.depth("default/big") == 0)
@@ -148,7 +151,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert broker.ended() == 1
         assert broker.events("ended at once")
         broker.start()
-        again = broker.peer("kokaq", kind=Kokaq)
+        again = broker.dial("kokaq", kind=Kokaq)
         assert again.ask(POP, "default/q").fields[UUID] == uuid
         assert again.depth("default/big") == 30
 
@@ -156,9 +159,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 def test_a_drain_has_its_limit(tmp_path: Path) -> None:
     """A peer that takes nothing holds a stop up for drain_seconds, and no longer."""
     with BrokerProcess(tmp_path, LISTENERS, top="drain_seconds = 0.5") as broker:
-        deaf = broker.peer("phpmq")
+        deaf = broker.dial("phpmq")
         deaf.send(*[publish("big", bytes(2**20), 0) for _ in range(30)], consume("big", 30))
-        kokaq_peer = broker.peer("kokaq", kind=Kokaq)
+        kokaq_peer = broker.dial("kokaq", kind=Kokaq)
         wait_for(lambda: kokaq_peer.ask(GET, "default/big").outcome == SUCCESS_OK)
         wait_for(lambda: kokaq_peer.depth("default/big") == 0)
         assert broker.stop() == 0
@@ -170,12 +173,23 @@ def test_dead_letters_can_be_switched_off_later(tmp_path: Path) -> None:
         assert broker.stop() == 0
     off = LISTENERS.replace("[[sspq]]", "[[sspq]]\ndead_letters = false")
     with BrokerProcess(tmp_path, off) as broker:
-        broker.peer("sspq").send(send(b"m", 0), sspq(RECEIVE)).expect(send(b"m", 0)).close()
+        broker.dial("sspq").send(send(b"m", 0), sspq(RECEIVE)).expect(send(b"m", 0)).close()
         assert broker.stop() == 0
     with BrokerProcess(tmp_path, off) as broker:
-        counters = read_answer(broker.peer("kokaq").send(kokaq(GET, type_byte=0x42)))
+        counters = read_answer(broker.dial("kokaq").send(kokaq(GET, type_byte=0x42)))
         assert counters.fields[0x06].endswith(b"published=1 acknowledged=0")
-        assert broker.peer("kokaq", kind=Kokaq).ask(2, "default/sspq").outcome == SUCCESS_OK  # it is empty
+        assert broker.dial("kokaq", kind=Kokaq).ask(2, "default/sspq").outcome == SUCCESS_OK  # it is empty
+
+
+def test_a_start_on_a_full_disk(tmp_path: Path) -> None:
+    """Publishing is refused from the first connection on, and health says why; the broker does not end."""
+    with BrokerProcess(tmp_path, f"{LISTENERS}\n[journal]\nmin_free_bytes = {2**60}") as broker:
+        peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
+        assert peer.ask(PUSH, "default/q", b"m").outcome == FAIL_INFRA
+        health = read_answer(peer.send(kokaq(NOP, type_byte=0x42)))
+        assert (health.outcome, b"disk" in health.fields[SOURCE]) == (FAIL_INFRA, True)
+        assert peer.ask(NOP).outcome == SUCCESS_OK  # a ping is no question about health
+        assert broker.stop() == 0
 
 
 def test_a_failed_disk_ends_the_broker(tmp_path: Path) -> None:
@@ -183,12 +197,12 @@ def test_a_failed_disk_ends_the_broker(tmp_path: Path) -> None:
     is there after a start on a mended disk; what was not confirmed was not shown either."""
     quiet = "\n[journal]\nmin_free_bytes = 0\nsegment_bytes = 1073741824"
     with BrokerProcess(tmp_path, LISTENERS + quiet, largest_file=8 * 2**20) as broker:
-        publisher = broker.peer("kokaq", kind=Kokaq).make("default/q")
-        consumer = broker.peer("phpmq").send(consume("shown", 1000))
+        publisher = broker.dial("kokaq", kind=Kokaq).make("default/q")
+        consumer = broker.dial("phpmq").send(consume("shown", 1000))
         confirmed: list[bytes] = []
         with contextlib.suppress(EOFError, ConnectionError):
             for number in range(1000):
-                broker.peer("phpmq").send(publish("shown", b"%d" % number + bytes(1000))).close()
+                broker.dial("phpmq").send(publish("shown", b"%d" % number + bytes(1000))).close()
                 confirmed.append(publisher.push("default/q", os.urandom(60_000)))
         assert broker.ended() == 1
         (line,) = broker.events("the broker has ended: nothing was confirmed after this")
@@ -199,7 +213,7 @@ def test_a_failed_disk_ends_the_broker(tmp_path: Path) -> None:
             while True:
                 shown.append(read_dispatch(consumer).payload)
     with BrokerProcess(tmp_path, LISTENERS + quiet) as broker:
-        peer = broker.peer("kokaq", kind=Kokaq)
+        peer = broker.dial("kokaq", kind=Kokaq)
         found = [peer.ask(POP, "default/q").fields[UUID] for _ in range(peer.depth("default/q"))]
         assert found[: len(confirmed)] == confirmed
         assert len(confirmed) > 50

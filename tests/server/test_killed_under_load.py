@@ -165,7 +165,7 @@ def live_and_die(broker: BrokerProcess, ledger: Ledger, seconds: float) -> None:
         except BaseException as fault:
             faults.append(fault)
 
-    peers = [(broker.peer(protocol, kind=Kokaq), client) for protocol, client in CLIENTS]
+    peers = [(broker.dial(protocol, kind=Kokaq), client) for protocol, client in CLIENTS]
     threads = [threading.Thread(target=work, args=pair) for pair in peers]
     for thread in threads:
         thread.start()
@@ -214,7 +214,7 @@ def test_promises_hold_under_kill(tmp_path: Path) -> None:
     seed = random.Random(4)
     ledger = Ledger()
     with BrokerProcess(tmp_path, CONFIG) as broker:
-        maker: Peer = broker.peer("kokaq", kind=Kokaq).make("default/k").make("default/p")
+        maker: Peer = broker.dial("kokaq", kind=Kokaq).make("default/k").make("default/p")
         maker.close()
         for number in range(ROUNDS):
             if number:
@@ -222,7 +222,7 @@ def test_promises_hold_under_kill(tmp_path: Path) -> None:
             live_and_die(broker, ledger, 0.3 + seed.random())
             check_journal(broker.data, ledger)
         broker.start()
-        last = broker.peer("kokaq", kind=Kokaq)
+        last = broker.dial("kokaq", kind=Kokaq)
         for queue in QUEUES:
             take_all(last, queue, ledger)
         assert broker.stop() == 0

@@ -640,7 +640,7 @@ class TestErrors:
     def test_a_line_in_the_log_for_each(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, 'sspq = []\nphpmq = []\n[[kokaq]]\naddress = "127.0.0.1:0"') as broker:
             for message in ERRORS.values():
-                broker.peer("kokaq").send(bytes.fromhex(message)).expect_end()
+                broker.dial("kokaq").send(bytes.fromhex(message)).expect_end()
             lines = broker.events("protocol error")
         assert [line["code"] for line in lines] == list(ERRORS)
 

@@ -400,7 +400,7 @@ class TestErrors:
     def test_a_line_in_the_log_for_each(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, 'sspq = []\nkokaq = []\n[[phpmq]]\naddress = "127.0.0.1:0"') as broker:
             for message in BAD.values():
-                broker.peer("phpmq").send(message).expect_end()
+                broker.dial("phpmq").send(message).expect_end()
             lines = broker.events("protocol error")
         assert [line["code"] for line in lines] == list(BAD)
         assert all({"peer", "offset", "reason"} <= line.keys() and line["protocol"] == "phpmq" for line in lines)

@@ -248,7 +248,7 @@ class TestErrors:
     def test_one_line_in_the_log(self, tmp_path: Path) -> None:
         """ "one log line with peer, protocol, offset and reason"."""
         with BrokerProcess(tmp_path, 'phpmq = []\nkokaq = []\n[[sspq]]\naddress = "127.0.0.1:0"') as broker:
-            broker.peer("sspq").send(send(b"kept"), bytes(8)).expect_end()
+            broker.dial("sspq").send(send(b"kept"), bytes(8)).expect_end()
             (line,) = broker.events("protocol error")
         assert (line["protocol"], line["offset"], line["code"]) == ("sspq", 12, "bad-magic")
         assert line["reason"]

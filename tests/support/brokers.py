@@ -165,10 +165,10 @@ class BrokerProcess:
         return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
 
     @overload
-    def peer(self, protocol: str, number: int = 0) -> Peer: ...
+    def dial(self, protocol: str, number: int = 0) -> Peer: ...
     @overload
-    def peer(self, protocol: str, number: int = 0, *, kind: type[PeerT]) -> PeerT: ...
-    def peer(self, protocol: str, number: int = 0, *, kind: type[Peer] | type[PeerT] = Peer) -> Peer | PeerT:
+    def dial(self, protocol: str, number: int = 0, *, kind: type[PeerT]) -> PeerT: ...
+    def dial(self, protocol: str, number: int = 0, *, kind: type[Peer] | type[PeerT] = Peer) -> Peer | PeerT:
         """A connection to the nth listener of a protocol, closed at the latest with the broker."""
         peer = kind(self.address(protocol, number))
         self._peers.append(peer)

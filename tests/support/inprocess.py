@@ -16,6 +16,7 @@ from penstock.core.table import Table
 from penstock.journal.block import Batch
 from penstock.journal.errors import LogFailed
 from penstock.journal.memory import MemoryLog
+from penstock.server.access import Peer
 from penstock.server.commits import GroupCommit
 from penstock.server.engine import Engine
 from penstock.server.kokaq import KokaqSession
@@ -124,11 +125,13 @@ class InProcess:
 
     def _meet(self, session: SessionT) -> tuple[SessionT, Wire]:
         wire = Wire()
+        session.peer = Peer("192.0.2.7")
         session.connection_made(wire)
         return session, wire
 
     async def settle(self) -> None:
         """Until all that was asked for is done, as far as the disk lets it."""
+        self.runtime.touched()
         for _ in range(1000):
             await asyncio.sleep(0.002)
             held = not self.journal._open.is_set()

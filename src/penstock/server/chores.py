@@ -44,7 +44,7 @@ class Chores:
         while True:
             await asyncio.sleep(INTERVAL)
             try:
-                self._watch_disk()
+                self.watch_disk()
                 segments = self._upkeep.log.segments()
                 if segments and segments[-1].first != self._seen:
                     await self._tidy()
@@ -52,7 +52,8 @@ class Chores:
             except (OSError, LogError) as error:
                 self._runtime.log.error("upkeep failed; the log has everything", reason=str(error))
 
-    def _watch_disk(self) -> None:
+    def watch_disk(self) -> None:
+        """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
         if self._upkeep.watch_disk():
             full = self._runtime.broker.disk_full
             event = "the disk is nearly full: publishing is refused" if full else "there is space on the disk again"

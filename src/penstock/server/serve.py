@@ -87,6 +87,8 @@ class _Life:
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
+            if chores is not None:
+                chores.watch_disk()  # before the first peer is let in
             self.doors = await open_doors(runtime)
             self._listen_to_signals()
             self._say_ready()
