@@ -11,13 +11,13 @@ from support.workload import MORNING
 SMALL = FileLogOptions(segment_bytes=2_000, reserve=4096)
 
 
-def publish(opened: Opened, count: int) -> None:
+def publish(opened: Opened) -> int:
     broker = opened.engine.broker
     queue = broker.queue("default", "q") or broker.create_queue("default", "q", MORNING)
     peer = broker.connections.get(1) or broker.connect(1, b"test")
-    for number in range(count):
-        broker.publish(peer, queue, [b"%d" % number * 20], MORNING)
-        opened.engine.commit(MORNING)
+    position = broker.publish(peer, queue, [b"payload" * 9], MORNING).first
+    opened.engine.commit(MORNING)
+    return position
 
 
 def test_messages_whose_copies_are_lost_to_damage_are_given_up_and_told_of() -> None:
@@ -25,13 +25,13 @@ def test_messages_whose_copies_are_lost_to_damage_are_given_up_and_told_of() -> 
     disk = SimDisk(1)
     opened = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
     opened.engine.broker.create_namespace("default", MORNING)
-    publish(opened, 3)
+    for _ in range(3):
+        publish(opened)
     queue = opened.engine.broker.queue("default", "q")
     assert queue is not None
     peer = opened.engine.broker.connections[1]
     for _ in range(60):  # history enough to be worth trimming
-        publish(opened, 1)
-        opened.engine.broker.delete_message(peer, queue, opened.engine.broker.log.next_position - 1, MORNING)
+        opened.engine.broker.delete_message(peer, queue, publish(opened), MORNING)
         opened.engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
     assert opened.upkeep.retain(MORNING) > 0
