@@ -1,0 +1,142 @@
+"""Clients as they exist in the field, byte for byte: the public PHP library, and the public Python SSPQ client."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.conftest import House
+from support.brokers import Peer
+from support.raw import CONFIRM, RECEIVE, publish, send, sspq
+
+ZEROS = b"0" * 26
+
+
+class PhpClient:
+    """Writes compact, 32 wide messages in chunks of 1,024 bytes; reads a number of packets that it has fixed."""
+
+    def __init__(self, peer: Peer, packets: int) -> None:
+        self.peer = peer
+        self.packets = packets
+
+    def write(self, message: bytes) -> None:
+        for at in range(0, len(message), 1024):
+            self.peer.send(message[at : at + 1024])
+
+    def publish(self, queue: str, content: bytes) -> None:
+        name = queue.encode()
+        head = b"H0100102P01" + str(len(name)).zfill(29).encode() + name
+        self.write(head + b"P02" + str(len(content)).zfill(29).encode() + content)
+
+    def consume(self, queue: str, count: int) -> None:
+        name, digits = queue.encode(), str(count).encode()
+        head = b"H0100202P01" + str(len(name)).zfill(29).encode() + name
+        self.write(head + b"P04" + str(len(digits)).zfill(29).encode() + digits)
+
+    def acknowledge(self, queue: str, number: bytes) -> None:
+        name = queue.encode()
+        self.write(b"H0100402P01" + str(len(name)).zfill(29).encode() + name + b"P03" + ZEROS + b"032" + number)
+
+    def read(self) -> dict[bytes, bytes]:
+        """A message as the library reads it: an 8-byte header, then its own number of packets, 32 bytes and content."""
+        assert self.peer.read(8)[:6] == b"H01003"
+        packets = {}
+        for _ in range(self.packets):
+            header = self.peer.read(32)
+            packets[header[:3]] = self.peer.read(int(header[3:]))
+        return packets
+
+
+def test_a_php_client_that_publishes_and_hangs_up(house: House) -> None:
+    """fire and forget: connect, write, fclose."""
+    for size in (0, 1, 1023, 1024, 1025, 100_000):
+        client = PhpClient(house.phpmq(), 3)
+        client.publish(house.name, b"x" * size)
+        client.peer.close()
+    house.kokaq().wait_for_depth(house.queue, 6)
+
+
+def test_a_php_consumer_that_knows_four_packets(house: House) -> None:
+    """The library of the newest document: it has only sent 002, and finds four packets."""
+    PhpClient(house.phpmq(), 4).publish(house.name, b"x" * 5000)
+    client = PhpClient(house.phpmq(), 4)
+    client.consume(house.name, 1)
+    for _ in range(3):
+        found = client.read()
+        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (house.name.encode(), b"x" * 5000, b"0")
+        PhpClient(house.phpmq(), 4).publish(house.name, b"x" * 5000)
+        client.acknowledge(house.name, found[b"P03"])
+    client.read()
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_php_consumer_that_knows_three_packets(tcp_house: House, pinned: bool) -> None:
+    """It publishes in two packets on the same connection, or is served by a listener with dialect=32."""
+    client = PhpClient(tcp_house.special("phpmq 32") if pinned else tcp_house.phpmq(), 3)
+    if pinned:
+        tcp_house.phpmq().send(publish(tcp_house.name, b"Hello"))
+    else:
+        client.publish(tcp_house.name, b"Hello")
+    client.consume(tcp_house.name, 5)
+    for _ in range(3):
+        found = client.read()
+        assert found.keys() == {b"P01", b"P02", b"P03"}
+        client.publish(tcp_house.name, b"again")
+        client.acknowledge(tcp_house.name, found[b"P03"])
+    client.read()
+
+
+class SspqClient:
+    """Reads with one call of recv for the header and one for the payload, and believes what it gets."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.socket = peer.socket
+
+    def send(self, message: bytes, retries: int = 0) -> None:
+        self.socket.sendall(b"\x55\x99\x5e" + bytes((retries,)) + len(message).to_bytes(4, "big") + message)
+
+    def receive(self) -> bytes:
+        self.socket.sendall(b"\x55\x99\xec\x00\x00\x00\x00\x00")
+        header = self.socket.recv(8)
+        assert header[:3] == b"\x55\x99\x5e"
+        size = int.from_bytes(header[4:], "big")
+        return self.socket.recv(size) if size else b""
+
+
+@pytest.mark.parametrize("size", [1, 100, 1400, 8000])
+def test_an_sspq_client_that_reads_once_gets_small_messages_whole(house: House, size: int) -> None:
+    """A package leaves in one write, so a client that takes a short read for the whole is right most of the time."""
+    producer, consumer = SspqClient(house.sspq()), SspqClient(house.sspq())
+    for number in range(20):
+        producer.send(bytes((number,)) * size, 3)
+        assert consumer.receive() == bytes((number,)) * size
+        consumer.socket.sendall(b"\x55\x99\xc0\x00\x00\x00\x00\x00")
+
+
+def test_an_sspq_client_that_sends_and_hangs_up(house: House) -> None:
+    """no reply to SEND: it just closes."""
+    for number in range(50):
+        client = SspqClient(house.sspq())
+        client.send(b"%d" % number)
+        client.peer.close()
+    house.kokaq().wait_for_depth(f"default/{house.sspq_name}", 50)
+
+
+def test_an_sspq_client_that_hangs_up_without_confirming(house: House) -> None:
+    """disconnect without CONFIRM: the message comes again, as often as its sender said."""
+    SspqClient(house.sspq()).send(b"work", 2)
+    for _ in range(3):
+        client = SspqClient(house.sspq())
+        assert client.receive() == b"work"
+        client.peer.close()
+    dead = house.sspq().send(sspq(0xDE)).expect(send(b"work"))
+    dead.send(sspq(CONFIRM))
+
+
+def test_an_sspq_worker_that_confirms_and_asks_again(house: House) -> None:
+    producer = house.sspq().send(*[send(b"%d" % number, 255) for number in range(200)])
+    worker = SspqClient(house.sspq())
+    for number in range(200):
+        assert worker.receive() == b"%d" % number
+        worker.socket.sendall(sspq(CONFIRM))
+    producer.send(sspq(RECEIVE), send(b"last")).expect(send(b"last"))

@@ -1,0 +1,362 @@
+"""What sessions promise, with a disk that can be stopped at will: nothing is told before it is durable, what was read
+counts, and a fault or a stubborn peer is nobody else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.server import runtime as runtime_module
+from support.inprocess import InProcess, running
+from support.raw import (
+    ACQUIRE,
+    CONFIRM,
+    FAIL_OK,
+    NO_RECEIVE,
+    NOP,
+    PEEK,
+    POP,
+    PUSH,
+    RECEIVE,
+    acknowledge,
+    consume,
+    kokaq,
+    publish,
+    send,
+    sspq,
+)
+
+Scene = Callable[[InProcess], Awaitable[None]]
+NOP_ANSWER = bytes.fromhex("04200100 00000001 00010000")
+
+
+def play(scene: Scene, **limits: object) -> None:
+    """Run a scene against a broker of its own."""
+
+    async def run() -> None:
+        async with running(**limits) as broker:
+            await scene(broker)
+
+    asyncio.run(run())
+
+
+class TestNothingBeforeItsCommit:
+    def test_pushes_are_not_confirmed_and_messages_not_shown(self) -> None:
+        """ "A two-way Push is answered, and any message is first shown to a consumer, only after the journal has it on
+        disk"; "effects of one commit leave in one write per connection"."""
+
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            pusher, answers = broker.kokaq()
+            reader, dispatches = broker.phpmq()
+            receiver, packages = broker.sspq()
+            reader.data_received(consume("q", 100))
+            receiver.data_received(sspq(RECEIVE))
+            await broker.settle()
+            broker.journal.hold()
+            pusher.data_received(b"".join(kokaq(PUSH, "default/q", b"m") for _ in range(50)))
+            receiver.data_received(send(b"one", 5))
+            await broker.settle()
+            assert (answers.writes, dispatches.writes, packages.writes) == ([], [], [])
+            broker.journal.go_on()
+            await broker.settle()
+            assert [len(answers.writes), len(dispatches.writes), packages.writes] == [1, 1, [send(b"one", 5)]]
+            assert answers.sent.count(b"\x04\x20\x01\x00") == 50
+            assert dispatches.sent.count(b"H010030") == 50
+
+        play(scene)
+
+    def test_a_pop_waits_for_its_own_event_and_later_answers_wait_behind_it(self) -> None:
+        """After a crash a popped message would come again, if it had been shown before the pop was durable."""
+
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            session.data_received(kokaq(PUSH, "default/q", b"first") + kokaq(PUSH, "default/q", b"second"))
+            await broker.settle()
+            wire.writes.clear()
+            broker.journal.hold()
+            session.data_received(kokaq(PEEK, "default/q") + kokaq(ACQUIRE, "default/q"))
+            await broker.settle()
+            assert wire.sent.count(b"first") == 2  # it is durable, and stays
+            wire.writes.clear()
+            session.data_received(kokaq(POP, "default/q") + kokaq(NOP))
+            await broker.settle()
+            assert wire.writes == []
+            broker.journal.go_on()
+            await broker.settle()
+            assert b"second" in wire.sent
+            assert wire.sent.endswith(NOP_ANSWER)
+
+        play(scene)
+
+    def test_a_delivery_does_not_wait_for_the_acknowledgement_that_made_room_for_it(self) -> None:
+        """ "A delivery waits for its own message's commit, not for the acknowledgement that opened its slot"."""
+
+        async def scene(broker: InProcess) -> None:
+            session, wire = broker.phpmq()
+            session.data_received(publish("q", b"one") + publish("q", b"two") + consume("q", 1))
+            await broker.settle()
+            number = wire.sent[-32:]
+            wire.writes.clear()
+            broker.journal.hold()
+            session.data_received(acknowledge("q", number))
+            await broker.settle()
+            assert b"two" in wire.sent
+
+        play(scene)
+
+    def test_after_the_disk_has_failed_nothing_is_ever_told(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            await broker.settle()
+            broker.journal.broken = True
+            for _ in range(3):
+                session.data_received(kokaq(PUSH, "default/q", b"m") + kokaq(POP, "default/q"))
+                await asyncio.sleep(0.01)
+            assert [str(error) for error in broker.failures] == ["the disk is broken"]
+            assert wire.writes == []
+
+        play(scene)
+
+
+class TestWhatWasReadCounts:
+    def test_a_connection_lost_while_the_disk_is_behind(self) -> None:
+        """Frames that waited because too much is unwritten were received all the same."""
+
+        async def scene(broker: InProcess) -> None:
+            queue = broker.queue("q")
+            filler, _ = broker.phpmq()
+            session, wire = broker.phpmq()
+            receiver, _ = broker.sspq()
+            pusher, _ = broker.kokaq()
+            broker.journal.hold()
+            filler.data_received(publish("other", bytes(2000)) * 2)
+            await broker.settle()
+            assert broker.runtime.congested
+            session.data_received(publish("q", b"m") * 3 + consume("q", 5))
+            receiver.data_received(send(b"kept") + sspq(RECEIVE))
+            pusher.data_received(kokaq(PUSH, "default/q", b"n") + kokaq(POP, "default/q"))
+            assert not wire.reading
+            for each in (session, receiver, pusher):
+                each.connection_lost(ConnectionResetError())
+            broker.journal.go_on()
+            await broker.settle()
+            kept = broker.runtime.broker.queue("default", "sspq")
+            assert (queue.ready, kept.ready if kept else 0) == (4, 1)
+
+        play(scene, memory_bytes=1000)
+
+    def test_a_message_that_could_not_be_taken_is_told_of(self) -> None:
+        """ "never silently dropped"."""
+
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q", max_depth=1)
+            session, _ = broker.phpmq()
+            session.data_received(publish("q", b"m") * 3)
+            await broker.settle()
+            session.connection_lost(None)
+            (line,) = broker.events("publish refused")
+            assert line["peer"] == "192.0.2.7"
+
+        play(scene)
+
+    def test_acknowledgements_before_a_protocol_error_count(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            session, wire = broker.sspq()
+            session.data_received(send(b"m", 0) + sspq(RECEIVE))
+            await broker.settle()
+            session.data_received(sspq(CONFIRM) + bytes(8))
+            assert wire.closed
+            session.connection_lost(None)
+            queue = broker.runtime.broker.queue("default", "sspq")
+            assert queue is not None
+            assert queue.empty
+
+        play(scene)
+
+    def test_a_message_that_was_never_sent_to_the_lost_peer_is_whole(self) -> None:
+        """It waited for its commit, or for a slow peer: no retry is spent, no delivery counted."""
+
+        async def scene(broker: InProcess) -> None:
+            session, wire = broker.sspq()
+            broker.journal.hold()
+            session.data_received(send(b"m", 0) + sspq(RECEIVE))
+            await broker.settle()
+            session.connection_lost(None)
+            broker.journal.go_on()
+            await broker.settle()
+            again, packages = broker.sspq()
+            again.data_received(sspq(RECEIVE))
+            await broker.settle()
+            assert (wire.writes, packages.sent) == ([], send(b"m", 0))
+
+        play(scene)
+
+
+class TestRefusedPublishes:
+    """ "reading from that peer pauses; after 30 s, or at once if the connection has messages out, it is closed and
+    logged"."""
+
+    def test_it_is_taken_when_there_is_room_again(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            queue = broker.queue("q", max_depth=2)
+            session, wire = broker.phpmq()
+            session.data_received(b"".join(publish("q", b"%d" % number) for number in range(5)))
+            await broker.settle()
+            assert (queue.ready, wire.reading) == (2, False)
+            taker, answers = broker.kokaq()
+            for number in range(5):
+                taker.data_received(kokaq(POP, "default/q"))
+                await broker.settle()
+                assert answers.sent.endswith(b"default" + b"q" + b"%d" % number)
+                session.work()
+            await broker.settle()
+            assert (queue.ready, wire.reading, wire.closed) == (0, True, False)
+
+        play(scene)
+
+    def test_closed_when_time_is_up(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q", max_depth=1)
+            session, wire = broker.phpmq()
+            session.data_received(publish("q", b"m") * 2)
+            await asyncio.sleep(0.02)
+            session.work()
+            assert wire.closed
+            (line,) = broker.events("publish refused")
+            assert line["reason"] == "the queue is full"
+
+        play(scene, refused_seconds=0.01)
+
+    def test_closed_at_once_with_messages_out(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q", max_depth=1)
+            session, wire = broker.phpmq()
+            session.data_received(publish("other", b"m") + consume("other", 1))
+            await broker.settle()
+            session.data_received(publish("q", b"m") * 2)
+            assert wire.closed
+
+        play(scene)
+
+
+class TestFaultsAndStubbornPeers:
+    def test_an_error_in_one_session_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            (bad, bad_wire), (good, good_wire) = broker.kokaq(), broker.kokaq()
+
+            def fault(_: object) -> bool:
+                raise RuntimeError("a fault\nof ours")
+
+            monkeypatch.setattr(bad, "handle", fault)
+            bad.data_received(kokaq(NOP))
+            good.data_received(kokaq(PUSH, "default/q", b"m"))
+            await broker.settle()
+            (line,) = broker.events("error in a session")
+            assert "a fault" in line["error"]
+            assert (bad_wire.aborted, good_wire.closed, len(good_wire.writes)) == (True, False, 1)
+
+        play(scene)
+
+    @pytest.mark.parametrize("where", ["release", "_flush"])
+    def test_also_when_answers_and_deliveries_are_put_into_words(
+        self, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            (bad, bad_wire), (good, good_wire) = broker.kokaq(), broker.kokaq()
+
+            def fault(*_: object) -> None:
+                raise RuntimeError("a fault of ours")
+
+            monkeypatch.setattr(bad, where, fault)
+            bad.data_received(kokaq(ACQUIRE, "default/q") + kokaq(NOP))
+            good.data_received(kokaq(PUSH, "default/q", b"m"))
+            await broker.settle()
+            assert (bad_wire.aborted, good_wire.closed, len(good_wire.writes)) == (True, False, 1)
+            bad.connection_lost(None)
+            good.data_received(kokaq(POP, "default/q"))
+            await broker.settle()
+            assert good_wire.sent.endswith(b"m")
+
+        play(scene)
+
+    def test_a_fault_of_the_broker_itself_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def scene(broker: InProcess) -> None:
+            def fault(_: int) -> None:
+                raise AssertionError("the law is broken")
+
+            monkeypatch.setattr(broker.runtime.broker, "tick", fault)
+            broker.runtime.touched()
+            await asyncio.sleep(0.01)
+            assert [str(error) for error in broker.failures] == ["the law is broken"]
+
+        play(scene)
+
+    def test_a_peer_that_does_not_take_its_last_bytes_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def scene(broker: InProcess) -> None:
+            session, wire = broker.sspq()
+            session.data_received(bytes(8))
+            assert (wire.closed, wire.aborted) == (True, False)
+            await asyncio.sleep(2.5 * runtime_module.ROUND)
+            assert wire.aborted
+
+        monkeypatch.setattr(runtime_module, "LINGER", 0.05)
+        play(scene)
+
+    def test_answers_wait_for_a_slow_peer(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            session.data_received(kokaq(PUSH, "default/q", bytes(5000)) * 10)
+            await broker.settle()
+            wire.writes.clear()
+            session.pause_writing()
+            session.data_received(kokaq(POP, "default/q") * 10 + kokaq(POP, "default/q"))
+            await broker.settle()
+            assert wire.writes == []
+            session.resume_writing()
+            await broker.settle()
+            assert len(wire.writes) > 1  # no more than output_bytes at a time
+            assert max(map(len, wire.writes)) < 12_000
+            assert len(wire.sent) > 50_000
+            assert wire.sent.endswith(bytes((POP, FAIL_OK, 0, 0)))
+
+        play(scene, output_bytes=6000)
+
+    def test_a_peer_that_has_finished_sending_gets_its_answers(self) -> None:
+        async def scene(broker: InProcess) -> None:
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            broker.journal.hold()
+            session.data_received(kokaq(PUSH, "default/q", b"m") + kokaq(NOP))
+            assert session.eof_received()
+            await broker.settle()
+            assert (wire.writes, wire.closed) == ([], False)
+            broker.journal.go_on()
+            await broker.settle()
+            assert wire.sent.endswith(NOP_ANSWER)
+            assert wire.closed
+
+        play(scene)
+
+    def test_a_receiver_that_has_finished_sending_gets_nothing(self) -> None:
+        """It could not confirm: the message stays for others, its counter whole."""
+
+        async def scene(broker: InProcess) -> None:
+            session, wire = broker.sspq()
+            session.data_received(send(b"m", 0) + sspq(RECEIVE) + sspq(RECEIVE))
+            session.eof_received()
+            await broker.settle()
+            session.connection_lost(None)
+            assert (wire.sent, wire.closed) == (sspq(NO_RECEIVE), True)
+            queue = broker.runtime.broker.queue("default", "sspq")
+            assert queue is not None
+            assert (queue.ready, len(queue.dead)) == (1, 0)
+
+        play(scene)

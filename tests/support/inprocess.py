@@ -1,0 +1,156 @@
+"""A broker inside the test's own process: real sessions on transports that remember, and a log that can be held up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from penstock.core.policy import Policy
+from penstock.core.queue import Queue
+from penstock.core.table import Table
+from penstock.journal.block import Batch
+from penstock.journal.errors import LogFailed
+from penstock.journal.memory import MemoryLog
+from penstock.server.commits import GroupCommit
+from penstock.server.engine import Engine
+from penstock.server.kokaq import KokaqSession
+from penstock.server.logs import Log
+from penstock.server.options import KokaqListener, Limits, Options, PhpmqListener, SspqListener
+from penstock.server.phpmq import PhpmqSession
+from penstock.server.runtime import Runtime
+from penstock.server.session import Session
+from penstock.server.sspq import SspqSession
+
+SessionT = TypeVar("SessionT", bound=Session[Any])
+
+
+class GatedLog(MemoryLog):
+    """A log on a disk that can be stopped, and that can fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = threading.Event()
+        self._open.set()
+        self.broken = False
+
+    def hold(self) -> None:
+        """From now on nothing gets to the disk."""
+        self._open.clear()
+
+    def go_on(self) -> None:
+        """Let everything through."""
+        self._open.set()
+
+    def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
+        """See Log."""
+        self._open.wait(30)
+        if self.broken:
+            raise LogFailed("the disk is broken")
+        super().append(batch, expected_position, epoch, roll=roll)
+
+
+class Wire(asyncio.Transport):
+    """A transport that remembers each write, and does nothing of its own."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("192.0.2.7", 4711)})
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+
+    @property
+    def sent(self) -> bytes:
+        """Everything that was written."""
+        return b"".join(self.writes)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.writes.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+
+class InProcess:
+    """The running broker."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.journal = GatedLog()
+        self.words = io.StringIO()
+        self.failures: list[Exception] = []
+        loop = asyncio.get_running_loop()
+        engine = Engine(self.journal, Table(), 1)
+        self.commits = GroupCommit(
+            engine,
+            lambda: cast(None, loop.call_soon_threadsafe(self.runtime.committed)),
+            lambda error: cast(None, loop.call_soon_threadsafe(self.failures.append, error)),
+        )
+        log = Log(self.words, level="debug", as_json=True)
+        self.runtime = Runtime(Options(limits=limits), engine, self.commits, log)
+        self.runtime.fail = self.failures.append
+        self.runtime.broker.create_namespace("default", 1)
+        self.commits.start()
+
+    def queue(self, name: str, **policy: Any) -> Queue:
+        """Make a queue."""
+        return self.runtime.broker.create_queue("default", name, self.runtime.now(), Policy(**policy))
+
+    def phpmq(self) -> tuple[PhpmqSession, Wire]:
+        return self._meet(PhpmqSession(self.runtime, PhpmqListener(address="127.0.0.1:0")))
+
+    def sspq(self, queue: str = "default/sspq") -> tuple[SspqSession, Wire]:
+        return self._meet(SspqSession(self.runtime, SspqListener(address="127.0.0.1:0", queue=queue)))
+
+    def kokaq(self) -> tuple[KokaqSession, Wire]:
+        return self._meet(KokaqSession(self.runtime, KokaqListener(address="127.0.0.1:0")))
+
+    def _meet(self, session: SessionT) -> tuple[SessionT, Wire]:
+        wire = Wire()
+        session.connection_made(wire)
+        return session, wire
+
+    async def settle(self) -> None:
+        """Until all that was asked for is done, as far as the disk lets it."""
+        for _ in range(1000):
+            await asyncio.sleep(0.002)
+            held = not self.journal._open.is_set()
+            if held or self.runtime.broker.committed == self.runtime.broker.log.next_position:
+                break
+        for _ in range(5):
+            await asyncio.sleep(0.002)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The lines of the log about one event."""
+        lines = [json.loads(line) for line in self.words.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+@asynccontextmanager
+async def running(**limits: Any) -> AsyncIterator[InProcess]:
+    """A broker for as long as a test lasts."""
+    broker = InProcess(Limits(**limits))
+    try:
+        yield broker
+    finally:
+        broker.journal.go_on()
+        broker.runtime.stop()
+        if not broker.failures:
+            broker.commits.close(broker.runtime.now())
