@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.server import runtime as runtime_module
+from penstock.server import session as session_module
 from support.inprocess import InProcess, running
 from support.raw import (
     ACQUIRE,
@@ -306,7 +307,7 @@ class TestFaultsAndStubbornPeers:
             await asyncio.sleep(2.5 * runtime_module.ROUND)
             assert wire.aborted
 
-        monkeypatch.setattr(runtime_module, "LINGER", 0.05)
+        monkeypatch.setattr(session_module, "LINGER", 0.05)
         play(scene)
 
     def test_answers_wait_for_a_slow_peer(self) -> None:
