@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from penstock.core.broker import Broker
+from penstock.core import broker as core
 from penstock.journal.block import MAX_BLOCK
 from penstock.server.options import MOST_NAMESPACES, MOST_QUEUES, Limits
 from support.brokers import Peer, wait_for
@@ -41,7 +41,7 @@ MEBIBYTE = 2**20
 #: The first half of a message, over each protocol.
 HALVES = {"phpmq": publish("q", bytes(100))[:60], "sspq": send(bytes(100))[:60], "kokaq": kokaq(PUSH, QUEUE, b"x")[:20]}
 
-each_protocol = pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
+PROTOCOLS = ["phpmq", "sspq", "kokaq"]
 
 
 def is_closed(peer: Peer) -> bool:
@@ -110,56 +110,55 @@ def test_connections_of_one_address(tmp_path: Path) -> None:
 # Sizes
 
 
-@pytest.mark.parametrize(
-    ("protocol", "message"),
-    [
-        ("phpmq", lambda size: publish("q", bytes(size))),
-        ("sspq", lambda size: send(bytes(size))),
-        ("kokaq", lambda size: kokaq(PUSH, "default/sspq", bytes(size))),
-    ],
-)
-def test_payloads(tmp_path: Path, protocol: str, message: Callable[[int], bytes]) -> None:
+def test_payloads(tmp_path: Path) -> None:
+    messages: dict[str, Callable[[int], bytes]] = {
+        "phpmq": lambda size: publish("q", bytes(size)),
+        "sspq": lambda size: send(bytes(size)),
+        "kokaq": lambda size: kokaq(PUSH, "default/sspq", bytes(size)),
+    }
     with broker_with(tmp_path, "payload_bytes = 1000") as broker, Good(broker):
-        peer = broker.peer(protocol)
-        peer.send(message(1000))
-        assert not is_closed(peer)
-        peer.send(message(1001)[:-1])  # it is refused before its last byte
-        wait_for(lambda: broker.events("protocol error"))
-        (line,) = broker.events("protocol error")
-        assert (line["protocol"], line["code"]) == (protocol, "payload-too-large")
+        for protocol, message in messages.items():
+            peer = broker.peer(protocol).send(message(1000))
+            assert not is_closed(peer)
+            peer.send(message(1001)[:-1])  # it is refused before its last byte
+            peer.socket.settimeout(5)
+            while peer.socket.recv(65536):
+                pass
+            assert broker.events("protocol error")[-1]["code"] == "payload-too-large"
+        assert [line["protocol"] for line in broker.events("protocol error")] == PROTOCOLS
 
 
-@pytest.mark.parametrize(
-    ("protocol", "message", "code"),
-    [
+def test_frames(tmp_path: Path) -> None:
+    cases = [
         ("phpmq", publish("n" * 256, b""), "bad-size"),
         ("phpmq", b"H0100102P01" + b"9" * 29, "bad-size"),
         ("sspq", sspq(RECEIVE)[:4] + b"\xff\xff\xff\xff", "payload-too-large"),
         ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
-        ("kokaq", kokaq(NOP, fields={number: bytes(255) for number in range(33)}), "metadata-too-large"),
-    ],
-)
-def test_frames(tmp_path: Path, protocol: str, message: bytes, code: str) -> None:
+        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(33), bytes(255))), "metadata-too-large"),
+    ]
     with broker_with(tmp_path) as broker:
-        broker.peer(protocol).send(message).expect_end()
-        assert [line["code"] for line in broker.events("protocol error")] == [code]
+        for protocol, message, _ in cases:
+            broker.peer(protocol).send(message).expect_end()
+        assert [line["code"] for line in broker.events("protocol error")] == [code for _, _, code in cases]
 
 
 # Time
 
 
-@each_protocol
-def test_a_message_that_is_never_finished(tmp_path: Path, protocol: str) -> None:
+def test_messages_that_are_never_finished(tmp_path: Path) -> None:
     """A byte now and then does not help."""
     with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, Good(broker):
-        peer, began = broker.peer(protocol), time.monotonic()
-        for byte in HALVES[protocol]:
-            if is_closed(peer):
-                break
-            peer.send(bytes((byte,)))
+        peers, began = [broker.peer(protocol) for protocol in PROTOCOLS], time.monotonic()
+        for at in range(20):
+            for peer, protocol in zip(peers, PROTOCOLS, strict=True):
+                with suppress(ConnectionError):
+                    peer.send(HALVES[protocol][at : at + 1])
             time.sleep(0.1)
+            if all(map(is_closed, peers)):
+                break
         assert 0.4 < time.monotonic() - began < 5
-        assert [line["protocol"] for line in broker.events("a message was not finished in time")] == [protocol]
+        lines = broker.events("a message was not finished in time")
+        assert sorted(line["protocol"] for line in lines) == sorted(PROTOCOLS)
 
 
 def test_a_busy_peer_is_not_taken_for_a_slow_one(tmp_path: Path) -> None:
@@ -183,15 +182,14 @@ def test_a_message_that_we_did_not_read_is_not_unfinished(tmp_path: Path) -> Non
         assert len(broker.events("publish refused")) == 1
 
 
-@each_protocol
-def test_idle_peers_and_waiting_ones(tmp_path: Path, protocol: str) -> None:
+def test_idle_peers_and_waiting_ones(tmp_path: Path) -> None:
     """Who waits for a message is not idle."""
     with broker_with(tmp_path, "idle_seconds = 0.5") as broker, Good(broker):
         waiting = broker.peer("phpmq").send(consume("q", 1))
-        idle = broker.peer(protocol)
-        wait_for(lambda: is_closed(idle))
+        idle = [broker.peer(protocol) for protocol in PROTOCOLS]
+        wait_for(lambda: all(map(is_closed, idle)))
         assert not is_closed(waiting)
-        assert len(broker.events("idle for too long")) == 1
+        assert len(broker.events("idle for too long")) == 3
 
 
 # Requests and answers that pile up
@@ -267,10 +265,9 @@ def test_locks(tmp_path: Path) -> None:
 
 def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
     """The messages stay in the journal until it takes them, and come back when it is gone."""
-    count, size = 1200, 64 * 1024
+    count, size = 2000, 64 * 1024  # twice what is kept of blocks that were read from disk
     with broker_with(tmp_path) as broker, broker.peer("phpmq") as publisher:
-        publisher.send(publish("big", bytes(size)) * 100)
-        for _ in range(count // 100 - 1):
+        for _ in range(count // 100):
             publisher.send(publish("big", bytes(size)) * 100)
         with broker.kokaq() as watch, Good(broker):
             watch.wait_for_depth("default/big", count)
@@ -278,7 +275,7 @@ def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
             peer = broker.peer("phpmq").send(consume("big", 65_535))
             watch.wait_for_depth("default/big", 0)
             time.sleep(0.3)
-            assert memory_of(broker) - before < 24 * MEBIBYTE
+            assert memory_of(broker) - before < 80 * MEBIBYTE
             peer.close()
             watch.wait_for_depth("default/big", count)
 
@@ -302,14 +299,13 @@ def test_unfinished_messages_of_many(tmp_path: Path) -> None:
     """Who has kept its message unfinished for longest goes first; who comes now is served."""
     with broker_with(tmp_path, f"memory_bytes = {8 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
-        peers = [broker.peer("sspq") for _ in range(10)]
-        for peer in peers:
-            peer.send(half)
+        peers = [broker.peer("sspq").send(half) for _ in range(9)]
         with Good(broker):
-            wait_for(lambda: sum(map(is_closed, peers)) >= 6, "nobody was closed")
-            assert not is_closed(peers[-1])
-            peers[-1].send(b"\0", sspq(RECEIVE))
-            assert len(peers[-1].read(8 + 2 * MEBIBYTE)) > 8
+            wait_for(lambda: sum(map(is_closed, peers)) >= 5, "nobody was closed")
+            last = broker.peer("sspq").send(half)
+            wait_for(lambda: sum(map(is_closed, peers)) >= 6, "nobody made room")
+            last.send(b"\0", sspq(RECEIVE))
+            assert len(last.read(8 + 2 * MEBIBYTE)) > 8
         (first, *_) = broker.events("memory is short: the slowest peer is closed")
         assert first["limit"] == 8 * MEBIBYTE
 
@@ -344,7 +340,7 @@ def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
         broker.catalogue(1)
         return broker.log.size
 
-    broker = Broker()
+    broker = core.Broker()
     empty = size()
     name = "\x01" * 255
     broker.create_namespace(name, 1)
@@ -366,26 +362,25 @@ PUBLISHES = {
 }
 
 
-@each_protocol
-def test_a_refused_publish_waits_and_then_ends_its_connection(tmp_path: Path, protocol: str) -> None:
+def test_a_refused_publish_waits_and_then_ends_its_connection(tmp_path: Path) -> None:
     with broker_with(tmp_path, "refused_seconds = 0.6", FULL) as broker, Good(broker):
         began = time.monotonic()
-        peer = broker.peer(protocol).send(PUBLISHES[protocol] * 3)
-        wait_for(lambda: is_closed(peer))
+        peers = [broker.peer(protocol).send(PUBLISHES[protocol] * 3) for protocol in PROTOCOLS]
+        wait_for(lambda: all(map(is_closed, peers)))
         assert time.monotonic() - began > 0.5
-        assert [line["reason"] for line in broker.events("publish refused")] == ["the queue is full"]
+        assert [line["reason"] for line in broker.events("publish refused")] == ["the queue is full"] * 3
 
 
-@each_protocol
-def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path, protocol: str) -> None:
+def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path) -> None:
     with broker_with(tmp_path, tables=FULL) as broker, broker.kokaq() as watch:
-        queue = "default/sspq" if protocol == "sspq" else "default/full"
-        peer = broker.peer(protocol).send(PUBLISHES[protocol] * 5)
-        watch.wait_for_depth(queue, 2)
-        taken: list[bytes] = []
-        while len(taken) < 5:
-            taken += watch.pop_all(queue)
-        assert not is_closed(peer)
+        for protocol in PROTOCOLS:
+            queue = "default/sspq" if protocol == "sspq" else "default/full"
+            peer = broker.peer(protocol).send(PUBLISHES[protocol] * 5)
+            watch.wait_for_depth(queue, 2)
+            taken: list[bytes] = []
+            while len(taken) < 5:
+                taken += watch.pop_all(queue)
+            assert not is_closed(peer)
 
 
 def test_a_refused_publish_with_messages_out_ends_at_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import resource
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -188,3 +189,30 @@ def test_a_fault_in_a_session_ends_that_one_only(monkeypatch: pytest.MonkeyPatch
         assert not running.failures
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most", "asked"),
+    [
+        (1024, 4096, 3996, (4096, 4096)),
+        (1024, 1_000_000, 10_000, (10_100, 1_000_000)),
+        (1024, resource.RLIM_INFINITY, 10_000, (10_100, resource.RLIM_INFINITY)),
+        (65_536, 65_536, 10_000, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10_000, None),
+        (256, 256, 156, None),
+    ],
+)
+def test_connections_leave_file_descriptors_for_the_journal(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, asked: tuple[int, int] | None
+) -> None:
+    """It would take being out of them for a failure of the disk, and the broker would end."""
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+
+    async def main() -> None:
+        async with Running(Limits()).open() as runtime:
+            assert runtime.most_connections == most
+
+    asyncio.run(main())
+    assert set_to == ([asked] if asked else [])

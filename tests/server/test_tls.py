@@ -68,11 +68,11 @@ def greet(broker: Broker, context: ssl.SSLContext) -> bool:
             return False
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_versions_that_are_spoken(broker: Broker, version: ssl.TLSVersion) -> None:
-    context = client_context()
-    context.minimum_version = context.maximum_version = version
-    assert greet(broker, context)
+def test_versions_that_are_spoken(broker: Broker) -> None:
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = client_context()
+        context.minimum_version = context.maximum_version = version
+        assert greet(broker, context)
 
 
 def test_tls_1_1_is_refused(broker: Broker) -> None:
@@ -91,11 +91,12 @@ def test_plain_bytes_where_tls_is_spoken(broker: Broker) -> None:
         assert wait_for(lambda: broker.events("TLS handshake failed"))[0]["peer"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
-def test_tls_where_plain_bytes_are_spoken(broker: Broker, protocol: str) -> None:
-    with Good(broker), dial(broker.address(protocol)) as plain, pytest.raises((ssl.SSLError, ConnectionError)):
-        client_context().wrap_socket(plain)
-    assert [line["protocol"] for line in broker.events("protocol error")] == [protocol]
+def test_tls_where_plain_bytes_are_spoken(broker: Broker) -> None:
+    with Good(broker):
+        for protocol in ("phpmq", "sspq", "kokaq"):
+            with dial(broker.address(protocol)) as plain, pytest.raises((ssl.SSLError, ConnectionError)):
+                client_context().wrap_socket(plain)
+        assert [line["protocol"] for line in broker.events("protocol error")] == ["phpmq", "sspq", "kokaq"]
 
 
 def test_handshakes_that_are_not_begun_count_and_end(broker: Broker) -> None:
@@ -161,8 +162,10 @@ def test_messages_of_any_size_over_tls(tmp_path: Path, certificates: Certificate
     listener = tls_listener(certificates.server).replace(
         '[[sspq]]\naddress = "127.0.0.1:0"\nqueue = "default/tls"', '[[phpmq]]\naddress = "127.0.0.1:0"'
     )
-    with broker_with(tmp_path, "output_bytes = 10_000", listeners=listener) as broker:
-        peer = broker.peer("phpmq", 1, tls=True)
+    with (
+        broker_with(tmp_path, "output_bytes = 10_000", listeners=listener) as broker,
+        Peer(broker.address("phpmq", 1), tls=True) as peer,
+    ):
         sizes = [0, 1, 100_000, 3_000_000]
         peer.send(*(publish("q", bytes(size)) for size in sizes), consume("q", 10))
         assert [len(read_dispatch(peer).payload) for _ in sizes] == sizes

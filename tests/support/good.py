@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.brokers import BrokerProcess, Peer, wait_for
+from support.brokers import BrokerProcess, wait_for
 from support.raw import Kokaq
 
 PLAIN = "".join(f'[[{protocol}]]\naddress = "127.0.0.1:0"\n' for protocol in ("phpmq", "sspq", "kokaq"))
@@ -19,22 +19,11 @@ PROMPT = 5.0
 
 
 class Broker(BrokerProcess):
-    """A broker that knows its peers, and hangs up for them in the end."""
-
-    def __init__(self, folder: Path, tables: str) -> None:
-        super().__init__(folder, tables)
-        self._peers: list[Peer] = []
-
-    def peer(self, protocol: str, number: int = 0, *, tls: bool = False) -> Peer:
-        """A connection to the nth listener of a protocol."""
-        self._peers.append(Peer(self.address(protocol, number), tls=tls))
-        return self._peers[-1]
+    """A broker that hangs up for its peers before it ends."""
 
     def kokaq(self, number: int = 0) -> Kokaq:
         """A Kokaq client."""
-        peer = Kokaq(self.address("kokaq", number))
-        self._peers.append(peer)
-        return peer
+        return self.peer("kokaq", number, kind=Kokaq)
 
     def hang_up(self) -> None:
         """Close all connections."""

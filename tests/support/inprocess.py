@@ -59,7 +59,7 @@ class Wire(asyncio.Transport):
     """A transport that remembers each write, and does nothing of its own."""
 
     def __init__(self) -> None:
-        super().__init__({"peername": ("192.0.2.7", 4711)})
+        super().__init__()
         self.writes: list[bytes] = []
         self.reading = True
         self.closed = False
@@ -125,7 +125,8 @@ class InProcess:
 
     def _meet(self, session: SessionT) -> tuple[SessionT, Wire]:
         wire = Wire()
-        session.peer = Peer("192.0.2.7")
+        session.peer = Peer("192.0.2.7", port=4711)
+        assert self.runtime.arrive(session.protocol, session.peer)
         session.connection_made(wire)
         return session, wire
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 ROUND = 0.25
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT = 64 * 1024
+#: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
+RESERVED = 100
 
 
 class Runtime:
@@ -63,6 +66,8 @@ class Runtime:
         self.received_at = 0.0
         #: What to do when the broker itself is at fault, and can't go on.
         self.fail: Callable[[Exception], None] = self._raise
+        #: As many as the options say, and no more than leave file descriptors for the journal.
+        self.most_connections = min(options.limits.connections, _descriptors(options.limits.connections) - RESERVED)
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
         self._turn_due = False
@@ -219,8 +224,8 @@ class Runtime:
     def arrive(self, protocol: str, peer: Peer) -> bool:
         """A new peer is at the door. False: there is no room for it."""
         limits, origin = self.options.limits, _origin(peer.address)
-        if self._peers.total() >= limits.connections:
-            event, limit = "too many connections", limits.connections
+        if self._peers.total() >= self.most_connections:
+            event, limit = "too many connections", self.most_connections
         elif origin != "unix" and self._peers[origin] >= limits.connections_per_address:
             event, limit = "too many connections from one address", limits.connections_per_address
         else:
@@ -303,6 +308,18 @@ class Runtime:
         self._round.cancel()
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _descriptors(connections: int) -> int:
+    """How many file descriptors the process may have, once it has asked for enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, connections + RESERVED)
+    wanted = min(hard, connections + RESERVED)
+    if 0 <= soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        return wanted
+    return soft if soft >= 0 else hard
 
 
 def _subject_of(transport: asyncio.BaseTransport) -> str:

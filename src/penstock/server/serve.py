@@ -83,6 +83,8 @@ class _Life:
         commits = self._commits(engine)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
         runtime.fail = self._fail
+        if runtime.most_connections < self.options.limits.connections:
+            self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
         chores = Chores(runtime, upkeep) if upkeep else None
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:

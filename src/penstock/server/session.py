@@ -42,7 +42,9 @@ FrameT = TypeVar("FrameT")
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
 #: Seconds that a peer has to take what was sent before the connection was ended.
-LINGER = 10.0
+LINGER = 5.0
+#: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
+SLICE = 200
 #: An unfinished message of which we keep less than this is not worth counting.
 HOARD = 16 * 1024
 #: About what a decoded frame costs while it waits.
@@ -188,7 +190,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.runtime.touched()
 
     def _work(self) -> None:
+        left = SLICE
         while self.inbox and not self.closing and self.may_work():
+            if not left:
+                self.runtime.loop.call_soon(self.work)
+                break
+            left -= 1
             if not self.handle(self.inbox[0]):
                 break
             if self.stalled_since:
