@@ -1,0 +1,95 @@
+"""Data folders as brokers leave them: random clients through the engine, into real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from penstock.core.broker import Broker
+from penstock.journal.disk import RealDisk
+from penstock.journal.files import FileLogOptions
+from penstock.journal.log import Durability
+from penstock.schema import Kind
+from penstock.server.opening import Opened, open_folder
+from penstock.server.upkeep import Retention
+from support.workload import Workload
+
+#: Small segments: a few hundred events each.
+SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
+
+
+class Life:
+    """A broker on a folder, and what its clients published: position -> what the view of messages must show."""
+
+    def __init__(self, folder: Path, seed: int = 1, options: FileLogOptions = SMALL, *, age: int = 0) -> None:
+        self.folder = folder
+        self.options = options
+        self.retention = Retention(age=age)
+        self.workload = Workload(seed, Broker())
+        self.published: dict[int, dict[str, Any]] = {}
+        self.opened = self._open()
+        self.workload = Workload(seed, self.opened.engine.broker)
+
+    def _open(self) -> Opened:
+        return open_folder(RealDisk(self.folder), self.workload.now, self.options, self.retention)
+
+    def run(self, steps: int) -> Life:
+        """Let the clients do something; commit now and then."""
+        for step in range(steps):
+            self.workload.step()
+            if step % 3 == 0:
+                self.commit()
+        self.commit()
+        return self
+
+    def commit(self) -> None:
+        """Write what is staged, and take note of it."""
+        engine = self.opened.engine
+        staged = engine.stage(self.workload.now)
+        for each in staged:
+            self._note(each.batch)
+        engine.write(staged)
+        engine.settle()
+        engine.released()
+
+    def checkpoint(self) -> None:
+        self.opened.upkeep.checkpoint(self.workload.now)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        while self.opened.engine.broker.log.staged:
+            self.commit()
+        self.checkpoint()
+        self.opened.engine.log.close()
+
+    def kill(self) -> None:
+        """The process ends without a word: files stay as they are, the lock is let go."""
+        log: Any = self.opened.engine.log
+        log._let_go()
+
+    def restart(self) -> None:
+        self.opened = self._open()
+        self.workload.reconnect(self.opened.engine.broker)
+
+    def _note(self, batch: Any) -> None:
+        queues = self.opened.engine.broker.queues
+        message = 0
+        for row, kind in enumerate(batch.kinds):
+            if kind not in (Kind.PUBLISHED, Kind.CARRIED):
+                continue
+            if kind == Kind.PUBLISHED:
+                values = {name: column[message] for name, column in batch.columns.items() if len(column) > message}
+                known = queues.get(batch.queues[row])
+                self.published[batch.first + row] = {
+                    "at": batch.at[row],
+                    "queue": batch.queues[row],
+                    "name": known.name if known else None,
+                    "source": batch.sources[batch.source[row]],
+                    **{name: values[name] for name in MESSAGE_COLUMNS if name in values},
+                }
+            message += 1
+
+
+MESSAGE_COLUMNS = ("payload", "expires_at", "priority", "retries", "correlation_id", "request_id", "asked_id")
+
+WEAK = FileLogOptions(durability=Durability.OS, segment_bytes=20_000, reserve=4096)
