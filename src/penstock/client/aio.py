@@ -1,0 +1,251 @@
+"""The asynchronous client.
+
+::
+
+    async with aio.connect("phpmq://127.0.0.1:9100/jobs") as client:
+        await client.publish(b"hello")
+        async for message in client.consume():
+            print(message.text)
+            await message.ack()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from types import TracebackType
+from typing import Unpack
+
+from penstock.client.abilities import KOKAQ, PHPMQ, SSPQ, unsupported
+from penstock.client.admin import KokaqAdmin
+from penstock.client.consuming import Consumer, Deliveries, Wanted
+from penstock.client.errors import Closed, ConnectFailed
+from penstock.client.kokaq import KokaqSession
+from penstock.client.messages import Delivery, Details, Message, Outgoing, Published, Received, message_of, outgoing
+from penstock.client.options import Options, Reconnect, Settings
+from penstock.client.phpmq import PhpmqSession
+from penstock.client.publishing import Batcher, Publisher, in_batches
+from penstock.client.session import Session
+from penstock.client.sspq import SspqSession
+from penstock.client.urls import Address, parse
+
+log = logging.getLogger(__name__)
+
+#: How many unsettled messages a consumer has at most unless told otherwise.
+DEFAULT_WINDOW = 32
+#: The longest pause between two questions to an empty Kokaq queue, in seconds, unless told otherwise.
+DEFAULT_POLL = 1.0
+
+_SESSIONS: dict[str, Callable[[Address, Options], Session]] = {
+    PHPMQ: PhpmqSession,
+    SSPQ: SspqSession,
+    KOKAQ: KokaqSession,
+}
+
+
+class Connecting:
+    """What :func:`connect` returns: await it for a client, or use it in ``async with``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    def __await__(self) -> Generator[object, None, AsyncClient]:
+        return self._client._open().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        return await self._client._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+
+def connect(url: str, **settings: Unpack[Settings]) -> Connecting:
+    """A client, once it is awaited or used in ``async with``.
+
+    The options are those of :class:`~penstock.client.options.Options`. The first connection is tried once, also with
+    ``reconnect``: an address that is wrong should not look like one that is slow.
+    """
+    return Connecting(AsyncClient(*parse(url, settings)))
+
+
+class AsyncClient(KokaqAdmin):
+    """One connection to a broker. Made by :func:`connect`. For one event loop; any number of tasks may use it.
+
+    What the protocol of the URL can't express raises :class:`~penstock.client.errors.Unsupported`, before anything is
+    sent. ``queue`` may be left out where the URL names one.
+    """
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self.address = address
+        self.options = options
+        self._current: Session | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def protocol(self) -> str:
+        """Its name: "PHPMQ", "SSPQ" or "Kokaq"."""
+        return self.address.protocol
+
+    async def publish(
+        self, message: Outgoing | bytes | str, *, queue: str | None = None, **details: Unpack[Details]
+    ) -> Published:
+        """Publish one message. Kokaq: returns when it is on the broker's disk. The others: when it was sent."""
+        publisher = self._publisher(queue)
+        await publisher.add([outgoing(message, details)])
+        return await publisher.finish()
+
+    async def publish_many(
+        self,
+        messages: Iterable[Outgoing | bytes | str] | AsyncIterable[Outgoing | bytes | str],
+        *,
+        queue: str | None = None,
+        **details: Unpack[Details],
+    ) -> Published:
+        """Publish any number of messages, pipelined. The iterator is read only as fast as the broker takes them.
+
+        Ends at the first message that is refused or in doubt; the error says which they are, what went before, and
+        what was taken from the iterator and not sent.
+        """
+        publisher = self._publisher(queue)
+        if isinstance(messages, AsyncIterable):
+            batcher = Batcher(details)
+            async for message in messages:
+                if (batch := batcher.add(message)) is not None:
+                    await publisher.add(batch)
+            await publisher.add(batcher.rest())
+        else:
+            for batch in in_batches(messages, details):
+                await publisher.add(batch)
+        return await publisher.finish()
+
+    def consume(
+        self,
+        queue: str | None = None,
+        *,
+        window: int = DEFAULT_WINDOW,
+        idle: float | None = None,
+        lock: float | None = None,
+        poll: float = DEFAULT_POLL,
+    ) -> Consumer:
+        """The queue's messages, as they come: ``async for message in client.consume()``.
+
+        At most ``window`` of them are unsettled at a time (SSPQ: always one); more come as they are settled. ``idle``
+        ends the loop when none has come for so many seconds. For Kokaq, ``lock`` is how long each message is ours, in
+        seconds (else as the queue is set up), and ``poll`` the longest pause between two looks at an empty queue.
+        """
+        wanted = Wanted(queue=queue, window=window, lock=lock, poll=poll)
+        return Consumer(self._deliveries(wanted, idle))
+
+    def dead_letters(self, *, idle: float | None = None) -> Consumer:
+        """SSPQ: the dead letters of the queue, as they come. An acknowledged one is gone for good."""
+        return Consumer(self._dead(idle))
+
+    async def receive(
+        self, queue: str | None = None, *, timeout: float | None = None, lock: float | None = None
+    ) -> Message | None:
+        """One message; None if none came within ``timeout`` seconds."""
+        delivery = await self._one(queue, timeout, lock)
+        return None if delivery is None else message_of(delivery)
+
+    async def lock(self, queue: str | None = None, *, lock: float | None = None) -> Message | None:
+        """Kokaq: the head of the queue, locked for ``lock`` seconds; None if there is nothing now."""
+        delivery = await self._locked(queue, lock)
+        return None if delivery is None else message_of(delivery)
+
+    async def pop(self, queue: str | None = None) -> Received | None:
+        """Kokaq: take the head of the queue for good; None if there is nothing now. At most once: see Uncertain."""
+        session = await self._kokaq("pop")
+        return await session.pop(session.name(queue))
+
+    async def close(self) -> None:
+        """Send what is left and end the connection. What was not settled goes back to its queue."""
+        self._closed = True
+        session, self._current = self._current, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # What the synchronous client needs as well.
+
+    def _publisher(self, queue: str | None) -> Publisher:
+        return Publisher(self._session, queue, self.options)
+
+    def _deliveries(self, wanted: Wanted, idle: float | None) -> Deliveries:
+        return Deliveries(self._session, wanted, returns=self.options.returning is not None, idle=idle)
+
+    def _dead(self, idle: float | None) -> Deliveries:
+        if self.protocol != SSPQ:
+            raise unsupported(self.protocol, "dead_letters")
+        return self._deliveries(Wanted(queue=None, window=1, lock=None, poll=DEFAULT_POLL, dead=True), idle)
+
+    async def _one(self, queue: str | None, timeout: float | None, lock: float | None) -> Delivery | None:
+        deliveries = self._deliveries(Wanted(queue=queue, window=1, lock=lock, poll=DEFAULT_POLL), timeout)
+        try:
+            return await deliveries.next()
+        finally:
+            deliveries.close()
+
+    async def _locked(self, queue: str | None, lock: float | None) -> Delivery | None:
+        session = await self._kokaq("lock")
+        return await session.acquire(session.name(queue), lock)
+
+    # The connection.
+
+    async def _open(self) -> AsyncClient:
+        if self._current is None:
+            self._current = await self._connected()
+        return self
+
+    async def _connected(self) -> Session:
+        session = _SESSIONS[self.protocol](self.address, self.options)
+        await session.open()
+        return session
+
+    async def _session(self) -> Session:
+        """The present connection, or the next one if it was lost and the client is to return."""
+        async with self._connecting:
+            if self._closed or self._current is None:
+                raise Closed(f"{self.address}: the client is closed")
+            if self._current.failure is not None:
+                returning = self.options.returning
+                if returning is None:
+                    self._current.link.check()
+                    raise AssertionError
+                self._current = await self._return(returning)
+            return self._current
+
+    async def _return(self, returning: Reconnect) -> Session:
+        """Connect again, with pauses."""
+        last: ConnectFailed | None = None
+        for pause in returning.pauses():
+            await asyncio.sleep(pause)
+            try:
+                session = await self._connected()
+            except ConnectFailed as error:
+                if not error.retriable:
+                    raise
+                log.info("%s; trying again", error)
+                last = error
+            else:
+                log.info("%s: connected again", self.address)
+                return session
+        assert last is not None
+        raise last
+
+    async def _kokaq(self, operation: str) -> KokaqSession:
+        if self.protocol != KOKAQ:
+            raise unsupported(self.protocol, operation)
+        session = await self._session()
+        assert isinstance(session, KokaqSession)
+        return session

@@ -1,0 +1,192 @@
+"""One connection: bytes in, frames out; bytes out, with back-pressure; and one reason why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import ssl
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
+from penstock.client.options import Options
+from penstock.client.urls import Address
+from penstock.wire.stream import StreamDecoder, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+FrameT = TypeVar("FrameT")
+
+#: How much may wait in our own buffer before a writer has to. Large enough to keep the connection busy, and all that
+#: is added to the memory of a slow broker's client.
+WRITE_BUFFER = 256 * 1024
+#: How long a closing connection waits for the broker to have read everything.
+CLOSE_TIMEOUT = 2.0
+
+
+class Link(asyncio.Protocol, Generic[FrameT]):
+    """A connection of one protocol. ``on_frames`` is called with what each read completes, ``on_lost`` once at the end.
+
+    The end has one reason, in ``failure``: what was lost, timed out, could not be understood or was closed.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        decoder: StreamDecoder[FrameT],
+        on_frames: Callable[[list[FrameT]], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.failure: ClientError | None = None
+        self._decoder = decoder
+        self._on_frames = on_frames
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._gone = asyncio.Event()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(WRITE_BUFFER)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        if self.failure is not None:
+            return  # read on while closing: unread bytes would turn the farewell into a reset
+        frames = self._decoder.feed(data)
+        if frames:
+            self._on_frames(frames)
+        if self._decoder.error is not None:
+            self.fail(self._problem(self._decoder.error))
+
+    def eof_received(self) -> None:
+        """See asyncio."""
+        error = self._decoder.close()
+        told = "the broker closed the connection" + (" in the middle of a message" if error else "")
+        self.fail(Disconnected(f"{self.address}: {told}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self._gone.set()
+        self.fail(Disconnected(f"{self.address}: the connection was lost ({exc or 'closed'})"))
+
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self._writable.set()
+
+    # What sessions call.
+
+    def fail(self, error: ClientError) -> None:
+        """End the connection for this reason, unless it has ended before."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._writable.set()
+        if self._transport is not None and not isinstance(error, Closed):
+            self._transport.abort()
+        self._on_lost()
+
+    def check(self) -> None:
+        """Raise the reason why the connection is over, if it is."""
+        if self.failure is not None:
+            raise copy.copy(self.failure) from self.failure.__cause__
+
+    def write(self, data: bytes) -> None:
+        """Send without waiting; follow it with :meth:`drain` where much is sent."""
+        self.check()
+        assert self._transport is not None
+        self._transport.write(data)
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until there is room to send more. A broker that does not read for ``timeout`` seconds is given up."""
+        if not self._writable.is_set():
+            async with self.limit(timeout, "take what was sent"):
+                await self._writable.wait()
+        self.check()
+
+    @asynccontextmanager
+    async def limit(self, timeout: float, what: str) -> AsyncIterator[None]:
+        """Give the connection up if what is inside takes longer."""
+        try:
+            async with asyncio.timeout(timeout):
+                yield
+        except TimeoutError:
+            error = TimedOut(f"{self.address}: the broker did not {what} within {timeout:g} s")
+            self.fail(error)
+            raise error from None
+
+    async def close(self) -> None:
+        """Send what is still to be sent, say farewell, and wait until the broker has heard it.
+
+        The half-close matters: closing at once, with bytes unread on our side, would make the system reset the
+        connection, and the broker could lose what it had not read yet.
+        """
+        self.fail(Closed(f"{self.address}: the client was closed"))
+        transport = self._transport
+        assert transport is not None
+        if transport.can_write_eof() and not transport.is_closing():
+            transport.write_eof()
+        else:
+            transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._gone.wait()
+        except TimeoutError:
+            transport.abort()
+            await self._gone.wait()
+
+    def _problem(self, error: WireError) -> ProtocolProblem:
+        problem = ProtocolProblem(f"{self.address} does not speak {self.address.protocol} as we know it: {error}")
+        problem.code = error.code
+        problem.__cause__ = error
+        return problem
+
+
+async def open_link(link: Link[FrameT], options: Options) -> None:
+    """Connect. Raises :class:`ConnectFailed`, and BadURL for TLS files that are no good."""
+    address = link.address
+    context = options.tls.context() if address.use_tls else None
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(options.connect_timeout):
+            if address.path:
+                await loop.create_unix_connection(lambda: link, address.path)
+            else:
+                name = options.tls.server_name or address.host if context else None
+                await loop.create_connection(
+                    lambda: link, address.host, address.port, ssl=context, server_hostname=name
+                )
+    except TimeoutError as error:
+        raise ConnectFailed(f"{address}: no connection within {options.connect_timeout:g} s") from error
+    except ssl.SSLError as error:
+        raise _hopeless(f"{address}: no TLS connection: {_ssl_reason(error)}") from error
+    except (PermissionError, UnicodeError) as error:
+        raise _hopeless(f"{address}: {error}") from error
+    except OSError as error:
+        raise ConnectFailed(f"{address}: {error.strerror or error}") from error
+
+
+def _hopeless(text: str) -> ConnectFailed:
+    error = ConnectFailed(text)
+    error.retriable = False
+    return error
+
+
+def _ssl_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is not accepted ({error.verify_message})"
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return "there is no TLS at this address"
+    return error.reason or str(error)

@@ -1,0 +1,129 @@
+"""Consuming from Kokaq: messages are locked, not sent, and waiting is asking again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.client.answers import found, locked_for
+from penstock.client.flights import Answer, Flight
+from penstock.client.messages import Delivery, Hold
+from penstock.client.session import Source
+from penstock.wire.kokaq import Opcode, Response, Status
+
+if TYPE_CHECKING:
+    from penstock.client.kokaq import KokaqSession
+
+
+class LockingSource(Source):
+    """Locks messages, a few at a time, and asks again with growing pauses while there are none.
+
+    Kokaq answers at once, also when there is nothing, so waiting is polling: the pauses double from `FIRST_PAUSE` to
+    ``poll`` seconds. A locked message runs towards the end of its lock while it waits for its turn. So one is locked
+    first, and the number doubles, up to the window, only while a batch is worked off within `QUICK` seconds.
+    """
+
+    FIRST_PAUSE = 0.01
+    QUICK = 1.0
+
+    def __init__(self, session: KokaqSession, name: str, window: int, lock: float | None, poll: float) -> None:
+        self._session = session
+        self._name = name
+        self._window = window
+        self._lock = lock
+        self._poll = poll
+        self._ready: deque[Delivery] = deque()
+        self._held: set[Hold] = set()
+        #: Rung when a message was settled, and when the connection ends.
+        self._settled = asyncio.Event()
+        session.bells.add(self._settled)
+        self._flight: Flight | None = None
+        self._batch = 1
+        self._batch_at = 0.0
+        self._pause = 0.0
+        self._closed = False
+
+    async def next(self) -> Delivery:
+        """See :meth:`Source.next`."""
+        while True:
+            self._session.link.check()
+            if (delivery := self._fresh()) is not None:
+                return delivery
+            if self._flight is None:
+                await self._room()
+                await asyncio.sleep(self._pause)
+                self._ask()
+            await self._land()
+
+    def close(self) -> None:
+        """See :meth:`Source.close`. Locks that nobody has seen are given back."""
+        self._closed = True
+        for delivery in self._ready:
+            self._session.release_soon(delivery.hold.key)
+        self._ready.clear()
+
+    def _fresh(self) -> Delivery | None:
+        """The next message that is ready. One whose lock has ended meanwhile is in the queue again, so not ours."""
+        now = asyncio.get_running_loop().time()
+        while self._ready:
+            delivery = self._ready.popleft()
+            if delivery.hold.stale_at > now:
+                return delivery
+            self._held.discard(delivery.hold)
+        return None
+
+    async def _room(self) -> None:
+        """Wait until fewer messages are unsettled than the window has room for."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._held = {hold for hold in self._held if hold.stale_at > clock()}
+            if len(self._held) < self._window:
+                return
+            self._settled.clear()
+            soonest = min(hold.stale_at for hold in self._held)
+            try:
+                async with asyncio.timeout_at(soonest if soonest != math.inf else None):
+                    await self._settled.wait()
+            except TimeoutError:
+                continue
+            self._session.link.check()
+
+    def _ask(self) -> None:
+        """Ask for the next batch."""
+        now = asyncio.get_running_loop().time()
+        quick = self._pause == 0 and now - self._batch_at < self.QUICK
+        self._batch = min(2 * self._batch, self._window) if quick else 1
+        self._batch_at = now
+        count = min(self._batch, self._window - len(self._held))
+        metadata = locked_for(self._lock)
+        requests = [self._session.request(Opcode.ACQUIRE_PEEK_LOCK, self._name, metadata) for _ in range(count)]
+        self._flight = Flight(count, partial(self._keep, now))
+        self._session.send(requests, self._flight)
+
+    async def _land(self) -> None:
+        """Wait for the answers to the last batch, also to one whose caller was cancelled."""
+        flight = self._flight
+        assert flight is not None
+        await self._session.landed(flight)
+        self._flight = None
+        answers = [
+            found(answer, f"consume {self._name!r}") for answer in flight.answers if isinstance(answer, Response)
+        ]
+        empty = not any(answers)
+        self._pause = min(max(2 * self._pause, self.FIRST_PAUSE), self._poll) if empty else 0.0
+
+    def _keep(self, sent_at: float, answer: Answer) -> None:
+        """Take a message in the moment that it comes, so that no cancellation can lose it."""
+        if self._closed:
+            self._session.give_back(answer)
+        elif isinstance(answer, Response) and answer.status == Status.SUCCESS:
+            delivery = self._session.delivery(answer, self._name, sent_at, self._lock, self._done)
+            self._held.add(delivery.hold)
+            self._ready.append(delivery)
+
+    def _done(self, hold: Hold) -> None:
+        self._held.discard(hold)
+        self._settled.set()

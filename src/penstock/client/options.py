@@ -1,0 +1,95 @@
+"""What a connection can be told beyond its address."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Iterator
+from typing import TypedDict
+
+from msgspec import Struct
+
+from penstock.client.errors import BadURL
+from penstock.wire.kokaq import DEFAULT_MAX_MESSAGE
+
+
+class TLS(Struct, frozen=True, kw_only=True):
+    """Whom to trust, and who we are. Files are PEM.
+
+    Without ``ca`` the system's authorities count. ``server_name`` is checked against the certificate instead of the
+    host of the URL. There is no way to skip the check: a self-signed certificate is its own ``ca``.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """What asyncio needs. Reads the files; :class:`BadURL` if one of them is no good."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(file for file in (self.ca, self.cert, self.key) if file)
+            raise BadURL(f"TLS files that can't be used ({files}): {error}") from error
+        return context
+
+
+class Reconnect(Struct, frozen=True, kw_only=True):
+    """How to come back after a lost connection: pauses in seconds that double from ``first`` to ``most``.
+
+    Each pause is shortened by up to half at random, so that a hundred clients don't return in one moment. After
+    ``attempts`` in a row (None: never) the last error is raised.
+    """
+
+    first: float = 0.1
+    most: float = 10.0
+    attempts: int | None = None
+
+    def pauses(self) -> Iterator[float]:
+        """The pause before each attempt, but for the very first one, which is made at once."""
+        pause = self.first
+        yield 0.0
+        tried = 1
+        while self.attempts is None or tried < self.attempts:
+            yield pause * random.uniform(0.5, 1.0)
+            pause = min(2 * pause, self.most)
+            tried += 1
+
+
+class Settings(TypedDict, total=False):
+    """The options of ``connect``. Each can stand in the URL's query too; an argument wins over the URL."""
+
+    connect_timeout: float
+    timeout: float
+    reconnect: bool | Reconnect
+    idempotent: bool
+    max_message: int
+    tls: TLS
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of one client.
+
+    ``connect_timeout`` and ``timeout`` are in seconds. The second is how long to wait for an answer, or for a broker
+    that does not read what is sent; it does not limit how long a consumer waits for a message. ``idempotent`` gives
+    each Kokaq push a request ID of its own, so that it can safely be sent again. ``max_message`` bounds what is taken
+    from the broker.
+    """
+
+    connect_timeout: float = 10.0
+    timeout: float = 60.0
+    reconnect: bool | Reconnect = False
+    idempotent: bool = False
+    max_message: int = DEFAULT_MAX_MESSAGE
+    tls: TLS = TLS()
+
+    @property
+    def returning(self) -> Reconnect | None:
+        """How to reconnect, or None if not at all."""
+        if isinstance(self.reconnect, Reconnect):
+            return self.reconnect
+        return Reconnect() if self.reconnect else None

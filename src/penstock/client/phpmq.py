@@ -1,0 +1,125 @@
+"""PHPMQ: publish and forget; windows that the broker keeps filled; acknowledge, re-queue, reject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, require
+from penstock.client.connection import Link
+from penstock.client.errors import Busy
+from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
+from penstock.client.options import Options
+from penstock.client.session import Inbox, Session, Source
+from penstock.client.urls import Address
+from penstock.wire import phpmq
+from penstock.wire.phpmq import Dialect, PhpmqFrame
+
+_NEEDS = {Action.ACK: "ack", Action.REQUEUE: "requeue", Action.REJECT: "reject", Action.RELEASE: "release"}
+
+
+class PhpmqSession(Session):
+    """One PHPMQ connection."""
+
+    link: Link[PhpmqFrame]
+
+    def __init__(self, address: Address, options: Options) -> None:
+        super().__init__(address, options)
+        self.protocol = PHPMQ if address.dialect is Dialect.TTL else PHPMQ_PLAIN
+        self.link = Link(address, phpmq.ClientDecoder(options.max_message), self._take, self._lost)
+        #: By queue. An inbox outlives its consumer: what the broker had sent by then waits for the next one.
+        self._inboxes: dict[str, Inbox] = {}
+        self._consumed: set[str] = set()
+
+    def check(self, message: Outgoing) -> None:
+        """See :meth:`Session.check`."""
+        super().check(message)
+        ttl = message.ttl_seconds
+        if ttl is not None and not 0 <= ttl <= phpmq.MAX_TTL:
+            raise ValueError(f"a time to live is 0 to {phpmq.MAX_TTL} seconds, not {ttl}")
+
+    async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
+        """See :meth:`Session.publish`. Nothing answers."""
+        await self._send(self._publishes(self.name(queue), messages))
+
+    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
+        """See :meth:`Session.source`."""
+        if dead:
+            require(self.protocol, "dead_letters")
+        if lock is not None:
+            require(self.protocol, "lock")
+        return PhpmqSource(self, self.name(queue), window)
+
+    async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
+        """See :meth:`Keeper.settle`. Nothing answers."""
+        require(self.protocol, _NEEDS[action])
+        if action is Action.ACK:
+            frame: PhpmqFrame = phpmq.Acknowledge(hold.queue, (hold.key,))
+        elif action is Action.REJECT:
+            frame = phpmq.Reject(hold.queue, (hold.key,))
+        else:
+            frame = phpmq.Requeue(hold.queue, hold.key, Outgoing(b"", ttl or 0).ttl_seconds or 0)
+        await self._send([frame])
+
+    def start(self, queue: str, window: int) -> Inbox:
+        """Ask for up to ``window`` unsettled messages at a time."""
+        if queue in self._consumed:
+            raise Busy(f"this client consumes {queue!r} already; a second consumer needs a client of its own")
+        self._write([phpmq.Consume(queue, window)])
+        self._consumed.add(queue)
+        return self._inbox(queue)
+
+    def stop(self, queue: str) -> None:
+        """Ask for no more of that queue. What is out stays out."""
+        self._consumed.discard(queue)
+        if self.failure is None:
+            self._write([phpmq.Consume(queue, 0)])
+
+    async def _send(self, frames: Iterator[PhpmqFrame] | list[PhpmqFrame]) -> None:
+        self._write(frames)
+        await self.link.drain(self.options.timeout)
+
+    def _write(self, frames: Iterator[PhpmqFrame] | list[PhpmqFrame]) -> None:
+        self.link.write(phpmq.encode(frames, self.address.style))
+
+    def _publishes(self, queue: str, messages: Sequence[Outgoing]) -> Iterator[PhpmqFrame]:
+        for ttl, run in groupby(messages, lambda message: message.ttl_seconds):
+            yield phpmq.Publish(queue, tuple(message.body for message in run), ttl)
+
+    def _inbox(self, queue: str) -> Inbox:
+        if queue not in self._inboxes:
+            self._inboxes[queue] = Inbox(self.link)
+        return self._inboxes[queue]
+
+    def _take(self, frames: list[PhpmqFrame]) -> None:
+        for frame in frames:
+            assert isinstance(frame, phpmq.Dispatch)
+            put = self._inbox(frame.queue).put
+            ttls = frame.ttls or (None,) * len(frame.ids)
+            for key, body, ttl in zip(frame.ids, frame.payloads, ttls, strict=True):
+                received = Received(body, frame.queue, key.decode("ascii", "backslashreplace"), ttl)
+                put(Delivery(received, Hold(self, frame.queue, key)))
+
+    def _lost(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.wake()
+
+
+class PhpmqSource(Source):
+    """One queue's window. The broker sends by itself, whenever there is a message and a free slot."""
+
+    def __init__(self, session: PhpmqSession, queue: str, window: int) -> None:
+        self._session = session
+        self._queue = queue
+        self._inbox = session.start(queue, window)
+
+    async def next(self) -> Delivery:
+        """See :meth:`Source.next`."""
+        self._session.link.check()
+        while (delivery := self._inbox.take()) is None:
+            await self._inbox.news()
+        return delivery
+
+    def close(self) -> None:
+        """See :meth:`Source.close`."""
+        self._session.stop(self._queue)

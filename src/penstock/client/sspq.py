@@ -1,0 +1,137 @@
+"""SSPQ: publish and forget; one message at a time; dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from penstock.client.abilities import SSPQ, require
+from penstock.client.connection import Link
+from penstock.client.errors import Busy, NoMessage, ProtocolProblem
+from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
+from penstock.client.options import Options
+from penstock.client.session import Inbox, Session, Source
+from penstock.client.urls import Address
+from penstock.wire import sspq
+from penstock.wire.sspq import SspqFrame
+
+_NEEDS = {Action.ACK: "ack", Action.REQUEUE: "requeue", Action.REJECT: "reject", Action.RELEASE: "release"}
+
+
+class SspqSession(Session):
+    """One SSPQ connection.
+
+    At most one of these is so at a time: a request is waiting (``_asked``), its message has come and nobody has taken
+    it (in the inbox), somebody is at work on it (``_out``). The next request is sent when none is.
+    """
+
+    protocol = SSPQ
+    link: Link[SspqFrame]
+
+    def __init__(self, address: Address, options: Options) -> None:
+        super().__init__(address, options)
+        self.link = Link(address, sspq.Decoder(options.max_message), self._take, self._lost)
+        self.inbox = Inbox(self.link)
+        self.consumed = False
+        #: Whether the request that is waiting is one for dead letters; None if none is waiting.
+        self._asked: bool | None = None
+        #: Whether the last message that came is a dead letter.
+        self._dead = False
+        self._out: Hold | None = None
+        self._refused = False
+
+    def check(self, message: Outgoing) -> None:
+        """See :meth:`Session.check`."""
+        super().check(message)
+        if message.retries is not None and not 0 <= message.retries <= sspq.FOREVER:
+            raise ValueError(f"retries are 0 to 254, or 255 for ever, not {message.retries}")
+
+    async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
+        """See :meth:`Session.publish`. Nothing answers."""
+        if queue is not None:
+            require(self.protocol, "queue")
+        runs = groupby(messages, lambda message: sspq.FOREVER if message.retries is None else message.retries)
+        frames = [sspq.Send(retries, tuple(message.body for message in run)) for retries, run in runs]
+        self.link.write(sspq.encode(frames))
+        await self.link.drain(self.options.timeout)
+
+    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
+        """See :meth:`Session.source`. The window is one message, however large a one is asked for."""
+        for what, given in (("queue", queue), ("lock", lock)):
+            if given is not None:
+                require(self.protocol, what)
+        return SspqSource(self, dead)
+
+    async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
+        """See :meth:`Keeper.settle`. Nothing answers."""
+        require(self.protocol, _NEEDS[action])
+        self.link.write(sspq.encode([sspq.Confirm()]))
+        self._out = None
+        self.inbox.wake()
+        await self.link.drain(self.options.timeout)
+
+    async def next(self, dead: bool) -> Delivery:
+        """The next message, or dead letter."""
+        while True:
+            self.link.check()
+            self._check_kind(dead)
+            if (delivery := self.inbox.take()) is not None:
+                return delivery
+            if self._refused:
+                self._refused = False
+                raise self._no_message(dead)
+            if self._asked is None and self._out is None:
+                self.link.write(sspq.encode([sspq.DeadReceive() if dead else sspq.Receive()]))
+                self._asked = dead
+            await self.inbox.news()
+
+    def _check_kind(self, dead: bool) -> None:
+        """An earlier request, given up by whoever made it, still stands; its answer must not be taken for another."""
+        earlier = self._asked if self._asked is not None else self._dead if len(self.inbox) else dead
+        if earlier is not dead:
+            kinds = ("a message", "a dead letter") if dead else ("a dead letter", "a message")
+            raise Busy(f"this client has asked for {kinds[0]} and can't ask for {kinds[1]}; use another client")
+
+    def _no_message(self, dead: bool) -> NoMessage:
+        reasons = "it is shutting down, or this client may not receive here"
+        if dead:
+            reasons = "dead letters are switched off, " + reasons
+        error = NoMessage(f"{self.address}: the broker says that no message will come: {reasons}")
+        error.retriable = not dead
+        return error
+
+    def _take(self, frames: list[SspqFrame]) -> None:
+        for frame in sspq.singles(frames):
+            if isinstance(frame, sspq.Send):
+                if self._asked is None:  # to ignore it would be to lose it; a lost connection gives it back
+                    self.link.fail(ProtocolProblem(f"{self.address} sent a message that nobody had asked for"))
+                    return
+                self._dead, self._asked = self._asked, None
+                self._out = Hold(self, "", b"")
+                self.inbox.put(Delivery(Received(frame.payloads[0], retries=frame.retries), self._out))
+            elif isinstance(frame, sspq.NoReceive) and self._asked is not None:
+                self._asked = None
+                self._refused = True
+                self.inbox.wake()
+
+    def _lost(self) -> None:
+        self.inbox.wake()
+
+
+class SspqSource(Source):
+    """The one consumer of an SSPQ connection."""
+
+    def __init__(self, session: SspqSession, dead: bool) -> None:
+        if session.consumed:
+            raise Busy("SSPQ gives out one message at a time; a second consumer needs a client of its own")
+        session.consumed = True
+        self._session = session
+        self._dead = dead
+
+    async def next(self) -> Delivery:
+        """See :meth:`Source.next`."""
+        return await self._session.next(self._dead)
+
+    def close(self) -> None:
+        """See :meth:`Source.close`. A request can't be taken back: its message waits for the next consumer."""
+        self._session.consumed = False
