@@ -7,7 +7,7 @@ import copy
 import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
 from penstock.client.options import Options
@@ -53,9 +53,8 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(WRITE_BUFFER)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self._transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
