@@ -217,7 +217,7 @@ def _lines_of(text: str) -> Iterator[tuple[str, int]]:
         header = re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?", line)
         key = re.match(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*=", line)
         if header:
-            section = re.sub(r'\."([^"]*)"', r'["\1"]', header[2])
+            section = re.sub(r'^queues\.("?)([^"]*)\1$', r'queues["\2"]', header[2])
             if header[1] == "[[":
                 counts[section] = counts.get(section, -1) + 1
                 yield section, number

@@ -244,4 +244,6 @@ class Options(_Options, frozen=True, kw_only=True):
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise BadOption(f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}")
+                raise BadOption(
+                    f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                )
