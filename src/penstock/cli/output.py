@@ -58,7 +58,8 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
         made.add_column(column, justify="right" if at else "left", no_wrap=True)
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
-    console().print(made, soft_wrap=False)
+    out = console()
+    out.print(made, soft_wrap=False, width=None if out.is_terminal else 160)
 
 
 def progress(*, hidden: bool = False) -> Progress:
