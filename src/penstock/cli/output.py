@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import click
@@ -17,7 +17,9 @@ from rich.text import Text
 from penstock.server.logs import printable
 
 T = TypeVar("T")
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+#: A file has no width, so a table in it is as wide as it needs to be.
+WIDE = 200
 
 #: ``--json``, for every command.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line, for programs.")
@@ -25,7 +27,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is: no markup, no colours for numbers."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    if not made.is_terminal:
+        made.width = WIDE
+    return made
 
 
 def say(*lines: str) -> None:
@@ -58,8 +63,7 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
         made.add_column(column, justify="right" if at else "left", no_wrap=True)
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
-    out = console()
-    out.print(made, soft_wrap=False, width=None if out.is_terminal else 160)
+    console().print(made, soft_wrap=False)
 
 
 def progress(*, hidden: bool = False) -> Progress:

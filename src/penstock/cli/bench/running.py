@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, PRODUCE, Job, Outcome, consume, produce
+from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, NOT_READY, PRODUCE, Job, Outcome, consume, produce
 from penstock.client import aio
 from penstock.client.urls import parse
 
@@ -86,6 +86,8 @@ class _Run:
         self.senders, self.receivers = self._places()
         self.board: Any = self.context.RawArray("q", FIRST_WORKER + len(self.senders) + len(self.receivers) + 1)
         self.board[PRODUCE] = self.board[CONSUME] = 1
+        for place in (*self.senders, *self.receivers):
+            self.board[place] = NOT_READY
         self.job = Job(
             address=address, tls=tls, place=0, connections=1, window=plan.window, size=plan.size, senders=self.senders
         )
@@ -103,7 +105,7 @@ class _Run:
             self._start(consume, replace(self.job, place=place, connections=connections))
         for at, (place, connections) in enumerate(_shares(self.senders, plan.producers)):
             self._start(produce, self._producing(place, connections, at))
-        time.sleep(0.5)  # processes start, connect, and wait for the signal
+        self._get_ready()
         began = time.monotonic()
         self.board[GO] = 1
         series = self._watch(began)
@@ -136,6 +138,14 @@ class _Run:
         process.start()
         theirs.close()
         self.workers.append((process, ours))
+
+    def _get_ready(self) -> None:
+        """Wait until all processes are connected, or one has failed."""
+        while any(self.board[place] == NOT_READY for place in (*self.senders, *self.receivers)):
+            for process, pipe in self.workers:
+                if pipe.poll() or not process.is_alive():
+                    raise BenchError(self._outcome(pipe).error)
+            time.sleep(0.01)
 
     def _watch(self, began: float) -> list[tuple[float, int]]:
         """Look at the board until the producers are done, by time or by count."""

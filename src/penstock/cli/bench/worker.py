@@ -24,7 +24,9 @@ WRITE_BYTES = 16 * 1024
 #: How long a producer that may not send looks away.
 BREATH = 0.0005
 
-#: The board on which processes tell each other how far they are. Each place has one writer.
+#: The board on which processes tell each other how far they are. Each place has one writer. A process that is not yet
+#: connected has NOT_READY at its place, and later how many messages it has sent or received.
+NOT_READY = -1
 GO, PRODUCE, CONSUME, FIRST_WORKER = 0, 1, 2, 3
 
 
@@ -75,6 +77,7 @@ def _live(work: Any, pipe: Pipe) -> None:
 async def _produce(job: Job, board: Array[Any]) -> Outcome:
     make = PRODUCERS[job.address.protocol]
     talks = [await _open(make(job.address, job.size, job.window), job) for _ in range(job.connections)]
+    board[job.place] = 0
     await _until(board, GO)
     began = time.monotonic()
     at_once = max(1, min(WRITE_MESSAGES, WRITE_BYTES // job.size))
