@@ -141,7 +141,7 @@ WRONG = [
     ('[[access]]\nmay = []\nnetwork = "zz"', "FILE, line 3: access[0].network: a network is as in 10.0.0.0/8 or "),
     (
         '[[sspq]]\naddress = "127.0.0.1:1"\n[[sspq]]\naddress = "zzz"',
-        "FILE, line 4: sspq[1].address: 'zzz' is not an address: it is host:port (port 0 = a free one), [ipv6]:port or ",
+        "FILE, line 4: sspq[1].address: 'zzz' is not an address: it is host:port (port 0 = a free one), ",
     ),
     ('phpmq = ["unix:"]', "FILE, line 1: phpmq[0].address: unix: is followed by the path of the socket"),
     ('[[sspq]]\naddress = "127.0.0.1:1"\nqueue = "x"', "FILE, line 3: sspq[0].queue: a queue is namespace/name"),
