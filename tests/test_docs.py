@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.livebroker import LiveBroker
+
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")]
+#: A page talks to a broker at its default addresses. Here it is a broker of the test's own, on other ports.
+DEFAULTS = {"127.0.0.1:9100": "phpmq", "127.0.0.1:8888": "sspq", "127.0.0.1:9420": "kokaq"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -33,15 +38,31 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("broker"), kokaq=[{"address": "127.0.0.1:0"}]) as live:
+        yield live
+
+
+def with_broker(text: str, request: pytest.FixtureRequest) -> str:
+    """The text, with the addresses of a broker that is there. One is started for the first page that needs it."""
+    if not any(f"://{address}" in text for address in DEFAULTS):
+        return text
+    live: LiveBroker = request.getfixturevalue("broker")
+    for address, protocol in DEFAULTS.items():
+        text = text.replace(f"://{address}", f"://{live.addresses[protocol]}")
+    return text
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=name)
-def test_python_on_the_page_runs(page: Path) -> None:
+def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest) -> None:
     """Blocks share their names from top to bottom. A ``text`` block right after one shows what it prints."""
     names: dict[str, object] = {}
     printed = ""
     for language, text in blocks(page):
         if language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile(text, str(page), "exec"), names)
+                exec(compile(with_broker(text, request), str(page), "exec"), names)
             printed = out.getvalue()
         elif language == "text" and printed:
             assert text == printed

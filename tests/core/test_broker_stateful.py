@@ -19,7 +19,10 @@ from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
 from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
+from penstock.core.restore import restore
 from penstock.core.state import NoMessage
+from penstock.core.table import Table
+from penstock.journal.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
 
@@ -70,6 +73,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.broker = Broker()
         self.committed_before = self.broker.committed
+        self.table = Table()
 
     def teardown(self) -> None:
         for each in self.patches:
@@ -283,8 +287,18 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.broker.log.take()
+        self.table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in self.broker.log.take()])
         self.broker.committed = self.committed_before = self.broker.log.next_position
+
+    @rule(sure=st.integers(0, 9))
+    def restart(self, sure: int) -> None:
+        """Killed, and started again from what the journal says."""
+        if sure == 7:
+            self.same_effects()
+            self.commit()
+            self.broker = restore(self.table, self.broker.log.next_position)
+            self.model.restart()
+            self.tick(0)
 
     @rule(sure=st.integers(0, 19))
     def drain(self, sure: int) -> None:

@@ -122,6 +122,7 @@ class World:
         reached = table.meta.position
         if reached < self.safe_end and not (self.flipped and log.report):
             raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")
+        self.safe_end = min(self.safe_end, reached)  # what damage has cost was told
         if reached > 1:
             self._check_state(restore(table, log.end), reached)
         # What was lost is forgotten: its positions may be used again, for nobody was told of them.

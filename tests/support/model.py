@@ -36,6 +36,19 @@ class Model:
         self._serial += 1
         return self._serial
 
+    def restart(self) -> None:
+        """The broker was killed and has started again: nobody is there, and what was out is back at its place."""
+        self.connections.clear()
+        self.effects.clear()
+        self.draining = False
+        for queue in self.queues.values():
+            queue.waiters.clear()
+            queue.line.clear()
+            queue.dead_line.clear()
+            for message in queue.out:
+                message.state = "dead" if message.reason else "ready"
+                message.owner = message.handed = message.deadline = message.locked = 0
+
     # Queues
 
     def create_queue(self, name: str, policy: Policy) -> None:

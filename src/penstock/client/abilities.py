@@ -21,6 +21,7 @@ WHO_CAN: dict[str, tuple[str, ...]] = {
     "receive": _EVERYBODY,
     "dead_letters": (SSPQ,),
     "ack": _EVERYBODY,
+    "ack_many": _EVERYBODY,
     "requeue": (PHPMQ,),
     "reject": (PHPMQ,),
     "release": (KOKAQ,),

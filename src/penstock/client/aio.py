@@ -22,13 +22,26 @@ from penstock.client.admin import KokaqAdmin
 from penstock.client.consuming import Consumer, Deliveries, Wanted
 from penstock.client.errors import Closed, ConnectFailed
 from penstock.client.kokaq import KokaqSession
-from penstock.client.messages import Delivery, Details, Message, Outgoing, Published, Received, message_of, outgoing
+from penstock.client.messages import (
+    Action,
+    Delivery,
+    Details,
+    Hold,
+    Message,
+    Outgoing,
+    Published,
+    Received,
+    message_of,
+    outgoing,
+)
 from penstock.client.options import Options, Reconnect, Settings
 from penstock.client.phpmq import PhpmqSession
 from penstock.client.publishing import Batcher, Publisher, in_batches
 from penstock.client.session import Session
 from penstock.client.sspq import SspqSession
 from penstock.client.urls import Address, parse
+
+__all__ = ["AsyncClient", "Consumer", "Message", "connect"]
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +164,13 @@ class AsyncClient(KokaqAdmin):
         delivery = await self._one(queue, timeout, lock)
         return None if delivery is None else message_of(delivery)
 
+    async def ack_many(self, messages: Iterable[Message]) -> None:
+        """Acknowledge several messages: with Kokaq one wait for all answers, not one each.
+
+        Every one is tried; after that the first error, if there was one, is raised.
+        """
+        await self._ack_all([message._hold for message in messages])
+
     async def lock(self, queue: str | None = None, *, lock: float | None = None) -> Message | None:
         """Kokaq: the head of the queue, locked for ``lock`` seconds; None if there is nothing now."""
         delivery = await self._locked(queue, lock)
@@ -201,6 +221,12 @@ class AsyncClient(KokaqAdmin):
             return await deliveries.next()
         finally:
             deliveries.close()
+
+    async def _ack_all(self, holds: list[Hold]) -> None:
+        outcomes = await asyncio.gather(*(hold.settle(Action.ACK) for hold in holds), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def _locked(self, queue: str | None, lock: float | None) -> Delivery | None:
         session = await self._kokaq("lock")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -53,7 +54,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +175,9 @@ async def open_link(link: Link[FrameT], options: Options) -> None:
     except (PermissionError, UnicodeError) as error:
         raise _hopeless(f"{address}: {error}") from error
     except OSError as error:
-        raise ConnectFailed(f"{address}: {error.strerror or error}") from error
+        # asyncio's own text ("Connect call failed") does not say why, the number does
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConnectFailed(f"{address}: {why}") from error
 
 
 def _hopeless(text: str) -> ConnectFailed:

@@ -217,20 +217,17 @@ class KokaqSession(Session):
     # What comes in.
 
     def _take(self, frames: list[KokaqResponse]) -> None:
-        try:
-            whole = self._pieces.feed(frames)
-        except kokaq.PieceError as error:
-            problem = ProtocolProblem(f"{self.address}: {error}")
-            problem.code = error.code
-            self.link.fail(problem)
-            return
-        for frame in whole:
+        for frame in self._pieces.feed(frames):
             if isinstance(frame, kokaq.Pushed):
                 for opaque, uuid in zip(frame.opaques, frame.uuids, strict=True):
                     self._answered(opaque, uuid)
             else:
                 for response in kokaq.singles([frame]):
                     self._answered(response.opaque, response)
+        if (error := self._pieces.error) is not None:
+            problem = ProtocolProblem(f"{self.address}: {error}")
+            problem.code = error.code
+            self.link.fail(problem)
 
     def _answered(self, opaque: bytes, answer: Answer) -> None:
         waiting = self._waiting.pop(opaque, None)

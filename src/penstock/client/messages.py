@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple, TypedDict
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from penstock.client.errors import ClientError, Disconnected, NotHeld, TimedOut, Uncertain
 
@@ -231,7 +231,7 @@ class Message(Received, frozen=True):
 
 def message_of(delivery: Delivery) -> Message:
     """What the asynchronous client gives out."""
-    return Message(*astuple(delivery.received), hold=delivery.hold)
+    return Message(**asdict(delivery.received), hold=delivery.hold)
 
 
 def new_request_id() -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from penstock.client.aio import DEFAULT_POLL, DEFAULT_WINDOW, AsyncClient
 from penstock.client.aio import connect as connect_async
@@ -80,14 +80,17 @@ class Message(Received, frozen=True):
 
     def renew(self, lock: float | None = None) -> None:
         """Keep it locked for another ``lock`` seconds from now (None: as long as the queue's default)."""
-        assert self.hold is not None
         assert self.loop is not None
-        self.loop.run(self.hold.renew(lock))
+        self.loop.run(self._hold.renew(lock))
 
     def _settle(self, action: Action, ttl: float | None = None) -> None:
-        assert self.hold is not None
         assert self.loop is not None
-        self.loop.run(self.hold.settle(action, ttl))
+        self.loop.run(self._hold.settle(action, ttl))
+
+    @property
+    def _hold(self) -> Hold:
+        assert self.hold is not None
+        return self.hold
 
 
 class Consumer(Iterator[Message]):
@@ -121,7 +124,7 @@ class Consumer(Iterator[Message]):
 
 
 def _message(delivery: Delivery | None, loop: _Loop) -> Message | None:
-    return None if delivery is None else Message(*astuple(delivery.received), hold=delivery.hold, loop=loop)
+    return None if delivery is None else Message(**asdict(delivery.received), hold=delivery.hold, loop=loop)
 
 
 def connect(url: str, **settings: Unpack[Settings]) -> Client:
@@ -196,6 +199,10 @@ class Client:
     ) -> Message | None:
         """One message; None if none came within ``timeout`` seconds."""
         return _message(self._loop.run(self._client._one(queue, timeout, lock)), self._loop)
+
+    def ack_many(self, messages: Iterable[Message]) -> None:
+        """Acknowledge several messages: with Kokaq one wait for all answers, not one each."""
+        self._loop.run(self._client._ack_all([message._hold for message in messages]))
 
     def lock(self, queue: str | None = None, *, lock: float | None = None) -> Message | None:
         """Kokaq: the head of the queue, locked for ``lock`` seconds; None if there is nothing now."""

@@ -106,13 +106,14 @@ class Delivering(State):
         line = queue.waiting
         while line and queue.ready and not (queue.policy.paused or self.draining):
             items = self._take(queue, sum(consumer.credit for consumer in line), now)
-            given: dict[Consumer, list[Out]] = {}
-            for item in items:
-                consumer = self._next_in(line)
-                out = self._hand_out(queue, item, consumer.connection, now)
-                out.consumer = consumer
-                given.setdefault(consumer, []).append(out)
-            for consumer, outs in given.items():
+            given: dict[Consumer, list[Item]] = {}
+            if len(line) == 1 and items:
+                given[self._next_in(line, len(items))] = items
+            else:
+                for item in items:
+                    given.setdefault(self._next_in(line), []).append(item)
+            for consumer, share in given.items():
+                outs = [self._hand_out(queue, item, consumer.connection, now, consumer) for item in share]
                 self._deliver(consumer.connection, queue, outs)
         queue.check()
 
@@ -121,8 +122,7 @@ class Delivering(State):
         while queue.waiting_dead and len(queue.dead) and not self.draining:
             (item,) = queue.dead.take(1)
             consumer = self._next_in(queue.waiting_dead)
-            out = self._hand_out(queue, item, consumer.connection, now, dead=True)
-            out.consumer = consumer
+            out = self._hand_out(queue, item, consumer.connection, now, consumer, dead=True)
             self._deliver(consumer.connection, queue, [out])
 
     def _bury_expired(self, queue: Queue, items: list[Item], now: int) -> None:
@@ -155,17 +155,29 @@ class Delivering(State):
             taken += items
         return taken
 
-    def _hand_out(self, queue: Queue, item: Item, connection: Connection, now: int, *, dead: bool = False) -> Out:
-        out = Out(queue, item, connection, now, queue.deliveries.get(item.position, 0), dead=dead)
-        queue.out[item.position] = out
-        connection.out[item.position] = out
+    def _hand_out(
+        self,
+        queue: Queue,
+        item: Item,
+        connection: Connection,
+        now: int,
+        consumer: Consumer | None = None,
+        *,
+        dead: bool = False,
+    ) -> Out:
+        position = item.position
+        deliveries = queue.deliveries.get(position, 0) if queue.deliveries else 0
+        out = Out(queue, item, connection, now, deliveries, dead=dead)
+        out.consumer = consumer
+        queue.out[position] = out
+        connection.out[position] = out
         return out
 
-    def _next_in(self, line: deque[Consumer]) -> Consumer:
-        """The consumer whose turn it is; it spends a credit and goes to the end of the line, or out of it."""
+    def _next_in(self, line: deque[Consumer], count: int = 1) -> Consumer:
+        """The consumer whose turn it is; it spends credit and goes to the end of the line, or out of it."""
         consumer = line.popleft()
-        consumer.credit -= 1
-        consumer.out += 1
+        consumer.credit -= count
+        consumer.out += count
         if consumer.credit > 0:
             line.append(consumer)
         else:

@@ -227,6 +227,11 @@ class Queue:
         self.delayed = Lane()
         self.ready = self.ready_bytes = 0
 
+    @property
+    def has_notes(self) -> bool:
+        """Whether anything is noted about single messages."""
+        return bool(self.deliveries or self.published_retries or self.moved or self.asked)
+
     def forget(self, position: int) -> None:
         """The message is no more: drop what was noted about it."""
         if self.deliveries:

@@ -24,8 +24,9 @@ class Settling(Publishing):
         if outs:
             self.log.others(Kind.ACKNOWLEDGED, now, queue.id, connection.source, len(outs), _ends(outs))
             queue.counters.acknowledged += len(outs)
-            for out in outs:
-                self._forget(queue, out.item.position)
+            if self.homes or queue.has_notes:
+                for out in outs:
+                    self._forget(queue, out.item.position)
             self._dispatch(queue, now)
         return len(outs)
 
@@ -83,18 +84,19 @@ class Settling(Publishing):
         Dead letters are passed over unless ``dead``: they can be acknowledged or given back, nothing else.
         """
         outs: list[Out] = []
+        held = connection.out
         for position in positions:
-            out = connection.out.get(position)
+            out = held.get(position)
             if out is None or out.queue is not queue or (out.dead and not dead):
                 continue
-            del connection.out[position]
+            del held[position]
             del queue.out[position]
             outs.append(out)
-            consumer = out.consumer
-            if consumer is not None:
-                consumer.out -= 1
-                if connection.consumers.get((queue.id, False)) is consumer:
-                    self._refresh(consumer)
+            if out.consumer is not None:
+                out.consumer.out -= 1
+        window = connection.consumers.get((queue.id, False))
+        if outs and window is not None and window.window:
+            self._refresh(window)
         return outs
 
     def _spend_retries(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,15 @@ class _Recent:
         if batch.messages < len(batch):
             self.rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
 
+    def payloads(self, positions: Sequence[int]) -> list[bytes]:
+        """The payloads of messages that are all in this batch."""
+        column = cast(list[bytes], self.batch.columns["payload"])
+        first = self.batch.first
+        if self.rows is None:
+            return [column[position - first] for position in positions]
+        indices = np.searchsorted(self.rows, np.array(positions, np.int64) - first)
+        return [column[index] for index in indices.tolist()]
+
     def index(self, position: int) -> int:
         """Which of the batch's messages is at this position. It must be one."""
         row = position - self.batch.first
@@ -71,18 +80,18 @@ class RecentMessages:
     def payloads(self, positions: Sequence[int]) -> list[bytes | None]:
         """The payloads of messages, None for those that are not here."""
         found: list[bytes | None] = []
-        recent: _Recent | None = None
-        low = high = 0
-        for position in positions:
-            if not low <= position < high:
-                recent = self._holding(position)
-                low, high = (recent.batch.first, recent.batch.end) if recent else (0, 0)
+        start = 0
+        while start < len(positions):
+            recent = self._holding(positions[start])
+            stop = start + 1
             if recent is None:
                 found.append(None)
             else:
-                payload = recent.batch.columns["payload"][recent.index(position)]
-                assert isinstance(payload, bytes)
-                found.append(payload)
+                first, end = recent.batch.first, recent.batch.end
+                while stop < len(positions) and first <= positions[stop] < end:
+                    stop += 1
+                found += recent.payloads(positions[start:stop])
+            start = stop
         return found
 
     def message(self, position: int) -> Message | None:

@@ -1,0 +1,41 @@
+"""docs/client.md and the code say the same about what each protocol can do and which errors there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock import client
+from penstock.client.abilities import KOKAQ, PHPMQ, PHPMQ_PLAIN, SSPQ, WHO_CAN
+from penstock.client.urls import _READERS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def test_who_can_do_what() -> None:
+    shown: dict[str, tuple[str, ...]] = {}
+    for what, *cells in rows("What each protocol can do"):
+        can = {name: cell for name, cell in zip((PHPMQ, SSPQ, KOKAQ), cells, strict=True) if cell != "–"}
+        who = tuple(name for name in (PHPMQ, PHPMQ_PLAIN, SSPQ, KOKAQ) if name in can)
+        if can.get(PHPMQ) == "yes":
+            who = (PHPMQ, PHPMQ_PLAIN, *who[1:])
+        for name in re.findall(r"`(\w+)`", what) or [what]:
+            shown[name] = who
+    assert shown == WHO_CAN
+
+
+def test_errors() -> None:
+    errors = {name for name in client.__all__ if isinstance(getattr(client, name), type)}
+    errors = {name for name in errors if issubclass(getattr(client, name), client.ClientError)}
+    assert {row[0].strip("`") for row in rows("Errors")} == errors - {"ClientError"}
+
+
+def test_options() -> None:
+    table = PAGE.split("an argument wins:")[1].split("\n## ")[0]
+    assert set(_READERS) <= set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))

@@ -1,0 +1,102 @@
+"""URLs: what each part means, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.client import TLS, BadURL, Reconnect
+from penstock.client.urls import parse, split_name
+from penstock.wire.kokaq import BitOrder, Numbering
+from penstock.wire.phpmq import Dialect
+
+
+@pytest.mark.parametrize(
+    ("url", "protocol", "host", "port", "queue"),
+    [
+        ("phpmq://broker", "PHPMQ", "broker", 9100, None),
+        ("phpmq://broker:1/jobs", "PHPMQ", "broker", 1, "jobs"),
+        ("phpmq://broker/a/b%23%C3%A9", "PHPMQ", "broker", 9100, "a/b#é"),
+        ("sspq://[::1]", "SSPQ", "::1", 8888, None),
+        ("sspq://broker/", "SSPQ", "broker", 8888, None),
+        ("kokaq://broker/default/jobs", "Kokaq", "broker", 9420, "default/jobs"),
+        ("kokaq://broker/jobs", "Kokaq", "broker", 9420, "jobs"),
+    ],
+)
+def test_tcp(url: str, protocol: str, host: str, port: int, queue: str | None) -> None:
+    address, _ = parse(url)
+    assert (address.protocol, address.host, address.port, address.queue) == (protocol, host, port, queue)
+    assert (address.use_tls, address.path) == (False, "")
+
+
+def test_tls() -> None:
+    address, options = parse("phpmq+tls://broker/jobs?ca=ca.pem&cert=me.pem&key=me.key&server_name=inside")
+    assert address.use_tls
+    assert options.tls == TLS(ca="ca.pem", cert="me.pem", key="me.key", server_name="inside")
+
+
+def test_unix() -> None:
+    address, _ = parse("kokaq+unix:///run/penstock/k%20q.sock?queue=default/jobs")
+    assert (address.path, address.queue) == ("/run/penstock/k q.sock", "default/jobs")
+
+
+def test_dialects() -> None:
+    assert parse("phpmq://b")[0].dialect is Dialect.TTL
+    address, _ = parse("phpmq://b?dialect=36&form=lined")
+    assert (address.dialect, address.style.width, address.style.line_end) == (Dialect.WIDE, 36, b"\n")
+    address, _ = parse("kokaq://b?numbering=listing&bits=high")
+    assert (address.variant.numbering, address.variant.bit_order) == (Numbering.LISTING, BitOrder.HIGH)
+
+
+def test_options_and_arguments() -> None:
+    _, options = parse("sspq://b?connect_timeout=1.5&timeout=2&reconnect=on&idempotent=yes&max_message=10")
+    assert (options.connect_timeout, options.timeout, options.max_message) == (1.5, 2, 10)
+    assert (options.returning, options.idempotent) == (Reconnect(), True)
+    assert parse("sspq://b?timeout=2", {"timeout": 3})[1].timeout == 3, "an argument wins"
+    assert parse("sspq://b")[1].returning is None
+    assert parse("sspq://b", {"reconnect": Reconnect(attempts=1)})[1].returning == Reconnect(attempts=1)
+
+
+def test_an_address_reads_well() -> None:
+    assert str(parse("sspq+tls://[::1]")[0]) == "SSPQ at [::1]:8888 (TLS)"
+    assert str(parse("sspq+unix:///x.sock")[0]) == "SSPQ at /x.sock"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("jobs", "starts with phpmq://, sspq:// or kokaq://"),
+        ("http://broker/jobs", "not with 'http://'"),
+        ("phpmq+ssl://broker", "optionally with +tls or +unix"),
+        ("phpmq:///jobs", "names no host: phpmq://127.0.0.1:9100"),
+        ("phpmq://broker:99999", "no URL"),
+        ("phpmq://me:secret@broker", "has no log-in: prove who you are with a client certificate"),
+        ("phpmq://broker/a#b", "is written %23"),
+        ("sspq://broker/jobs", "an SSPQ URL has no path"),
+        ("kokaq://broker/default/", "names of 1 to 255 bytes"),
+        ("kokaq://broker//jobs", "names of 1 to 255 bytes"),
+        (f"phpmq://broker/{'x' * 256}", "names of 1 to 255 bytes"),
+        ("phpmq+unix://run/x.sock", "absolute path, behind three slashes"),
+        ("phpmq+unix:///", "absolute path"),
+        ("sspq+unix:///x?queue=jobs", "the option 'queue' means nothing"),
+        ("phpmq://broker?dialekt=32", "there are connect_timeout, dialect, form, "),
+        ("phpmq://broker?ca=x", "the option 'ca' means nothing in this URL"),
+        ("phpmq://broker?dialect=33", "dialect=33 makes no sense; there are 36, 32, ttl"),
+        ("sspq://broker?timeout=soon", "timeout=soon makes no sense; it is a number"),
+        ("sspq://broker?timeout=0", "above 0"),
+        ("sspq://broker?timeout=nan", "above 0"),
+        ("sspq://broker?timeout=1&timeout=2", "stands twice"),
+        ("sspq://broker?reconnect=maybe", "there are 1, on, true"),
+        ("sspq://broker?max_message=-1", "whole number"),
+    ],
+)
+def test_a_wrong_url_is_told_what_would_be_right(url: str, told: str) -> None:
+    with pytest.raises(BadURL) as caught:
+        parse(url)
+    assert told in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert not caught.value.retriable
+
+
+def test_names() -> None:
+    assert split_name("jobs") == ("default", "jobs")
+    assert split_name("ns/a/b") == ("ns", "a/b")
