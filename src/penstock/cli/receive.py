@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import json_option, note, run, tell
-from penstock.cli.showing import FORMATS, file_name, written
+from penstock.cli.formats import FORMATS, file_name, written
 from penstock.client import aio
 from penstock.client.messages import Message
 
