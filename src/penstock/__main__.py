@@ -3,4 +3,4 @@
 from penstock.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="penstock")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.journal.disk import RealDisk
+from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.schema import Kind
@@ -16,6 +16,24 @@ from support.workload import Workload
 
 #: Small segments: a few hundred events each.
 SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
+
+
+class QuickDisk(RealDisk):
+    """Does not wait for the disk: these tests are not about power failures."""
+
+    def create(self, name: str) -> RealFile:
+        return _quick(super().create(name))
+
+    def open(self, name: str) -> RealFile:
+        return _quick(super().open(name))
+
+    def sync(self) -> None:
+        pass
+
+
+def _quick(file: RealFile) -> RealFile:
+    file.sync = lambda: None  # type: ignore[method-assign]
+    return file
 
 
 class Life:
@@ -31,7 +49,7 @@ class Life:
         self.workload = Workload(seed, self.opened.engine.broker)
 
     def _open(self) -> Opened:
-        return open_folder(RealDisk(self.folder), self.workload.now, self.options, self.retention)
+        return open_folder(QuickDisk(self.folder), self.workload.now, self.options, self.retention)
 
     def run(self, steps: int) -> Life:
         """Let the clients do something; commit now and then."""

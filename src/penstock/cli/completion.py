@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from penstock.cli.main import penstock
+from penstock.cli.main import main
 
 
 @click.command("completion", short_help="Print what makes a shell complete penstock commands.")
@@ -21,4 +21,4 @@ def command(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(penstock, {}, "penstock", "_PENSTOCK_COMPLETE").source())
+    click.echo(kind(main, {}, "penstock", "_PENSTOCK_COMPLETE").source())

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import json_option, note, run, tell
 from penstock.cli.formats import written
+from penstock.cli.output import json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import require
 from penstock.client.messages import Message

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from penstock.cli.showing import escape
 from penstock.client import Received
-from penstock.server.logs import printable
 
 FORMATS = ("auto", "raw", "escaped", "json")
 
@@ -21,7 +21,7 @@ def written(form: str, message: Received) -> bytes:
         return message.body + b"\n"
     if form == "json":
         return json.dumps(facts(message)).encode() + b"\n"
-    return printable(message.body).encode(errors="backslashreplace") + b"\n"
+    return escape(message.body).encode(errors="backslashreplace") + b"\n"
 
 
 def facts(message: Received) -> dict[str, Any]:

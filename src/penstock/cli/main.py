@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -17,39 +18,49 @@ from penstock.server.configuration import ConfigurationError
 OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE = 130, 141
 
-#: The commands in the order of the help, and the modules that have them. A module is read when its command is used.
+#: The commands in the order of the help, and where they are. A module is read when its command is used.
 COMMANDS = {
-    "serve": "serve",
-    "config": "config",
-    "send": "send",
-    "receive": "receive",
-    "dead": "dead",
-    "ping": "ping",
-    "shovel": "shovel",
-    "bench": "bench",
-    "completion": "completion",
+    "serve": "serve:command",
+    "config": "config:command",
+    "send": "send:command",
+    "receive": "receive:command",
+    "dead": "dead:command",
+    "ping": "ping:command",
+    "shovel": "shovel:command",
+    "bench": "bench:command",
+    "journal": "journal:journal",
+    "completion": "completion:command",
 }
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is asked for."""
+    """A group that imports a command when it is asked for, and turns errors into a line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name: ``command`` in its module."""
+        """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        found = importlib.import_module(f"penstock.cli.{COMMANDS[cmd_name]}").command
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found = getattr(importlib.import_module(f"penstock.cli.{module}"), name)
         assert isinstance(found, click.Command)
         return found
 
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run a command and, unless told not to, end the process."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        sys.exit(_code_of(lambda: super(Commands, self).main(*args, standalone_mode=False, **extra)))
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(
+    "penstock", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="penstock")
-def penstock() -> None:
+def main() -> None:
     """A durable message broker that speaks PHPMQ, SSPQ and Kokaq on one set of queues.
 
     \b
@@ -57,6 +68,7 @@ def penstock() -> None:
       penstock serve                                        start a broker; data in ./penstock-data
       penstock send phpmq://127.0.0.1/jobs hello            publish one message
       penstock receive phpmq://127.0.0.1/jobs               take it
+      penstock journal verify ./penstock-data               is the journal sound?
 
     \b
     Exit codes of all commands:
@@ -69,14 +81,10 @@ def penstock() -> None:
     """
 
 
-def main() -> NoReturn:
-    """Run the command line, and end the process."""
-    sys.exit(_run())
-
-
-def _run() -> int:
+def _code_of(work: Callable[[], Any]) -> int:
+    """The exit code of a command; what went wrong is told."""
     try:
-        code = penstock.main(prog_name="penstock", standalone_mode=False)
+        code = work()
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except click.ClickException as error:

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import json_option, note, run, tell
 from penstock.cli.formats import FORMATS, file_name, written
+from penstock.cli.output import json_option, note, run, tell
 from penstock.client import aio
 from penstock.client.messages import Message
 

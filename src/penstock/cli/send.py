@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import click
 
-from penstock.cli.output import json_option, note, progress, run, say, tell
+from penstock.cli.output import counting, json_option, note, run, say, tell
 from penstock.client import Outgoing, aio
 
 #: Read at a time; the lines of one read are published together.
@@ -76,7 +76,7 @@ async def _send(
     async with aio.connect(url) as client:
         if flags["create"]:
             await client.create_queue(exist_ok=True)
-        with progress(hidden=flags["as_json"]) as bar:
+        with counting(hidden=flags["as_json"]) as bar:
             total = len(messages) * flags["count"] if messages else None
             task = bar.add_task("sending", total=total, rate="")
             async for bodies in _bodies(messages, file, whole, flags["count"]):

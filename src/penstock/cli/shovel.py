@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from penstock.cli.output import json_option, note, progress, run, tell
+from penstock.cli.output import counting, json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
 from penstock.client.consuming import Consumer
@@ -93,7 +93,7 @@ async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
     work = Work(flags["count"], flags["rate"], asyncio.Event())
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.stop.set)
     began = time.monotonic()
-    with progress(hidden=flags["as_json"]) as bar:
+    with counting(hidden=flags["as_json"]) as bar:
         task = bar.add_task("moving", total=flags["count"], rate="")
 
         def show() -> None:
@@ -128,7 +128,7 @@ async def _move(
                 await work.pace(len(batch))
                 published = await target.publish_many([_outgoing(message, target) for message in batch])
                 work.confirmed = work.confirmed and published.confirmed
-                await asyncio.gather(*(message.ack() for message in batch))
+                await origin.ack_many(batch)
                 work.moved += len(batch)
                 show()
 

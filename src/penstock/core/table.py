@@ -106,6 +106,25 @@ class QueueEntry(msgspec.Struct):
     counters: dict[str, int] = msgspec.field(default_factory=lambda: Counters().as_dict())
 
 
+class _Listed(QueueEntry, kw_only=True):
+    """A queue in a catalogue."""
+
+    id: int
+
+    def plain(self) -> QueueEntry:
+        """Without the number."""
+        return QueueEntry(self.namespace, self.name, self.policy, self.created_at, self.counters)
+
+
+class _Catalogue(msgspec.Struct):
+    """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
+
+    namespaces: list[str]
+    next_queue_id: int
+    queues: list[_Listed]
+    lost: tuple[int, int] | None = None
+
+
 class Meta(msgspec.Struct):
     """What a table knows besides its rows."""
 
@@ -312,23 +331,50 @@ class Table:
             case Kind.QUEUE_DELETED:
                 del self.meta.queues[queue]
                 self.meta.requests.pop(queue, None)
+                self._forget_strangers()
             case Kind.NAMESPACE_CREATED:
                 self.meta.namespaces.append(detail.decode())
             case Kind.NAMESPACE_DELETED:
-                self.meta.namespaces.remove(detail.decode())
-            case Kind.CATALOGUE if self.meta.position == 1 and row == 0 and int(events.positions[0]) > 1:
-                self._begin(detail)
+                self.meta.namespaces = [name for name in self.meta.namespaces if name != detail.decode()]
+            case Kind.CATALOGUE:
+                begins = self.meta.position == 1 and row == 0 and int(events.positions[0]) > 1
+                self._take_catalogue(detail, begins=begins)
             case _:
                 pass
 
-    def _begin(self, detail: bytes) -> None:
-        """The log does not go back to its beginning any more: start from the catalogue of its first segment."""
-        described = msgspec.json.decode(detail)
+    def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
+        """It says what is known already, except at the beginning and after a loss of events."""
+        described = msgspec.json.decode(detail, type=_Catalogue)
+        if described.lost is not None:
+            self._begin(described, keep=True)
+        elif begins or not self.meta.complete:
+            self._begin(described, keep=False)
+
+    def _begin(self, described: _Catalogue, *, keep: bool) -> None:
+        """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
+
+        A repair knows the queues, but not their counters: with ``keep``, ours are as good.
+        """
         self.meta.complete = False
-        self.meta.namespaces = described["namespaces"]
-        self.meta.next_queue_id = described["next_queue_id"]
-        for entry in described["queues"]:
-            self.meta.queues[entry.pop("id")] = msgspec.convert(entry, QueueEntry)
+        self.meta.namespaces = described.namespaces
+        self.meta.next_queue_id = max(self.meta.next_queue_id, described.next_queue_id)
+        known = self.meta.queues if keep else {}
+        self.meta.queues = {entry.id: known.get(entry.id) or entry.plain() for entry in described.queues}
+        self._forget_strangers()
+
+    def _forget_strangers(self) -> None:
+        """After a loss there may be messages left of a queue that is deleted."""
+        if not self.meta.complete:
+            self._keep(np.isin(self.columns["queue"], list(self.meta.queues)))
+
+    def reconcile(self) -> None:
+        """After a loss the counters don't add up: count what is gone as dropped, and what has come back as moved in."""
+        here = np.bincount(self.columns["queue"], minlength=self.meta.next_queue_id)
+        for number, entry in self.meta.queues.items():
+            counters = entry.counters
+            gone = sum(counters[name] for name in ("acknowledged", "popped", "dropped", "purged", "moved_out"))
+            surplus = int(here[number]) - (counters["published"] + counters["moved_in"] - gone)
+            counters["moved_in" if surplus > 0 else "dropped"] += abs(surplus)
 
     def _purge(self, queue: int, detail: bytes, count: int, state: Callable[[Array], Array]) -> None:
         spared = np.array(msgspec.json.decode(detail) if detail else [], np.uint64)

@@ -93,14 +93,27 @@ class Checkpoints:
     def newest_good(self) -> Checkpoint | None:
         """The newest that can be read. None if there is none; look at ``report`` to see if there should be one."""
         for position in reversed(self.positions()):
-            file = self._disk.open(_name(position))
             try:
-                return _decode(file, self._identity, position)
+                return self.read(position)
             except BadCheckpoint as error:
                 self.report.append(f"{_name(position)} is passed over: {error}")
-            finally:
-                file.close()
         return None
+
+    def read(self, position: int) -> Checkpoint:
+        """The one at a position. Raises BadCheckpoint if it can not be used."""
+        file = self._disk.open(_name(position))
+        try:
+            return _decode(file, self._identity, position)
+        finally:
+            file.close()
+
+    def size(self, position: int) -> int:
+        """How many bytes the one at a position has."""
+        file = self._disk.open(_name(position))
+        try:
+            return file.size()
+        finally:
+            file.close()
 
 
 def _name(position: int) -> str:

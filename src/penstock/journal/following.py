@@ -26,8 +26,7 @@ from penstock.journal.block import Block, BlockError
 from penstock.journal.catalogue import Catalogue
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
 from penstock.journal.mapped import MappedSegment, read_ends
-from penstock.journal.recovery import GAP
-from penstock.journal.segment import Footer, SegmentHeader, is_segment
+from penstock.journal.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailReader
 from penstock.schema import Kind
@@ -62,6 +61,8 @@ class Span(NamedTuple):
     first: int
     #: The position after its last committed event.
     end: int
+    #: Where the log ended before it.
+    after: int
     created: int
     #: None while it grows.
     footer: Footer | None
@@ -142,12 +143,11 @@ class JournalReader:
         if stop > tail.committed:
             lost = (max(start, tail.committed), stop)
             found.append(DataLoss(lost, f"the journal ends at position {tail.committed}"))
-        for low, high in self._gaps(tail.committed):
-            crossed = start < high and low < stop
-            inside = low < start < high or low < stop < high
-            if inside or (crossed and high - low != GAP):
-                text = "a crash has taken back what was not on disk yet, or a repair could not save it"
-                found.append(DataLoss((low, high), text))
+        for low, high, repaired in self._gaps(tail.committed):
+            if repaired and start < high and low < stop:
+                found.append(DataLoss((low, high), "they were damaged, and a repair could not save them"))
+            elif low < start < high or low < stop < high:
+                found.append(DataLoss((low, high), "a crash has taken back what was not on disk yet"))
         return found
 
     def position_at(self, time: int) -> int:
@@ -168,11 +168,11 @@ class JournalReader:
                     return max(block.first + int(rows[0]), earliest)
         return tail.committed
 
-    def counts(self, start: int, stop: int | None = None) -> dict[int, int]:
+    def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
         """How many messages were published in the range, by queue number. Reads headers and two small columns only."""
         stop = self.latest if stop is None else stop
         total = np.zeros(1, np.int64)
-        for block, _ in self.read(start, stop, verify=False):
+        for block, _ in self.read(start, stop, verify=False, accept_loss=accept_loss):
             low, high = max(start - block.first, 0), min(stop, block.end) - block.first
             queues = block.queues[low:high][block.kinds[low:high] == Kind.PUBLISHED]
             counted = np.bincount(queues, minlength=len(total))
@@ -225,12 +225,19 @@ class JournalReader:
         committed = self.tail().committed  # before the segments are listed: they reach at least up to it
         return next((span for span in self._spans(committed) if span.end > position), None)
 
-    def _gaps(self, committed: int) -> list[tuple[int, int]]:
-        """The ranges of positions, inside the journal, that have no events."""
+    def _gaps(self, committed: int) -> list[tuple[int, int, bool]]:
+        """The ranges of positions that have no events, and whether a repair has given them up."""
         spans = self._spans(committed)
-        ends = [span.end for span in spans]
-        firsts = [*(span.first for span in spans[1:]), committed]
-        return [(end, first) for end, first in zip(ends, firsts, strict=False) if end < first]
+        gaps: list[tuple[int, int, bool]] = []
+        for before, span in zip([None, *spans], spans, strict=False):
+            low = before.end if before is not None else span.after
+            if span.footer is not None and span.footer.flags & BRIDGE:
+                gaps.append((low, span.first + 1, True))
+            elif low < span.first:
+                gaps.append((low, span.first, False))
+        if spans and spans[-1].end < committed:
+            gaps.append((spans[-1].end, committed, False))
+        return gaps
 
     def _blocks(self, segment: MappedSegment, start: int, stop: int, *, verify: bool) -> Iterator[Block]:
         try:
@@ -253,7 +260,7 @@ class JournalReader:
                 break  # it was trimmed just now, and so were those before it
             header, footer = ends
             end = min(after if footer is None else footer.end, committed)
-            spans.append(Span(key, header.first, max(end, header.first), header.created, footer))
+            spans.append(Span(key, header.first, max(end, header.first), header.after, header.created, footer))
             after = header.after
         return spans[::-1]
 

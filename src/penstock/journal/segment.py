@@ -51,6 +51,8 @@ HEADER_MAGIC = b"PNSG"
 FOOTER_MAGIC = b"PNFT"
 #: Footer flag: the segment was finished by its writer, not by the start after an unclean stop.
 CLEAN = 1
+#: Footer flag: a repair has put the segment's first block over events that are lost; see `bridge`.
+BRIDGE = 2
 #: An index entry stands for about this many bytes of blocks: what one look-up reads.
 INDEX_STEP = 64 * 1024
 

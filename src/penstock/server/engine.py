@@ -148,6 +148,8 @@ def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) ->
         table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
     blocks = log.read(table.meta.position)
     table.apply(blocks if stop is None else takewhile(lambda block: block.first < stop, blocks))
+    if not table.meta.complete:
+        table.reconcile()
     return table
 
 

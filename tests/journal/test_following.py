@@ -1,0 +1,294 @@
+"""A reader in another process: it sees everything once, nothing too early, and is told of what is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.journal.errors import JournalDamaged, JournalRefused
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
+from penstock.journal.log import Durability
+from penstock.journal.recovery import GAP
+from support.batches import NOW, acknowledged, published
+from support.folders import Life, QuickDisk
+
+SECOND = 1_000_000
+TINY = FileLogOptions(segment_bytes=2_000, reserve=4096)
+
+#: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
+FOLLOWER = """
+import json, os, sys, time
+from penstock.journal.following import DataLoss, JournalReader
+
+folder = sys.argv[1]
+while not os.path.exists(os.path.join(folder, "tail")):
+    time.sleep(0.001)
+reader, position, seen, lost, early = JournalReader(folder), 1, [], [], 0
+while True:
+    done = os.path.exists(os.path.join(folder, "done"))
+    latest = reader.latest
+    try:
+        for block, _ in reader.read(position, latest):
+            early += block.end > reader.latest
+            low, high = max(block.first, position), min(block.end, latest)
+            payloads = [bytes(block.value("payload", row)) for row in range(low - block.first, high - block.first)]
+            seen.append([low, high, payloads == [b"%d" % at for at in range(low, high)]])
+            position = high
+    except DataLoss as loss:
+        lost.append(loss.lost)
+        position = loss.lost[1]
+        continue
+    position = latest
+    if done:
+        break
+print(json.dumps({"seen": seen, "lost": lost, "early": early, "end": position}))
+"""
+
+
+def new_log(folder: Path, options: FileLogOptions = TINY) -> FileLog:
+    log = FileLog(QuickDisk(folder), options)
+    log.seal(log.epoch + 1)
+    return log
+
+
+def add(log: FileLog, count: int = 1, *, roll: bool = False, at: int = NOW) -> None:
+    """Messages whose payloads are their positions."""
+    payloads = [b"%d" % position for position in range(log.end, log.end + count)]
+    log.append(published(log.end, payloads, at=at), log.end, log.epoch, roll=roll)
+
+
+def positions(reader: JournalReader, start: int = 1, stop: int | None = None) -> list[int]:
+    return [position for block, _ in reader.read(start, stop) for position in range(block.first, block.end)]
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_another_process_sees_everything_exactly_once(tmp_path: Path, trims: bool) -> None:
+    """While the journal grows, rolls, is trimmed, and its broker stops and starts again."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", FOLLOWER, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as follower:
+        log = new_log(tmp_path)
+        for round_ in range(1500):
+            add(log, 1 + round_ % 7, roll=log.wants_roll)
+            if trims and round_ % 100 == 99:
+                before = log.segments()[-2].first
+                log.set_floor(before)
+                log.trim(before)
+            if round_ % 500 == 499:
+                log.close()
+                log = new_log(tmp_path)
+        end = log.end
+        log.close()
+        (tmp_path / "done").touch()
+        out, _ = follower.communicate(timeout=60)
+    told = json.loads(out)
+    assert told["early"] == 0
+    assert all(right for _, _, right in told["seen"])
+    ranges = sorted([*([low, high] for low, high, _ in told["seen"]), *told["lost"]])
+    assert [low for low, _ in ranges] == [1, *(high for _, high in ranges[:-1])]  # no gap, and nothing twice
+    assert ranges[-1][1] == told["end"] == end
+    if not trims:
+        assert told["lost"] == []
+
+
+class TestCommitted:
+    def test_what_is_not_synced_is_not_seen(self, tmp_path: Path) -> None:
+        log = new_log(tmp_path, FileLogOptions(durability=Durability.INTERVAL))
+        add(log, 3)
+        reader = JournalReader(tmp_path)
+        assert (reader.latest, positions(reader)) == (1, [])
+        log.sync()
+        add(log, 3)
+        assert (reader.latest, positions(reader)) == (4, [1, 2, 3])
+
+    def test_a_range_that_ends_behind_it_is_data_loss(self, tmp_path: Path) -> None:
+        """Somebody has seen more than there is: the folder was put back, or it is another machine's."""
+        log = new_log(tmp_path)
+        add(log, 3)
+        with pytest.raises(DataLoss, match="the journal ends at position 4") as told:
+            JournalReader(tmp_path).read(2, 9)
+        assert told.value.lost == (4, 9)
+
+    def test_ranges_that_are_none(self, tmp_path: Path) -> None:
+        new_log(tmp_path)
+        for start, stop in ((0, 1), (3, 2), (-1, 0)):
+            with pytest.raises(ValueError, match="are no range"):
+                JournalReader(tmp_path).read(start, stop)
+
+    def test_it_grows_while_it_is_open(self, tmp_path: Path) -> None:
+        """Past the space that was reserved when it was mapped."""
+        log = new_log(tmp_path)
+        reader = JournalReader(tmp_path)
+        for _ in range(300):
+            add(log, 10)
+            assert positions(reader, log.end - 10) == list(range(log.end - 10, log.end))
+        assert positions(reader) == list(range(1, 3001))
+
+
+class TestTrimmed:
+    def fill(self, folder: Path) -> FileLog:
+        log = new_log(folder)
+        for _ in range(5):
+            add(log, 10, roll=True)
+        return log
+
+    def test_a_start_before_the_history_is_told(self, tmp_path: Path) -> None:
+        log = self.fill(tmp_path)
+        log.set_floor(21)
+        log.trim(11)
+        reader = JournalReader(tmp_path)
+        assert (reader.earliest, reader.tail().start) == (21, 11)
+        with pytest.raises(Trimmed, match="the history begins at position 21 now") as told:
+            reader.read(5)
+        assert told.value.lost == (5, 21)
+        assert positions(reader, 21) == list(range(21, 51))
+
+    def test_loss_can_be_accepted(self, tmp_path: Path) -> None:
+        log = self.fill(tmp_path)
+        log.set_floor(21)
+        log.trim(21)
+        blocks = JournalReader(tmp_path).read(5, accept_loss=True)
+        assert [found.block.first for found in blocks] == [21, 31, 41]
+
+    def test_trimmed_while_it_is_being_read(self, tmp_path: Path) -> None:
+        """The mapped segment is read to its end; then it is told."""
+        log = self.fill(tmp_path)
+        reader = JournalReader(tmp_path)
+        blocks = reader.read(1)
+        assert next(blocks).block.first == 1
+        log.set_floor(41)
+        log.trim(41)
+        with pytest.raises(Trimmed) as told:
+            list(blocks)
+        assert told.value.lost == (11, 41)
+
+
+class TestGaps:
+    def weak(self, folder: Path) -> tuple[int, int]:
+        """A journal that resumed higher after an unclean stop. Returns where the gap begins and ends."""
+        options = FileLogOptions(durability=Durability.OS, reserve=4096)
+        log = new_log(folder, options)
+        add(log, 5)
+        log._let_go()
+        log = new_log(folder, options)
+        add(log, 5)
+        log._let_go()
+        return 6, 6 + GAP
+
+    def test_a_reader_inside_is_told(self, tmp_path: Path) -> None:
+        low, high = self.weak(tmp_path)
+        reader = JournalReader(tmp_path)
+        for start, stop in ((low + 1, high + 2), (2, low + 1), (high - 1, high)):
+            with pytest.raises(DataLoss, match="a crash has taken back") as told:
+                reader.read(start, stop)
+            assert told.value.lost == (low, high)
+
+    def test_a_reader_at_its_edges_is_not(self, tmp_path: Path) -> None:
+        low, high = self.weak(tmp_path)
+        reader = JournalReader(tmp_path)
+        assert positions(reader) == [*range(1, low), *range(high, high + 5)]
+        assert positions(reader, low) == positions(reader, high) == [*range(high, high + 5)]
+        assert positions(reader, 1, high) == [*range(1, low)]
+
+    def test_before_the_first_append_after_the_crash(self, tmp_path: Path) -> None:
+        log = new_log(tmp_path, FileLogOptions(durability=Durability.OS, reserve=4096))
+        add(log, 5)
+        log._let_go()
+        new_log(tmp_path)
+        reader = JournalReader(tmp_path)
+        assert reader.latest == 6 + GAP
+        assert positions(reader) == [1, 2, 3, 4, 5]
+        with pytest.raises(DataLoss):
+            reader.read(7)
+
+
+class TestReplaced:
+    def test_another_journal_in_the_same_place(self, tmp_path: Path) -> None:
+        folder = tmp_path / "data"
+        log = new_log(folder)
+        add(log, 3)
+        reader = JournalReader(folder)
+        log.close()
+        shutil.rmtree(folder)
+        new_log(folder)
+        with pytest.raises(Replaced, match="holds another journal now"):
+            reader.read(1)
+        with pytest.raises(Replaced):
+            JournalReader(folder, identity=reader.identity)
+
+    def test_an_older_state_of_the_same_journal(self, tmp_path: Path) -> None:
+        folder, backup = tmp_path / "data", tmp_path / "backup"
+        log = new_log(folder)
+        add(log, 3)
+        shutil.copytree(folder, backup)
+        add(log, 3)
+        reader = JournalReader(folder)
+        log.close()
+        shutil.rmtree(folder)
+        backup.rename(folder)
+        with pytest.raises(DataLoss, match="was put back to an earlier state") as told:
+            reader.read(1)
+        assert told.value.lost == (4, 7)
+
+    @pytest.mark.parametrize("name", ["nothing", "file"])
+    def test_no_journal(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(JournalRefused, match="is not the data folder of a broker"):
+            JournalReader(tmp_path / name)
+
+    def test_damage_is_told_with_its_place(self, tmp_path: Path) -> None:
+        log = new_log(tmp_path)
+        add(log, 3)
+        add(log, 3)
+        log.close()
+        segment = next(tmp_path.glob("*.seg"))
+        raw = bytearray(segment.read_bytes())
+        raw[raw.index(b"456") :] = b"9" + raw[raw.index(b"456") + 1 :]
+        segment.write_bytes(raw)
+        blocks = JournalReader(tmp_path).read(1)
+        assert next(blocks).block.first == 1
+        with pytest.raises(JournalDamaged, match="the body's checksum is wrong"):
+            next(blocks)
+
+
+class TestTimes:
+    def test_the_first_event_at_or_after(self, tmp_path: Path) -> None:
+        log = new_log(tmp_path, FileLogOptions(segment_bytes=200_000, reserve=4096))
+        for tick in range(1500):
+            add(log, 2, roll=log.wants_roll, at=NOW + tick * SECOND)
+        reader = JournalReader(tmp_path)
+        assert len(reader.spans()) > 1
+        for tick in (0, 1, 700, 1400, 1499):
+            assert reader.position_at(NOW + tick * SECOND) == 1 + 2 * tick
+            assert reader.position_at(NOW + tick * SECOND - 1) == 1 + 2 * tick
+        assert reader.position_at(0) == 1
+        assert reader.position_at(NOW + 1500 * SECOND) == reader.latest
+        log.set_floor(101)
+        add(log, 1)
+        assert reader.position_at(NOW) == 101
+
+    def test_counts(self, tmp_path: Path) -> None:
+        log = new_log(tmp_path)
+        log.append(published(1, [b"x"] * 4, queue=3), 1, 1)
+        log.append(acknowledged(5, [1, 2], queue=3), 5, 1)
+        log.append(published(7, [b"x"] * 2, queue=9), 7, 1)
+        reader = JournalReader(tmp_path)
+        assert reader.counts(1) == {3: 4, 9: 2}
+        assert reader.counts(4, 8) == {3: 1, 9: 1}
+
+
+def test_names_follow_the_queues(tmp_path: Path) -> None:
+    life = Life(tmp_path, 2).run(300)
+    catalogue = JournalReader(tmp_path).catalogue()
+    queues = life.opened.engine.broker.queues
+    assert {number: str(catalogue.names[number]) for number in catalogue.queues} == {
+        number: queue.full_name for number, queue in queues.items()
+    }
