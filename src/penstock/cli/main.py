@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -49,11 +48,36 @@ class Commands(click.Group):
         assert isinstance(found, click.Command)
         return found
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run a command and, unless told not to, end the process."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
-        sys.exit(_code_of(lambda: super(Commands, self).main(*args, standalone_mode=False, **extra)))
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. What it returns is the exit code, and its errors have one."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
+            code = READER_GONE
+        except (BadURL, Unsupported, ConfigurationError, ValueError) as error:
+            raise Failed(error, WRONG_USE) from error
+        except (Refused, NoMessage) as error:
+            raise Failed(error, REFUSED) from error
+        except (ClientError, OSError) as error:
+            raise Failed(error, FAILED) from error
+        ctx.exit(code or OK)
+
+
+class Failed(click.ClickException):
+    """An error that ends the command with a line and an exit code."""
+
+    def __init__(self, error: Exception, code: int) -> None:
+        super().__init__(str(error))
+        self.exit_code = code
+        self._notes = getattr(error, "__notes__", ())
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """On standard error, escaped: an error may repeat what a peer said."""
+        complain(self.message, *self._notes)
 
 
 @click.group(
@@ -79,30 +103,3 @@ def main() -> None:
       4    less was there than was asked for
       130  ended by Ctrl-C        141  whoever read our output has gone
     """
-
-
-def _code_of(work: Callable[[], Any]) -> int:
-    """The exit code of a command; what went wrong is told."""
-    try:
-        code = work()
-        sys.stdout.flush()
-        return code if isinstance(code, int) else OK
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
-        return READER_GONE
-    except (BadURL, Unsupported, ConfigurationError, ValueError) as error:
-        return _fail(error, WRONG_USE)
-    except (Refused, NoMessage) as error:
-        return _fail(error, REFUSED)
-    except (ClientError, OSError) as error:
-        return _fail(error, FAILED)
-
-
-def _fail(error: Exception, code: int) -> int:
-    complain(str(error), *getattr(error, "__notes__", ()))
-    return code
