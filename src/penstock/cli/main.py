@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -59,25 +59,18 @@ class Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
             code = READER_GONE
         except (BadURL, Unsupported, ConfigurationError, ValueError) as error:
-            raise Failed(error, WRONG_USE) from error
+            code = _fail(error, WRONG_USE)
         except (Refused, NoMessage) as error:
-            raise Failed(error, REFUSED) from error
+            code = _fail(error, REFUSED)
         except (ClientError, OSError) as error:
-            raise Failed(error, FAILED) from error
+            code = _fail(error, FAILED)
         ctx.exit(code or OK)
 
 
-class Failed(click.ClickException):
-    """An error that ends the command with a line and an exit code."""
-
-    def __init__(self, error: Exception, code: int) -> None:
-        super().__init__(str(error))
-        self.exit_code = code
-        self._notes = getattr(error, "__notes__", ())
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """On standard error, escaped: an error may repeat what a peer said."""
-        complain(self.message, *self._notes)
+def _fail(error: Exception, code: int) -> int:
+    """Tell of an error; escaped, as it may repeat what a peer said."""
+    complain(str(error), *getattr(error, "__notes__", ()))
+    return code
 
 
 @click.group(
