@@ -76,7 +76,7 @@ def _fail(error: Exception, code: int) -> int:
 @click.group(
     "penstock", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name="penstock")
+@click.version_option(__version__, prog_name="penstock", message="%(prog)s %(version)s")
 def main() -> None:
     """A durable message broker that speaks PHPMQ, SSPQ and Kokaq on one set of queues.
 

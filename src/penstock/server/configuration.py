@@ -34,6 +34,7 @@ class Layers:
 
     def __init__(self) -> None:
         self.table: dict[str, Any] = {}
+        #: Where each key came from, tables and lists included.
         self._origins: dict[str, str] = {}
 
     def add_file(self, path: str) -> None:
@@ -66,12 +67,7 @@ class Layers:
 
     def options(self) -> Options:
         """The options, checked. Raises ConfigurationError."""
-        table = dict(self.table)
-        for protocol in PROTOCOLS:
-            if protocol in table:
-                table[protocol] = [
-                    self._listener(protocol, each) for each in _as_list(table[protocol]) if each != "off"
-                ]
+        table = self._spelled_out()
         try:
             return msgspec.convert(table, Options)
         except msgspec.ValidationError as error:
@@ -79,6 +75,14 @@ class Layers:
 
     def origin(self, path: str) -> str:
         """Where the value at this path came from: a file and line, a variable, a flag, or ``default``."""
+        try:
+            _at(self._spelled_out(), steps(path))
+        except (KeyError, IndexError):
+            return DEFAULT
+        return self._nearest(path)
+
+    def _nearest(self, path: str) -> str:
+        """Where the value at this path came from, or the table or list that it is in, or would be in."""
         keys = steps(path)
         while keys:
             found = self._origins.get(_joined(keys))
@@ -86,6 +90,15 @@ class Layers:
                 return found
             keys.pop()
         return DEFAULT
+
+    def _spelled_out(self) -> dict[str, Any]:
+        """The table, with every listener as a table."""
+        table = dict(self.table)
+        for protocol in PROTOCOLS:
+            if protocol in table:
+                listeners = [each for each in _as_list(table[protocol]) if each != "off"]
+                table[protocol] = [self._listener(protocol, each) for each in listeners]
+        return table
 
     def _lay(self, under: dict[str, Any], over: Mapping[str, Any], path: str, origin: Callable[[str], str]) -> None:
         for key, value in over.items():
@@ -110,7 +123,7 @@ class Layers:
             key, equals, text = option.partition("=")
             if not equals:
                 raise ConfigurationError(
-                    f"{self.origin(protocol)}: {protocol}: {option!r} is not an option of a listener; "
+                    f"{self._nearest(protocol)}: {protocol}: {option!r} is not an option of a listener; "
                     f"they follow the address as name=value, as in {address},{_EXAMPLES[protocol]}"
                 )
             table[key] = _value(text, [protocol, "[0]", key])
@@ -122,20 +135,20 @@ class Layers:
         keys = steps(_named(place.rstrip("`"), table))
         cause = error.__cause__
         if isinstance(cause, BadOption):
-            return self._at(keys + steps(cause.path), str(cause))
+            return self._told(keys + steps(cause.path), str(cause))
         if cause is not None:
-            return self._at(keys, text)
+            return self._told(keys, text)
         if unknown := re.search(r"unknown field `([^`]*)`", text):
             known = ", ".join(known_keys(keys))
-            return self._at([*keys, unknown[1]], f"there is no such option; there are: {known}")
+            return self._told([*keys, unknown[1]], f"there is no such option; there are: {known}")
         if missing := re.search(r"missing required field `([^`]*)`", text):
             needs = ", ".join(required_keys(keys))
-            return self._at(keys, f"{missing[1]} is missing; what must be there: {needs}")
-        return self._at(keys, f"{_shown(table, keys)} is not accepted; it is {accepted(keys)}")
+            return self._told(keys, f"{missing[1]} is missing; what must be there: {needs}")
+        return self._told(keys, f"{_shown(table, keys)} is not accepted; it is {accepted(keys)}")
 
-    def _at(self, keys: list[str], text: str) -> str:
+    def _told(self, keys: list[str], text: str) -> str:
         path = _joined(keys)
-        origin = self.origin(path)
+        origin = self._nearest(path)
         return f"{f'{origin}: ' if origin != DEFAULT else ''}{path}{': ' if path else ''}{text}"
 
 
@@ -201,12 +214,18 @@ def _named(path: str, table: dict[str, Any]) -> str:
     return path
 
 
-def _shown(table: Any, keys: list[str]) -> str:
-    """The value that is at fault, as TOML would have it."""
+def _at(table: Any, keys: list[str]) -> Any:
+    """The value at this path. Raises KeyError or IndexError."""
     for key in keys:
         inner = key[1:-1].strip('"') if key.startswith("[") else key
         table = table[int(inner)] if isinstance(table, list) else table[inner]
-    return msgspec.json.encode(table).decode() if not isinstance(table, dict | list) else "what is there"
+    return table
+
+
+def _shown(table: dict[str, Any], keys: list[str]) -> str:
+    """The value that is at fault, as TOML would have it."""
+    value = _at(table, keys)
+    return msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else "what is there"
 
 
 def _lines_of(text: str) -> Iterator[tuple[str, int]]:
