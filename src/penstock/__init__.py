@@ -4,5 +4,3 @@ The rooms, each importing only what ARCHITECTURE.md allows it to:
 
 * :mod:`penstock.wire` turns bytes into frames and frames into bytes, for PHPMQ, Kokaq and SSPQ.
 """
-
-__version__ = "0.1.0"

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from penstock import __version__
 from penstock.cli.output import complain
 from penstock.client.errors import BadURL, ClientError, NoMessage, Refused, Unsupported
 from penstock.server.configuration import ConfigurationError
@@ -76,7 +75,7 @@ def _fail(error: Exception, code: int) -> int:
 @click.group(
     "penstock", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name="penstock", message="%(prog)s %(version)s")
+@click.version_option(package_name="penstock", prog_name="penstock", message="%(prog)s %(version)s")
 def main() -> None:
     """A durable message broker that speaks PHPMQ, SSPQ and Kokaq on one set of queues.
 

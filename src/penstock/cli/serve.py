@@ -54,8 +54,8 @@ def options(command: Any) -> Any:
             click.option(
                 "--durability",
                 type=_choice(JournalOptions, "durability"),
-                help="commit: nothing is confirmed before it is on disk. interval: on disk every 50 ms. "
-                "os: when the system likes. [default: commit]",
+                help="commit: nothing is confirmed before it is on disk. interval: the same, but that is every 50 ms. "
+                "os: the system writes when it likes. [default: commit]",
             ),
             click.option("--ephemeral", is_flag=True, help="Keep everything in memory, and nothing after the end."),
             click.option("--insecure-bind", is_flag=True, help="Listen to other machines without TLS."),

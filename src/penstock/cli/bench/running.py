@@ -203,9 +203,11 @@ class _Run:
         return outcome
 
     def _result(self, series: list[tuple[float, int]], sent: list[Outcome], taken: list[Outcome]) -> Result:
-        warm = min(WARM_UP * series[-2][0], 1.0) if len(series) > 1 else 0.0
-        at, done = next((point for point in series if point[0] >= warm), series[0])
-        end, last = series[-1] if self.plan.count is not None else series[-2]
+        if self.plan.count is not None:
+            (at, done), (end, last) = series[0], series[-1]
+        else:
+            *steady, (end, last) = series[:-1]
+            at, done = next(point for point in [*steady, (end, last)] if point[0] >= WARM_UP * end)
         took = max(end - at, 1e-9)
         total = sum(each.done for each in sent)
         return Result(
