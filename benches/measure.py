@@ -58,3 +58,20 @@ def report(title: str, rows: Sequence[Row]) -> None:
     for row in rows:
         times = f"{row.bare:8.0f}  {row.ours:8.0f}  {1e3 / row.ours:5.2f}"
         out(f"{row.name:{width}}  {times}  {row.ratio:6.2f}  {row.verdict}\n")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure that stands for itself. With an aim it is to be at most that."""
+
+    name: str
+    value: float
+    unit: str
+    aim: float | None = None
+    digits: int = 0
+
+    @property
+    def verdict(self) -> str:
+        if self.aim is None:
+            return "   –"
+        return f"{self.aim:4.0f}  {'met' if self.value <= self.aim else 'MISSED'}"

@@ -252,6 +252,21 @@ def test_two_consumers_of_one_queue_need_two_clients() -> None:
     run(main())
 
 
+def test_a_message_reads_well() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.next()
+        peer.send(dispatch("jobs", b"\x1b" + bytes(60)))
+        await peer.rest()
+
+    async def main() -> None:
+        async with Fake("phpmq", script) as fake, aio.connect(fake.url("/jobs")) as client:
+            shown = repr(await client.receive())
+            assert shown.startswith(f"<Message {0:032x} from jobs: b'\\x1b\\x00")
+            assert shown.endswith("…>")
+
+    run(main())
+
+
 def test_idle_ends_the_loop() -> None:
     async def script(peer: Peer) -> None:
         await peer.next()

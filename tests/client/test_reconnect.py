@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import ConnectFailed, NoMessage, NotHeld, Outgoing, Published, Reconnect, Uncertain, aio
+from penstock.client import Closed, ConnectFailed, NoMessage, NotHeld, Outgoing, Published, Reconnect, Uncertain, aio
 from penstock.wire.kokaq import Opcode
 from penstock.wire.phpmq import Acknowledge, Consume, Publish
 from penstock.wire.sspq import NoReceive, Receive, Send
@@ -243,5 +243,23 @@ def test_many_tasks_come_back_over_one_connection() -> None:
             async with aio.connect(fake.url("/q"), reconnect=QUICK, idempotent=True) as client:
                 await asyncio.gather(*(client.publish(b"%d" % number) for number in range(20)))
             assert fake.connections == 2
+
+    run(main())
+
+
+def test_closed_while_there_is_no_connection() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.next()
+        peer.reset()
+
+    async def main() -> None:
+        async with Fake("kokaq", script) as fake:
+            client = await aio.connect(fake.url("/q"), reconnect=Reconnect(first=0.1, most=0.1))
+            fake.stop()
+            receiving = asyncio.create_task(client.receive())
+            await asyncio.sleep(0.05)
+            await client.close()
+            with pytest.raises(Closed):
+                await receiving
 
     run(main())

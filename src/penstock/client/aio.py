@@ -254,7 +254,11 @@ class AsyncClient(KokaqAdmin):
                 if returning is None:
                     self._current.link.check()
                     raise AssertionError
-                self._current = await self._return(returning)
+                session = await self._return(returning)
+                if self._closed:  # meanwhile, when there was no connection to close
+                    await session.close()
+                    raise Closed(f"{self.address}: the client is closed")
+                self._current = session
             return self._current
 
     async def _return(self, returning: Reconnect) -> Session:
@@ -262,6 +266,8 @@ class AsyncClient(KokaqAdmin):
         last: ConnectFailed | None = None
         for pause in returning.pauses():
             await asyncio.sleep(pause)
+            if self._closed:
+                raise Closed(f"{self.address}: the client is closed")
             try:
                 session = await self._connected()
             except ConnectFailed as error:

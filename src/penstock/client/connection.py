@@ -49,6 +49,10 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         self._writable = asyncio.Event()
         self._writable.set()
         self._gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        #: Written in this turn of the loop, and not yet given to the transport.
+        self._parts: list[bytes] = []
+        self._size = 0
 
     # What asyncio calls.
 
@@ -93,6 +97,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         if self.failure is not None:
             return
         self.failure = error
+        self._parts.clear()
         self._writable.set()
         if self._transport is not None and not isinstance(error, Closed):
             self._transport.abort()
@@ -104,13 +109,20 @@ class Link(asyncio.Protocol, Generic[FrameT]):
             raise copy.copy(self.failure) from self.failure.__cause__
 
     def write(self, data: bytes) -> None:
-        """Send without waiting; follow it with :meth:`drain` where much is sent."""
+        """Send at the end of this turn of the loop, together with all else that is written in it."""
         self.check()
-        assert self._transport is not None
-        self._transport.write(data)
+        if not self._parts and not self._loop.is_closed():
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+        self._size += len(data)
 
-    async def drain(self, timeout: float) -> None:
-        """Wait until there is room to send more. A broker that does not read for ``timeout`` seconds is given up."""
+    async def drain(self, timeout: float, *, at_once: bool = True) -> None:
+        """Send what was written, and wait until there is room for more. Without ``at_once``, sending may wait a turn.
+
+        A broker that does not read for ``timeout`` seconds is given up.
+        """
+        if at_once or self._size >= WRITE_BUFFER:
+            self._flush()
         if not self._writable.is_set():
             async with self.limit(timeout, "take what was sent"):
                 await self._writable.wait()
@@ -133,6 +145,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         The half-close matters: closing at once, with bytes unread on our side, would make the system reset the
         connection, and the broker could lose what it had not read yet.
         """
+        self._flush()
         self.fail(Closed(f"{self.address}: the client was closed"))
         transport = self._transport
         assert transport is not None
@@ -146,6 +159,11 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         except TimeoutError:
             transport.abort()
             await self._gone.wait()
+
+    def _flush(self) -> None:
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts and self.failure is None and self._transport is not None:
+            self._transport.write(b"".join(parts))
 
     def _problem(self, error: WireError) -> ProtocolProblem:
         problem = ProtocolProblem(f"{self.address} does not speak {self.address.protocol} as we know it: {error}")

@@ -68,9 +68,9 @@ class Busy(ClientError):
 
 
 class NotHeld(ClientError):
-    """The message can't be settled: it was settled before, or the connection it came over is gone.
+    """The message can't be settled: it was settled before, its lock has ended, or the connection it came over is gone.
 
-    In the second case the broker gives it out again, to whoever consumes then.
+    But for the first case the broker gives it out again, to whoever consumes then.
     """
 
 

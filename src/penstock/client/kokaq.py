@@ -14,7 +14,7 @@ from weakref import WeakSet
 from penstock.client.abilities import KOKAQ, require, unsupported
 from penstock.client.answers import found, locked_for, milliseconds, received, refusal, uuid_of
 from penstock.client.connection import Link
-from penstock.client.errors import ClientError, Disconnected, ProtocolProblem, TimedOut, Uncertain
+from penstock.client.errors import ClientError, Disconnected, NotHeld, ProtocolProblem, Refused, TimedOut, Uncertain
 from penstock.client.flights import Answer, Flight
 from penstock.client.locking import LockingSource
 from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
@@ -199,11 +199,10 @@ class KokaqSession(Session):
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
         """See :meth:`Keeper.settle`. Answered: afterwards it is so."""
-        metadata = Metadata(uuid=hold.key)
         if action is Action.ACK:
-            await self.succeed("acknowledge a message", Opcode.DELETE, metadata=metadata)
+            await self._with_lock("acknowledge a message", Opcode.DELETE, Metadata(uuid=hold.key))
         elif action is Action.RELEASE:
-            await self.succeed("release a message", Opcode.RELEASE_PEEK_LOCK, metadata=metadata)
+            await self._with_lock("release a message", Opcode.RELEASE_PEEK_LOCK, Metadata(uuid=hold.key))
         else:
             raise unsupported(self.protocol, "requeue" if action is Action.REQUEUE else "reject")
 
@@ -211,8 +210,17 @@ class KokaqSession(Session):
         """See :meth:`Keeper.renew`."""
         metadata = Metadata(uuid=hold.key, lock_duration=milliseconds(lock))
         sent_at = asyncio.get_running_loop().time()
-        await self.succeed("renew a lock", Opcode.ACQUIRE_PEEK_LOCK, metadata=metadata)
+        await self._with_lock("renew a lock", Opcode.ACQUIRE_PEEK_LOCK, metadata)
         hold.stale_at = float("inf") if lock is None else sent_at + lock
+
+    async def _with_lock(self, what: str, opcode: Opcode, metadata: Metadata) -> None:
+        """Do something with a message that we have locked, unless the lock has ended meanwhile."""
+        try:
+            await self.succeed(what, opcode, metadata=metadata)
+        except Refused as refusal:
+            if refusal.reason != "bad":
+                raise
+            raise NotHeld("the lock has ended before; the broker gives the message out again") from refusal
 
     # What comes in.
 

@@ -104,6 +104,10 @@ class Received(Struct, frozen=True):
     source: str | None = None
     dead_reason: str | None = None
 
+    def __repr__(self) -> str:
+        start = repr(self.body[:40]) + ("…" if len(self.body) > 40 else "")
+        return f"<{type(self).__name__} {self.id or 'without ID'} from {self.queue or 'its queue'}: {start}>"
+
     @property
     def text(self) -> str:
         """The body as UTF-8."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, require
@@ -40,7 +40,8 @@ class PhpmqSession(Session):
 
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
         """See :meth:`Session.publish`. Nothing answers."""
-        await self._send(self._publishes(self.name(queue), messages))
+        self._write(self._publishes(self.name(queue), messages))
+        await self.link.drain(self.options.timeout)
 
     def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
         """See :meth:`Session.source`."""
@@ -59,7 +60,8 @@ class PhpmqSession(Session):
             frame = phpmq.Reject(hold.queue, (hold.key,))
         else:
             frame = phpmq.Requeue(hold.queue, hold.key, Outgoing(b"", ttl or 0).ttl_seconds or 0)
-        await self._send([frame])
+        self._write([frame])
+        await self.link.drain(self.options.timeout, at_once=False)
 
     def start(self, queue: str, window: int) -> Inbox:
         """Ask for up to ``window`` unsettled messages at a time."""
@@ -75,11 +77,7 @@ class PhpmqSession(Session):
         if self.failure is None:
             self._write([phpmq.Consume(queue, 0)])
 
-    async def _send(self, frames: Iterator[PhpmqFrame] | list[PhpmqFrame]) -> None:
-        self._write(frames)
-        await self.link.drain(self.options.timeout)
-
-    def _write(self, frames: Iterator[PhpmqFrame] | list[PhpmqFrame]) -> None:
+    def _write(self, frames: Iterable[PhpmqFrame]) -> None:
         self.link.write(phpmq.encode(frames, self.address.style))
 
     def _publishes(self, queue: str, messages: Sequence[Outgoing]) -> Iterator[PhpmqFrame]:

@@ -68,7 +68,7 @@ class SspqSession(Session):
         self.link.write(sspq.encode([sspq.Confirm()]))
         self._out = None
         self.inbox.wake()
-        await self.link.drain(self.options.timeout)
+        await self.link.drain(self.options.timeout, at_once=False)
 
     async def next(self, dead: bool) -> Delivery:
         """The next message, or dead letter."""

@@ -4,5 +4,6 @@
 * :mod:`~penstock.core.queue` is one queue, made of :mod:`~penstock.core.lane` (waiting messages as arrays) and
   :mod:`~penstock.core.expiry` (their deadlines).
 * :mod:`~penstock.core.events` is where the broker writes down what happened, for the journal.
-* :mod:`~penstock.core.table` works out the state from what was written down, a million events at a time.
+* :mod:`~penstock.core.table` works out the state from what was written down, a million events at a time
+  (:mod:`~penstock.core.gathering` lays them side by side); :mod:`~penstock.core.restore` makes a broker of it.
 """

@@ -240,9 +240,14 @@ class Lane:
         """A lane with these entries, which must be sorted by rank. The seven arrays are those of ``columns``."""
         lane = Lane(priority)
         total = len(columns[0])
+        plain = {
+            index
+            for index in range(_ALWAYS, _COLUMNS)
+            if columns[index].strides == (0,) and (columns[index][:1] == lane._defaults[index]).all()
+        }
         for start in range(0, total, CHUNK):
             chunk = _Chunk()
-            for index in range(_COLUMNS):
+            for index in set(range(_COLUMNS)) - plain:
                 part = np.ascontiguousarray(columns[index][start : start + CHUNK], dtype=_TYPES[index])
                 if index < _ALWAYS or (part != lane._defaults[index]).any():
                     chunk.columns[index] = array(_TYPES[index], part.tobytes())

@@ -6,14 +6,18 @@ a delivery is written down by what ends it, so the journal never knew of these.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.core.broker import Broker
 from penstock.core.expiry import Expiry
+from penstock.core.gathering import Array
 from penstock.core.lane import Lane
 from penstock.core.queue import Queue
-from penstock.core.table import Array, QueueEntry, Table
+from penstock.core.table import COLUMNS, QueueEntry, Table
+
+Rows: TypeAlias = Array | slice
 
 
 def restore(table: Table, next_position: int) -> Broker:
@@ -47,59 +51,92 @@ def _queue(number: int, entry: QueueEntry) -> Queue:
 def _fill(broker: Broker, table: Table) -> None:
     """Give every queue its rows."""
     queues = table.columns["queue"]
-    columns = {name: table.column(name) for name in ("size", "expires", "retries", "priority", "reason", "due")}
-    columns |= {name: table.column(name) for name in ("deliveries", "published_retries")}
-    columns |= {"position": table.columns["position"], "rank": table.ranks()}
     if not len(queues):
         return
+    columns = {name: table.column(name) for name in COLUMNS} | {"rank": table.ranks()}
     order = None if (queues[1:] >= queues[:-1]).all() else np.argsort(queues, kind="stable")
     ordered = queues if order is None else queues[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(ordered)], strict=True):
         rows = slice(start, stop) if order is None else order[start:stop]
         queue = broker.queues[int(ordered[start])]
-        _fill_queue(queue, {name: column[rows] for name, column in columns.items()})
+        _fill_queue(queue, {name: _pick(column, rows) for name, column in columns.items()})
         broker.schedule(queue)
 
 
 def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
-    dead = columns["reason"] != 0
-    delayed = columns["due"] != 0
-    ready = ~(dead | delayed)
-    queue.dead = _lane(columns, dead, columns["rank"])
-    fires = np.where(columns["expires"], np.minimum(columns["due"], columns["expires"]), columns["due"])
-    queue.delayed = _lane(columns, delayed, fires)
-    for priority in np.unique(columns["priority"][ready]).tolist():
-        _add_lane(queue, columns, ready & (columns["priority"] == priority), priority)
-    queue.deliveries = _noted(columns["position"], columns["deliveries"], columns["deliveries"] != 0)
-    spent = columns["retries"] != columns["published_retries"]
-    queue.published_retries = _noted(columns["position"], columns["published_retries"], spent)
-    moved = ready & (columns["rank"] != columns["position"])
-    queue.moved = _noted(columns["position"], columns["rank"], moved)
+    dead, delayed = _filled(columns["reason"]), _filled(columns["due"])
+    ready: Rows = slice(None)
+    if dead.size or delayed.size:
+        ready = np.flatnonzero((columns["reason"] == 0) & (columns["due"] == 0))
+        fires = np.where(columns["expires"], np.minimum(columns["due"], columns["expires"]), columns["due"])
+        queue.dead = _lane(columns, dead, columns["rank"])
+        queue.delayed = _lane(columns, delayed, fires)
+    _add_lanes(queue, columns, ready)
+    counted = _filled(columns["deliveries"])
+    queue.deliveries = _noted(columns["position"], columns["deliveries"], counted)
+    if not (_is_one_value(columns["retries"]) and _is_one_value(columns["published_retries"])):
+        spent = np.flatnonzero(columns["retries"] != columns["published_retries"])
+        queue.published_retries = _noted(columns["position"], columns["published_retries"], spent)
+    ranks, positions = columns["rank"][ready], columns["position"][ready]
+    queue.moved = _noted(positions, ranks, np.flatnonzero(ranks != positions))
 
 
-def _add_lane(queue: Queue, columns: dict[str, Array], which: NDArray[np.bool_], priority: int) -> None:
-    lane = _lane(columns, which, columns["rank"], priority)
+def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
+    """A lane for each priority."""
+    priorities = _pick(columns["priority"], ready)
+    if not len(priorities):
+        return
+    if _is_one_value(priorities):
+        _add_lane(queue, columns, ready, int(priorities[0]))
+        return
+    rows = np.arange(len(columns["priority"]))[ready]
+    for priority in np.unique(priorities).tolist():
+        _add_lane(queue, columns, rows[priorities == priority], priority)
+
+
+def _add_lane(queue: Queue, columns: dict[str, Array], rows: Rows, priority: int) -> None:
+    lane = _lane(columns, rows, columns["rank"], priority)
     queue.lanes[priority] = lane
     queue.priorities.append(priority)
     queue.ready += len(lane)
     queue.ready_bytes += lane.bytes
-    expires = columns["expires"][which]
-    expiring = expires != 0
-    if expiring.any():
+    expires = _pick(columns["expires"], rows)
+    expiring = _filled(expires)
+    if expiring.size:
         expiry = queue.expiries[priority] = Expiry()
-        expiry.add_many(expires[expiring], columns["rank"][which][expiring])
+        expiry.add_many(expires[expiring], columns["rank"][rows][expiring])
 
 
-def _lane(columns: dict[str, Array], which: NDArray[np.bool_], keys: Array, priority: int = 0) -> Lane:
+def _lane(columns: dict[str, Array], rows: Rows, keys: Array, priority: int = 0) -> Lane:
     """A lane of some rows, sorted by these keys."""
-    order = np.flatnonzero(which)
-    sorting = keys[order]
+    sorting = keys[rows]
     if not (sorting[1:] >= sorting[:-1]).all():
-        order = order[np.argsort(sorting, kind="stable")]
+        order = np.argsort(sorting, kind="stable")
+        sorting, rows = sorting[order], order if isinstance(rows, slice) else rows[order]
     names = ("position", "size", "expires", "retries", "priority", "reason")
-    return Lane.from_columns([keys[order], *(columns[name][order] for name in names)], priority)
+    return Lane.from_columns([sorting, *(_pick(columns[name], rows) for name in names)], priority)
 
 
-def _noted(positions: Array, values: Array, which: NDArray[np.bool_]) -> dict[int, int]:
-    return dict(zip(positions[which].tolist(), values[which].tolist(), strict=True))
+def _noted(positions: Array, values: Array, rows: Array) -> dict[int, int]:
+    return dict(zip(positions[rows].tolist(), values[rows].tolist(), strict=True))
+
+
+# A table shows a column that it does not keep as one value for all rows. Ten million messages without a priority should
+# not be asked for it one by one.
+
+
+def _is_one_value(column: Array) -> bool:
+    return column.strides == (0,)
+
+
+def _pick(column: Array, rows: Rows) -> Array:
+    """Some rows of a column; one value for all stays that."""
+    if not _is_one_value(column) or isinstance(rows, slice):
+        return column[rows]
+    return column[: len(rows)]
+
+
+def _filled(column: Array) -> Array:
+    """The rows in which something else than 0 stands."""
+    return np.empty(0, np.intp) if _is_one_value(column) and not column[:1].any() else np.flatnonzero(column)

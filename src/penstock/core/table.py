@@ -12,21 +12,19 @@ Columns in which every row has the default are not kept; a plain waiting message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.core.gathering import Array, Block, Events
 from penstock.core.policy import Policy
 from penstock.core.queue import Counters
-from penstock.schema import COLUMN, FINAL_KINDS, FOREVER, STATE_KINDS, Kind, Rows
+from penstock.schema import FINAL_KINDS, FOREVER, Kind
 
-Array = NDArray[Any]
-
-#: Events gathered before they are applied together.
+#: Events gathered before they are applied together; more when the table is large, because each time it is copied.
 GROUP = 1_000_000
+GROUP_PART = 4
 
 #: The columns of a table: type and default. A rank of 0 stands for the message's own position, a location too.
 COLUMNS: dict[str, tuple[str, int]] = {
@@ -44,13 +42,15 @@ COLUMNS: dict[str, tuple[str, int]] = {
     "location": ("u8", 0),  # where the payload lies since the message was carried forward
 }
 _KEPT = ("position", "queue", "size")
+#: Where the other columns of a published message come from.
+_PUBLISHED = {
+    "priority": "priority",
+    "expires": "expires_at",
+    "due": "not_before",
+    "retries": "retries",
+    "published_retries": "retries",
+}
 
-_CARRIED_COLUMNS = ("carried_rank", "carried_deliveries", "carried_retries", "carried_expires_at", "carried_dead")
-_MESSAGE_COLUMNS = ("expires_at", "priority", "retries", "not_before", "original", "published_at", *_CARRIED_COLUMNS)
-_OTHER_COLUMNS = ("message", "deliveries", "reason", "retries_left", "new_expires_at", "rank", "count", "from_queue")
-
-_MANY = np.zeros(256, np.bool_)
-_MANY[[*STATE_KINDS, *FINAL_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
 _FINAL = np.zeros(256, np.bool_)
 _FINAL[list(FINAL_KINDS)] = True
 _COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPPED: "dropped"}
@@ -58,42 +58,6 @@ _COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPP
 
 class Inconsistent(Exception):
     """The events contradict the state they are applied to. The journal's checksums were right, so this is a bug."""
-
-
-class Block(Protocol):
-    """What a table needs to see of a block of events."""
-
-    @property
-    def first(self) -> int:
-        """Position of the first row."""
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-
-    @property
-    def messages(self) -> int:
-        """Number of rows that carry a message."""
-
-    @property
-    def kinds(self) -> Array:
-        """A kind for each row."""
-
-    @property
-    def queues(self) -> Array:
-        """A queue number for each row."""
-
-    def at(self) -> Array:
-        """A time for each row."""
-
-    def has(self, name: str) -> bool:
-        """Whether a column holds anything but its default."""
-
-    def column(self, name: str) -> Array:
-        """A column of numbers, for the rows of its sort."""
-
-    def binary(self, name: str) -> tuple[Array, memoryview]:
-        """Offsets and bytes of a column of byte strings, for the rows of its sort."""
 
 
 class QueueEntry(msgspec.Struct):
@@ -152,12 +116,12 @@ class Table:
         return len(self.columns["position"])
 
     def column(self, name: str) -> Array:
-        """A column in full, whether it is kept or not."""
+        """A column to look at, whether it is kept or not."""
         kept = self.columns.get(name)
         if kept is not None:
             return kept
         dtype, default = COLUMNS[name]
-        return np.full(len(self), default, dtype)
+        return np.broadcast_to(np.array(default, dtype), len(self))
 
     def ranks(self) -> Array:
         """The rank of every message."""
@@ -167,16 +131,14 @@ class Table:
 
     def apply(self, blocks: Iterable[Block]) -> None:
         """Apply blocks in order. Those below ``meta.position`` must not be among them."""
-        group: list[Block] = []
-        rows = 0
+        events = Events()
         for block in blocks:
-            group.append(block)
-            rows += block.count
-            if rows >= GROUP:
-                self._apply_group(group)
-                group, rows = [], 0
-        if group:
-            self._apply_group(group)
+            events.add(block)
+            if events.count >= GROUP and events.count >= len(self) // GROUP_PART:
+                self._apply_group(events)
+                events = Events()
+        if events.count:
+            self._apply_group(events)
         self._forget_asked()
 
     def forget_requests(self, now: int) -> None:
@@ -186,16 +148,16 @@ class Table:
 
     # Groups of blocks
 
-    def _apply_group(self, blocks: Sequence[Block]) -> None:
-        events = _Events(blocks)
+    def _apply_group(self, events: Events) -> None:
+        events.finish()
         for start, stop in events.spans():
             if events.singular[start]:
                 self._apply_one(events, start)
             else:
                 self._apply_span(events, start, stop)
-        self.meta.position = blocks[-1].first + blocks[-1].count
+        self.meta.position = events.end
 
-    def _apply_span(self, events: _Events, start: int, stop: int) -> None:
+    def _apply_span(self, events: Events, start: int, stop: int) -> None:
         """Events about messages only: new ones first, then the last word about each."""
         self._add_messages(events, *events.message_range(start, stop))
         low, high = events.other_range(start, stop)
@@ -205,28 +167,29 @@ class Table:
         queues = events.queues[events.other_rows[low:high]]
         for kind, name in _COUNTED.items():
             self._count(name, queues[kinds == kind])
-        origins = events.others["from_queue"][low:high]
-        self._count("moved_out", origins[origins != 0])
-        self._count("moved_in", queues[origins != 0])
-        messages = events.others["message"][low:high]
+        if events.has("from_queue"):
+            origins = events.numbers("from_queue")[low:high]
+            self._count("moved_out", origins[origins != 0])
+            self._count("moved_in", queues[origins != 0])
+        messages = events.numbers("message")[low:high]
         last = _last_of_each(messages)
         self._update(events, low + last, messages[last], kinds[last], queues[last])
 
-    def _update(self, events: _Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
+    def _update(self, events: Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
         """Set rows to what their last event says, or remove them."""
         rows, which, kinds, queues = self._look_up(messages, which, kinds, queues)
         alive = ~_FINAL[kinds]
         where, which, kinds = rows[alive], which[alive], kinds[alive]
         if where.size:
-            others, positions = events.others, events.positions[events.other_rows[which]]
+            numbers, positions = events.numbers, events.positions[events.other_rows[which]]
             back = kinds == Kind.RETURNED
             dead = kinds == Kind.DEAD
             redriven = kinds == Kind.REDRIVEN
-            self._set("deliveries", where, np.where(redriven, 0, others["deliveries"][which]))
-            self._set("retries", where, others["retries_left"][which])
-            self._set("expires", where, others["new_expires_at"][which])
-            self._set("rank", where, np.where(back, others["rank"][which], positions))
-            self._set("reason", where, np.where(dead, others["reason"][which], 0))
+            self._set("deliveries", where, np.where(redriven, 0, numbers("deliveries")[which]))
+            self._set("retries", where, numbers("retries_left")[which])
+            self._set("expires", where, numbers("new_expires_at")[which])
+            self._set("rank", where, np.where(back, numbers("rank")[which], positions))
+            self._set("reason", where, np.where(dead, numbers("reason")[which], 0))
             self._set("due", where, np.zeros(len(where), np.int64))
             self._set("queue", where, queues[alive])
         if where.size < rows.size:
@@ -246,7 +209,7 @@ class Table:
             return rows[found], *(each[found] for each in aligned)
         return rows, *aligned
 
-    def _add_messages(self, events: _Events, low: int, high: int) -> None:
+    def _add_messages(self, events: Events, low: int, high: int) -> None:
         if low == high:
             return
         rows = events.message_rows[low:high]
@@ -260,28 +223,18 @@ class Table:
         self._count("published", events.queues[rows[fresh]])
         self._remember(events, low, high)
 
-    def _append(self, events: _Events, which: Array) -> None:
+    def _append(self, events: Events, which: Array) -> None:
         """New rows for published messages; their positions are above all others."""
         if not which.size:
             return
-        rows, messages = events.message_rows[which], events.messages
-        retries = messages["retries"][which]
-        self._extend(
-            {
-                "position": events.positions[rows],
-                "queue": events.queues[rows],
-                "size": events.sizes[which],
-                "priority": messages["priority"][which],
-                "expires": messages["expires_at"][which],
-                "due": messages["not_before"][which],
-                "retries": retries,
-                "published_retries": retries,
-            }
-        )
+        rows = events.message_rows[which]
+        new = {"position": events.positions[rows], "queue": events.queues[rows], "size": events.sizes[which]}
+        new |= {name: events.numbers(source)[which] for name, source in _PUBLISHED.items() if events.has(source)}
+        self._extend(new)
 
-    def _carry(self, events: _Events, which: Array) -> None:
+    def _carry(self, events: Events, which: Array) -> None:
         """Messages copied forward: known ones lie elsewhere now, unknown ones come with their whole state."""
-        originals = events.messages["original"][which]
+        originals = events.numbers("original")[which]
         locations = events.positions[events.message_rows[which]]
         positions = self.columns["position"]
         rows = np.minimum(np.searchsorted(positions, originals), max(len(self) - 1, 0))
@@ -291,21 +244,20 @@ class Table:
             return
         if self.meta.complete:
             raise Inconsistent(f"message {originals[~known][0]} was carried forward, but is not alive")
-        new, messages = which[~known], events.messages
-        dead = messages["carried_dead"][new]
+        new, numbers = which[~known], events.numbers
         self._extend(
             {
                 "position": originals[~known],
                 "queue": events.queues[events.message_rows[new]],
                 "size": events.sizes[new],
-                "priority": messages["priority"][new],
-                "expires": messages["carried_expires_at"][new],
-                "due": messages["not_before"][new],
-                "retries": messages["carried_retries"][new],
-                "published_retries": messages["retries"][new],
-                "deliveries": messages["carried_deliveries"][new],
-                "rank": messages["carried_rank"][new],
-                "reason": dead,
+                "priority": numbers("priority")[new],
+                "expires": numbers("carried_expires_at")[new],
+                "due": numbers("not_before")[new],
+                "retries": numbers("carried_retries")[new],
+                "published_retries": numbers("retries")[new],
+                "deliveries": numbers("carried_deliveries")[new],
+                "rank": numbers("carried_rank")[new],
+                "reason": numbers("carried_dead")[new],
                 "location": locations[~known],
             }
         )
@@ -314,15 +266,15 @@ class Table:
 
     # Events about queues
 
-    def _apply_one(self, events: _Events, row: int) -> None:
+    def _apply_one(self, events: Events, row: int) -> None:
         queue = int(events.queues[row])
         other = int(np.searchsorted(events.other_rows, row))
-        detail = events.detail(other)
+        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
         match Kind(int(events.kinds[row])):
             case Kind.PURGED:
-                self._purge(queue, detail, events.others["count"][other], lambda reasons: reasons == 0)
+                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons == 0)
             case Kind.DEAD_PURGED:
-                self._purge(queue, detail, events.others["count"][other], lambda reasons: reasons != 0)
+                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons != 0)
             case Kind.QUEUE_CREATED:
                 self.meta.queues[queue] = msgspec.json.decode(detail, type=QueueEntry)
                 self.meta.next_queue_id = max(self.meta.next_queue_id, queue + 1)
@@ -393,18 +345,18 @@ class Table:
             for number in np.flatnonzero(counts).tolist():
                 self.meta.queues[number].counters[name] += int(counts[number])
 
-    def _remember(self, events: _Events, low: int, high: int) -> None:
+    def _remember(self, events: Events, low: int, high: int) -> None:
         """Note the request IDs and asked-for IDs of new messages."""
-        for which, value in events.binaries("request_id", low, high):
-            row, original = events.message_rows[which], int(events.messages["original"][which])
+        for which, value in events.strings("request_id", low, high):
+            row, original = events.message_rows[which], int(events.numbers("original")[which])
             if original and self.meta.complete:
                 continue
             queue = int(events.queues[row])
-            at = int(events.messages["published_at"][which]) or int(events.at[row])
+            at = int(events.numbers("published_at")[which]) or events.request_times[which]
             noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
             self.meta.requests.setdefault(queue, {})[value.hex()] = noted
-        for which, value in events.binaries("asked_id", low, high):
-            position = events.messages["original"][which] or events.positions[events.message_rows[which]]
+        for which, value in events.strings("asked_id", low, high):
+            position = events.numbers("original")[which] or events.positions[events.message_rows[which]]
             self.meta.asked[int(position)] = value.hex()
 
     def _forget_asked(self) -> None:
@@ -421,7 +373,7 @@ class Table:
         if name not in self.columns:
             if (values == default).all():
                 return
-            self.columns[name] = self.column(name)
+            self.columns[name] = np.full(len(self), default, dtype)
         elif not self.columns[name].flags.writeable:
             self.columns[name] = self.columns[name].copy()
         self.columns[name][rows] = values.astype(dtype)
@@ -441,94 +393,6 @@ class Table:
     def _keep(self, mask: Array) -> None:
         for name, column in list(self.columns.items()):
             self.columns[name] = column[mask]
-
-
-class _Events:
-    """The events of several blocks side by side: arrays over all rows, over message rows, and over the others."""
-
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        self.blocks = blocks
-        total = sum(block.count for block in blocks)
-        messages = sum(block.messages for block in blocks)
-        self.kinds = np.empty(total, np.uint8)
-        self.queues = np.empty(total, np.uint32)
-        self.positions = np.empty(total, np.uint64)
-        self.at = np.empty(total, np.int64)
-        self.sizes = np.empty(messages, np.uint32)
-        self.messages = {name: _blank(name, messages) for name in _MESSAGE_COLUMNS}
-        self.others = {name: _blank(name, total - messages) for name in _OTHER_COLUMNS}
-        #: Of each block: the number of its first message row and of its first other row among all.
-        self._starts: list[tuple[int, int]] = []
-        self._fill(blocks)
-        carries = (self.kinds == Kind.PUBLISHED) | (self.kinds == Kind.CARRIED)
-        self.message_rows = np.flatnonzero(carries)
-        self.other_rows = np.flatnonzero(~carries)
-        self.other_kinds = self.kinds[self.other_rows]
-        self.singular = ~_MANY[self.kinds]
-
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into spans: one event about a queue, or many about messages."""
-        if not len(self.kinds):
-            return
-        cuts = np.zeros(len(self.kinds), np.bool_)
-        cuts[0] = True
-        cuts[1:] = self.singular[1:] | self.singular[:-1]
-        starts = np.flatnonzero(cuts).tolist()
-        yield from zip(starts, [*starts[1:], len(self.kinds)], strict=True)
-
-    def message_range(self, start: int, stop: int) -> tuple[int, int]:
-        """Which message rows lie between two rows."""
-        low, high = np.searchsorted(self.message_rows, (start, stop)).tolist()
-        return low, high
-
-    def other_range(self, start: int, stop: int) -> tuple[int, int]:
-        """Which other rows lie between two rows."""
-        low, high = np.searchsorted(self.other_rows, (start, stop)).tolist()
-        return low, high
-
-    def binaries(self, name: str, low: int, high: int) -> Iterator[tuple[int, bytes]]:
-        """The byte strings of a message column that are not empty, with the number of their message row."""
-        for block, (start, _) in zip(self.blocks, self._starts, strict=True):
-            if start >= high or start + block.messages <= low or not block.has(name):
-                continue
-            offsets, data = block.binary(name)
-            for index in np.flatnonzero(np.diff(offsets)).tolist():
-                if low <= start + index < high:
-                    yield start + index, bytes(data[offsets[index] : offsets[index + 1]])
-
-    def detail(self, other: int) -> bytes:
-        """The detail of one row that carries no message."""
-        for block, (_, start) in zip(self.blocks, self._starts, strict=True):
-            if start <= other < start + block.count - block.messages and block.has("detail"):
-                offsets, data = block.binary("detail")
-                return bytes(data[offsets[other - start] : offsets[other - start + 1]])
-        return b""
-
-    def _fill(self, blocks: Sequence[Block]) -> None:
-        row = message = other = 0
-        for block in blocks:
-            count, messages = block.count, block.messages
-            self._starts.append((message, other))
-            self.kinds[row : row + count] = block.kinds
-            self.queues[row : row + count] = block.queues
-            self.positions[row : row + count] = np.arange(block.first, block.first + count, dtype=np.uint64)
-            self.at[row : row + count] = block.at()
-            if messages:
-                self.sizes[message : message + messages] = np.diff(block.binary("payload")[0])
-                for name, column in self.messages.items():
-                    if block.has(name):
-                        column[message : message + messages] = block.column(name)
-            if messages < count:
-                for name, column in self.others.items():
-                    if block.has(name):
-                        column[other : other + count - messages] = block.column(name)
-            row, message, other = row + count, message + messages, other + count - messages
-
-
-def _blank(name: str, rows: int) -> Array:
-    column = COLUMN[name]
-    assert column.rows is not Rows.ALL
-    return np.full(rows, column.default, column.type)
 
 
 def _last_of_each(values: Array) -> Array:

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from struct import Struct
@@ -401,6 +401,19 @@ class Block:
         if place is None:
             return np.zeros(rows + 1, np.int32), self.view[:0]
         return self._binary_at(place, rows)
+
+    def pieces(self, names: Container[str]) -> Iterator[tuple[str, bytes]]:
+        """Those of the columns that are there, copied as bytes: a value per row; of a binary column its offsets.
+
+        This is for who reads many blocks, small ones too: it does without numpy, which takes its time for each array.
+        """
+        view, places = self.view, self._places
+        counts = (1, self.count, self.messages, self.count - self.messages)
+        for name, sort, width in _plan(self.header.present, self.header.constant):
+            if name in names:
+                start = places[name]
+                data = view[start : start + (width * counts[sort] if width else 4 * counts[sort] + 4)].tobytes()
+                yield name, data if sort else data * self.rows(name)
 
     def value(self, name: str, index: int) -> int | bytes:
         """One value of a column. ``index`` counts the rows of the column's sort, not of the block."""

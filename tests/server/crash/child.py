@@ -157,7 +157,7 @@ class Child:
             queue,
             list(map(payload, numbers)),
             now,
-            ttl=self.random.choice((0, 0, 0, SECOND // 2)),
+            ttl=self.random.choice((None, None, None, SECOND // 2)),
             priority=self.random.choice((0, 0, 0, 7)),
             delay=self.random.choice((0, 0, 0, SECOND // 10)),
             retries=self.random.choice((255, 255, 2)),
