@@ -12,6 +12,7 @@ import click
 import pytest
 
 from penstock.cli.main import COMMANDS, main
+from penstock.server.configuration import load
 from support.commands import penstock
 
 ROOT = Path(__file__).parents[2]
@@ -51,16 +52,37 @@ def test_help_has_worked_examples(path: tuple[str, ...], command: click.Command)
     assert any(line.startswith(f"penstock {' '.join(path)}") for line in examples(text))
 
 
+def check_options(line: str) -> None:
+    """A command line names a command that there is, and only options that it has."""
+    known = {" ".join(each): found for each, found in ALL}
+    words = shlex.split(re.split(r" [|<>&] ?| >> | > ", line)[0], comments=True)[1:]
+    name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
+    assert name in known, line
+    options = {each for parameter in known[name].params for each in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, line
+
+
 @pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
 def test_examples_have_only_options_that_there_are(path: tuple[str, ...], command: click.Command) -> None:
-    known = {" ".join(each): found for each, found in ALL}
     for line in examples(help_of(command)):
-        words = shlex.split(re.split(r" [|<>&] ?| >> | > ", line)[0])[1:]
-        name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
-        assert name in known, line
-        options = {each for parameter in known[name].params for each in (*parameter.opts, *parameter.secondary_opts)}
-        used = {word.partition("=")[0] for word in words if word.startswith("--")}
-        assert used <= options, line
+        check_options(line)
+
+
+@pytest.mark.parametrize("page", ["commands.md", "operations.md"])
+def test_the_pages_have_only_commands_and_options_that_there_are(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in examples(block)]
+    assert lines
+    for line in lines:
+        check_options(line)
+
+
+def test_the_configurations_on_the_page_make_sense(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "x.toml").write_text(block)
+        load(str(tmp_path / "x.toml"), {}, {})
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)

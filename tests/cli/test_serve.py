@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from penstock.client import connect
 from support.commands import COMMAND, environment, penstock
 
+ROOT = Path(__file__).parents[2]
 FREE = ["--phpmq=127.0.0.1:0", "--sspq=off", "--kokaq=off"]
 
 
@@ -86,6 +88,32 @@ class TestLife:
         assert code == 0
         assert "warning ephemeral" in log
         assert not (tmp_path / "data").exists()
+
+    def test_systemd_is_told(self, tmp_path: Path) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.bind(str(tmp_path / "notify"))
+            channel.settimeout(20)
+            with serving(tmp_path, *FREE, NOTIFY_SOCKET=str(tmp_path / "notify")) as broker:
+                assert channel.recv(100) == b"READY=1"
+                assert broker.end()[0] == 0
+            assert channel.recv(100) == b"STOPPING=1"
+
+    def test_tls_as_the_page_has_it(self, tmp_path: Path) -> None:
+        page = (ROOT / "docs" / "operations.md").read_text()
+        block = next(text for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "openssl" in text)
+        script = "\n".join(line for line in block.splitlines() if not line.startswith("penstock"))
+        subprocess.run(["sh", "-ec", script], cwd=tmp_path, check=True, capture_output=True)
+        arguments = ["--phpmq=off", "--sspq=off", "--kokaq=127.0.0.1:0,tls_certificate=server.pem,tls_key=server.key"]
+        with serving(tmp_path, *arguments) as broker:
+            [listener] = broker.listeners()
+            address = listener["address"]
+            assert penstock("ping", f"kokaq+tls://{address}?ca={tmp_path}/ca.pem").code == 0
+            assert penstock("ping", f"kokaq+tls://{address}").code == 1, "an authority that nobody knows"
+            assert penstock("ping", f"kokaq://{address}?timeout=2").code == 1, "no TLS"
+            broker.send_signal(signal.SIGHUP)
+            assert penstock("ping", f"kokaq+tls://{address}?ca={tmp_path}/ca.pem").code == 0
+            code, log = broker.end()
+        assert (code, "certificate read again" in log) == (0, True)
 
 
 class TestRefused:
