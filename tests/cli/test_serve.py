@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -116,6 +117,27 @@ class TestLife:
         assert (code, "certificate read again" in log) == (0, True)
 
 
+def taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.skipif(any(map(taken, (9100, 8888, 9420))), reason="somebody listens on a default port")
+def test_the_quick_start_as_written(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text()
+    script = next(text for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "penstock serve" in text)
+    command = tmp_path / "bin" / "penstock"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {COMMAND[0]} -m penstock "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    env = environment(PATH=path)
+    shell = ["bash", "-em", "-c", script]
+    done = subprocess.run(shell, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[1:3] == ["hello", "world"]
+    assert (tmp_path / "penstock-data").is_dir()
+
+
 class TestRefused:
     def test_the_folder_is_in_use(self, tmp_path: Path) -> None:
         with serving(tmp_path, *FREE) as broker:
@@ -183,8 +205,8 @@ class TestConfig:
 
     def test_check_finds_fault(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"
-        file.write_text("\n[limits]\nqueues = 0\n")
-        fault = f"{file}, line 3: limits.queues: 0 is not accepted; it is a whole number from 1 up"
+        file.write_text("\n[limits]\nconnections = 0\n")
+        fault = f"{file}, line 3: limits.connections: 0 is not accepted; it is a whole number from 1 up"
         assert penstock("config", "check", file) == (2, "", f"penstock: {fault}\n")
         told = penstock("config", "check", file, "--json")
         assert (told.code, told.json) == (2, [{"ok": False, "error": fault}])

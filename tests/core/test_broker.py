@@ -560,3 +560,17 @@ def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() ->
     assert len(bench.broker._locks) <= 10_001
     bench.broker.tick(NOW + 3600 * SECOND)
     assert bench.ready() == [1]
+
+
+@pytest.mark.parametrize("spends_retries", [False, True])
+def test_a_message_that_never_reached_the_lost_peer_is_as_if_it_had_not_been_given_out(spends_retries: bool) -> None:
+    bench = Bench()
+    bench.publish(3, retries=0)
+    peer = bench.broker.connect(7, b"test", spends_retries=spends_retries)
+    for _ in range(2):
+        bench.broker.lock(peer, bench.queue, NOW)
+    before = bench.broker.log.next_position
+    bench.broker.disconnect(peer, NOW, {bench.position(1), bench.position(2)})
+    assert bench.ready() == [1, 2, 3]
+    assert bench.queue.deliveries == {}
+    assert bench.broker.log.next_position == before

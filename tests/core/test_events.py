@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.events import BATCH_SPAN, EventBatch, EventLog
+from penstock.core.events import BATCH_SPAN, ROW_BYTES, EventBatch, EventLog
 from penstock.schema import COLUMN, FOREVER, Kind, Rows
 
 NOW = 1_700_000_000_000_000
@@ -55,12 +55,20 @@ def test_nothing_staged_is_nothing_taken() -> None:
     assert log.next_position == 5
 
 
-def test_a_batch_is_turned_when_its_payloads_are_large() -> None:
-    with patch("penstock.core.events.BATCH_BYTES", 10):
+def test_a_batch_is_turned_before_it_is_too_large() -> None:
+    """However large the next message is, however many rows have nothing in them: a block has a largest size."""
+    with patch("penstock.core.events.BATCH_BYTES", 1000):
         log = EventLog(1)
-        for _ in range(4):
-            log.messages(NOW, 1, b"x", [bytes(6)], {})
-        assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 2)]
+        for size in (400, 300, 300, 5000, 10):
+            log.messages(NOW, 1, b"x", [bytes(size)], {})
+        assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 1), (4, 1), (5, 1)]
+
+
+def test_rows_and_details_count_for_the_size_of_a_batch() -> None:
+    log = EventLog(1)
+    log.messages(NOW, 1, b"x", [b""] * 10, {"correlation_id": [b"1234"] * 10})
+    log.other(Kind.CATALOGUE, NOW, 0, b"x", detail=bytes(100))
+    assert log.size == 11 * ROW_BYTES + 40 + 100
 
 
 def test_a_batch_is_turned_when_time_has_gone_too_far_either_way() -> None:

@@ -170,6 +170,16 @@ class TestTrimmed:
             list(blocks)
         assert told.value.lost == (11, 41)
 
+    def test_the_whole_rest_of_a_range_is_trimmed_while_it_is_being_read(self, tmp_path: Path) -> None:
+        log = self.fill(tmp_path)
+        blocks = JournalReader(tmp_path).read(1, 21)
+        next(blocks)
+        log.set_floor(41)
+        log.trim(41)
+        with pytest.raises(Trimmed) as told:
+            list(blocks)
+        assert told.value.lost == (11, 41)
+
 
 class TestGaps:
     def weak(self, folder: Path) -> tuple[int, int]:

@@ -124,19 +124,21 @@ class World:
             raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")
         self.safe_end = min(self.safe_end, reached)  # what damage has cost was told
         if reached > 1:
-            self._check_state(restore(table, log.end), reached)
+            # Without a checkpoint, what was trimmed away can't be remembered: the one thing that is lost then.
+            until = self.workload.now if table.meta.complete else 2**63
+            self._check_state(restore(table, log.end), reached, until)
         # What was lost is forgotten: its positions may be used again, for nobody was told of them.
         self.known = {end: state for end, state in self.known.items() if end <= reached}
         if self.known and log.end < max(self.shown, default=0) + 1 and not self.flipped:
             raise Broken(f"position {log.end} will be used again, but {max(self.shown)} was shown")
         log.close()
 
-    def _check_state(self, broker: Broker, reached: int) -> None:
+    def _check_state(self, broker: Broker, reached: int, forget_until: int) -> None:
         if reached not in self.known:
             raise Broken(f"the journal ends at {reached}, which no commit did")
         now, state = self.known[reached]
-        found = forget_requests(lasting(broker, now), self.workload.now)
-        state = forget_requests(state, self.workload.now)
+        found = forget_requests(lasting(broker, now), forget_until)
+        state = forget_requests(state, forget_until)
         if found != state:
             raise Broken(f"recovered at {reached}, what the broker knew came back changed: {difference(state, found)}")
 

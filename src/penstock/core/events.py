@@ -12,8 +12,11 @@ from typing import TypeAlias
 
 from penstock.schema import COLUMN, Kind
 
-#: A batch is closed and a new one begun when its payloads pass this, well below the 64 MiB a block may have.
+#: A batch is closed and a new one begun before its size passes this, well below the 64 MiB a block may have. A row that
+#: is larger has a batch of its own.
 BATCH_BYTES = 32 * 2**20
+#: What a row costs beside its bytes, in memory and on disk: a bound, so that rows without any are counted too.
+ROW_BYTES = 96
 #: A block keeps times as 32-bit microseconds from its base, 71 minutes; a batch never spans more than half of that.
 BATCH_SPAN = 35 * 60 * 1_000_000
 #: Sources are numbered with 16 bits in a block.
@@ -49,6 +52,7 @@ class EventBatch:
         self.columns: dict[str, Values] = {}
         self.messages = 0
         self.others = 0
+        #: Payloads and all else that is of any length, and what the rows cost.
         self.size = 0
         self._source_index: dict[bytes, int] = {}
 
@@ -69,7 +73,7 @@ class EventBatch:
         for name, values in columns.items():
             self._extend(name, self.messages, values)
         self.messages += len(payloads)
-        self.size += sum(map(len, payloads))
+        self.size += _size(payloads, columns)
 
     def add_others(
         self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
@@ -79,6 +83,7 @@ class EventBatch:
         for name, values in columns.items():
             self._extend(name, self.others, values)
         self.others += count
+        self.size += _size((), columns)
 
     def close(self) -> None:
         """Give every column a value for every row of its sort."""
@@ -91,6 +96,7 @@ class EventBatch:
         if index is None:
             index = self._source_index[source] = len(self.sources)
             self.sources.append(source)
+        self.size += ROW_BYTES * count
         self.kinds.extend(bytes((kind,)) * count)
         self.at.extend(array("q", (at,)) * count)
         self.queues.extend(array("I", (queue,)) * count)
@@ -122,7 +128,7 @@ class EventLog:
 
     @property
     def size(self) -> int:
-        """Payload bytes of what is staged."""
+        """Bytes of what is staged."""
         return self.batch.size + sum(batch.size for batch in self._closed)
 
     @property
@@ -140,14 +146,14 @@ class EventLog:
         kind: Kind = Kind.PUBLISHED,
     ) -> int:
         """Stage message rows and return the position of the first."""
-        batch = self._room(at)
+        batch = self._room(at, len(payloads) * ROW_BYTES + _size(payloads, columns))
         first = batch.end
         batch.add_messages(kind, at, queue, source, payloads, columns)
         return first
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
         """Stage rows without a message and return the position of the first."""
-        batch = self._room(at)
+        batch = self._room(at, count * ROW_BYTES + _size((), columns))
         first = batch.end
         batch.add_others(kind, at, queue, source, count, columns)
         return first
@@ -166,10 +172,10 @@ class EventLog:
         taken, self._closed = self._closed, []
         return taken
 
-    def _room(self, at: int) -> EventBatch:
+    def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch
         if len(batch) and (
-            batch.size > BATCH_BYTES or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
+            batch.size + size > BATCH_BYTES or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
         ):
             self._turn()
         return self.batch
@@ -178,3 +184,12 @@ class EventLog:
         self.batch.close()
         self._closed.append(self.batch)
         self.batch = EventBatch(self.batch.end)
+
+
+def _size(payloads: Sequence[bytes], columns: Mapping[str, Values]) -> int:
+    """The bytes in these, without what every row costs."""
+    size = sum(map(len, payloads))
+    for values in columns.values():
+        if isinstance(values, list):
+            size += sum(map(len, values))
+    return size

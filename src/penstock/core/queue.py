@@ -14,7 +14,18 @@ from penstock.core.policy import Policy
 class Out:
     """A message that somebody has: who, since when, and everything needed to put it back."""
 
-    __slots__ = ("connection", "consumer", "dead", "deadline", "delivered_at", "deliveries", "item", "lock", "queue")
+    __slots__ = (
+        "connection",
+        "consumer",
+        "dead",
+        "deadline",
+        "delivered_at",
+        "deliveries",
+        "item",
+        "lock",
+        "queue",
+        "shown",
+    )
 
     def __init__(
         self,
@@ -39,6 +50,8 @@ class Out:
         #: Which lock that is: they are numbered, and renewing makes a new one.
         self.lock = 0
         self.consumer: Consumer | None = None
+        #: The bytes were handed to the peer. Kept by whoever does that; the core does not look at it.
+        self.shown = False
 
 
 class Connection:

@@ -7,7 +7,7 @@ acknowledgement never settles somebody else's delivery.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from penstock.core.publishing import Publishing
 from penstock.core.queue import Connection, Out, Queue
@@ -58,8 +58,11 @@ class Settling(Publishing):
         connection = self.connections[id] = Connection(id, source, spends_retries=spends_retries)
         return connection
 
-    def disconnect(self, connection: Connection, now: int) -> None:
-        """A peer is gone: what it had goes back, what it waited for is forgotten."""
+    def disconnect(self, connection: Connection, now: int, unshown: Container[int] = ()) -> None:
+        """A peer is gone: what it had goes back, what it waited for is forgotten.
+
+        Messages that are ``unshown`` never left for the peer: for them it is as if they had not been given out.
+        """
         del self.connections[connection.id]
         for consumer in connection.consumers.values():
             self._leave(consumer)
@@ -70,10 +73,12 @@ class Settling(Publishing):
         for queue_id, outs in by_queue.items():
             queue = self.queues[queue_id]
             self._settle(connection, queue, [out.item.position for out in outs])
+            self._take_back(queue, [out for out in outs if out.item.position in unshown])
+            lost = [out for out in outs if out.item.position not in unshown]
             if connection.spends_retries:
-                self._spend_retries(queue, outs, now, connection.source)
+                self._spend_retries(queue, lost, now, connection.source)
             else:
-                self._give_back(queue, outs, Reason.LOST, now, connection.source)
+                self._give_back(queue, lost, Reason.LOST, now, connection.source)
             self._dispatch(queue, now)
 
     def _settle(
@@ -111,6 +116,16 @@ class Settling(Publishing):
                 queue.published_retries.setdefault(item.position, item.retries)
                 out.item = item._replace(retries=item.retries - 1)
         self._put_at_end(queue, left, Reason.LOST, now, source)
+
+    def _take_back(self, queue: Queue, outs: Sequence[Out]) -> None:
+        """Messages that nobody has seen lie where they lay: nothing happened to them."""
+        for out in outs:
+            if out.dead:
+                queue.dead.insert(out.item)
+            else:
+                queue.put(out.item)
+        if outs:
+            self.schedule(queue)
 
     def _give_back(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages back at their old places. A dead letter just lies where it lay: nothing happened to it."""

@@ -14,6 +14,14 @@
       tail          how far it goes, for other processes: `TailReader`
     checkpoints   the state before a position: `Checkpoints`
     committer     group commit in a thread: `Committer`
+    following     reading from another process: `JournalReader`, `DataLoss`; it stands on
+      mapped        segments as others read them
+      catalogue     the names of the queues
+    arrow         what is read as Arrow batches; needs pyarrow, so it is not imported here
+      merging       many small blocks as one
+      selecting     which rows, and how many blocks make a batch
+    survey        every byte looked at
+    repair        what to do about damage; `bridge` is put over what is lost, `rewriting` does it
 
 A batch's way in: `Committer` → `FileLog.append` → `block.encode` → `SegmentWriter` → `Disk`. A block's way out:
 `Disk` → `read_blocks` → `block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md
@@ -34,6 +42,7 @@ from penstock.journal.errors import (
     LogFailed,
 )
 from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
 from penstock.journal.log import Durability, Log
 from penstock.journal.memory import MemoryLog
 from penstock.journal.rows import Message
@@ -46,6 +55,7 @@ __all__ = [
     "Checkpoint",
     "Checkpoints",
     "Committer",
+    "DataLoss",
     "Disk",
     "Durability",
     "Fenced",
@@ -53,6 +63,7 @@ __all__ = [
     "FileLogOptions",
     "Gone",
     "JournalDamaged",
+    "JournalReader",
     "JournalRefused",
     "Log",
     "LogClosed",
@@ -61,7 +72,9 @@ __all__ = [
     "MemoryLog",
     "Message",
     "RealDisk",
+    "Replaced",
     "Staged",
     "Tail",
     "TailReader",
+    "Trimmed",
 ]

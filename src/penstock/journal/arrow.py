@@ -28,6 +28,7 @@ from penstock.journal.block import Block, BlockError
 from penstock.journal.catalogue import QueueName
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.following import JournalReader
+from penstock.journal.merging import merged
 from penstock.journal.selecting import Piece, Queues, Selection, groups
 from penstock.schema import COLUMN, FOREVER, Kind, Reason, Rows
 
@@ -110,7 +111,7 @@ def read(
     stop = reader.latest if stop is None else stop
     blocks = reader.read(start, stop, verify="payload" in wanted.names, accept_loss=accept_loss)
     selection = Selection(start, stop, queues, messages=view == "messages")
-    pieces = (piece for found in blocks if (piece := selection.piece(found)) is not None)
+    pieces = (piece for found in merged(blocks) if (piece := selection.piece(found)) is not None)
     return _batches(reader, wanted, view, pieces)
 
 
@@ -342,6 +343,8 @@ def _queue_codes(piece: Piece, values: dict[Any, int]) -> Array:
 def _namespace_codes(piece: Piece, values: dict[Any, int]) -> Array:
     """As those of the queues; rows about a namespace have its name in their detail."""
     codes = _queue_codes(piece, values)
+    if not piece.block.has("detail"):
+        return codes
     kinds = piece.block.kinds[piece.rows]
     for at in np.flatnonzero((kinds == Kind.NAMESPACE_CREATED) | (kinds == Kind.NAMESPACE_DELETED)).tolist():
         other = int(np.searchsorted(piece.block.other_rows(), piece.rows[at]))

@@ -201,10 +201,10 @@ class JournalReader:
         position = start
         while position < stop:
             span = self._span_at(position)
+            if (span is None or span.first > position) and not accept_loss:
+                self._check_still_there(position)
             if span is None or span.first >= stop:
                 return
-            if span.first > position and not accept_loss:
-                self._check_still_there(position)
             try:
                 segment = self._segment(span)
             except FileNotFoundError:  # between listing and opening it; the next look tells what is there
@@ -247,9 +247,13 @@ class JournalReader:
             raise JournalDamaged(self.folder, segment.name, error.offset, lost, error.reason) from None
 
     def _spans(self, committed: int) -> list[Span]:
-        """Where the segments begin and end, oldest first. ``committed`` must have been read before."""
+        """Where the segments begin and end, oldest first. ``committed`` must have been read before.
+
+        One that begins there has no committed event, and perhaps not even a header yet: it is not looked at.
+        """
         with os.scandir(self.folder) as entries:
             keys = sorted((entry.name, entry.inode()) for entry in entries if is_segment(entry.name))
+        keys = [key for key in keys if int(key[0][:16], 16) < committed]
         with self._lock:
             found = {key: self._ends.get(key) or self._look_at(key) for key in keys}
             self._ends = {key: ends for key, ends in found.items() if ends is not None and ends[1] is not None}

@@ -1,14 +1,22 @@
-"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue."""
+"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue.
+
+Patterns know ``*`` (anything) and ``?`` (one character), and nothing else. Those of queues are two, one for the
+namespace and one for the name, so that no namespace can look like another one's queue.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import pwd
+import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.server.options import AccessRule, Right
+
+#: Answers remembered for one peer: it may name queues without end.
+REMEMBERED = 1_000
 
 
 class Peer(NamedTuple):
@@ -20,6 +28,7 @@ class Peer(NamedTuple):
     subject: str = ""
     #: The number of the user at the other end of a Unix-domain socket.
     user: int | None = None
+    port: int = 0
 
 
 class Rights:
@@ -28,24 +37,50 @@ class Rights:
     def __init__(self, rules: Sequence[AccessRule], peer: Peer) -> None:
         self._open = not rules
         self._rules = [rule for rule in rules if _matches(rule, peer)]
-        self._known: dict[tuple[Right, str], bool] = {}
+        self._known: dict[tuple[Right, str, str], bool] = {}
 
-    def allow(self, right: Right, queue: str) -> bool:
-        """Whether the peer may do this with the queue, given as namespace/name."""
+    def allow(self, right: Right, namespace: str, name: str) -> bool:
+        """Whether the peer may do this with the queue; without a name, with the namespace."""
         if self._open:
             return True
-        known = self._known.get((right, queue))
+        known = self._known.get((right, namespace, name))
         if known is None:
-            known = any(
-                right in rule.may and any(fnmatchcase(queue, pattern) for pattern in rule.where) for rule in self._rules
-            )
-            if len(self._known) < 10_000:  # a peer may name queues without end
-                self._known[(right, queue)] = known
+            known = any(right in rule.may and _is_where(rule.where, namespace, name) for rule in self._rules)
+            if len(self._known) < REMEMBERED:
+                self._known[(right, namespace, name)] = known
         return known
 
 
+def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
+    for pattern in patterns:
+        namespaces, slash, names = pattern.partition("/")
+        if fits(namespaces, namespace) and fits(names if slash else "*", name):
+            return True
+    return False
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether the whole text is as the pattern says."""
+    return _expression(pattern).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=10_000)
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address without its zone; an IPv4 one that came in IPv6's clothes as what it is. None: it is none."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
 def _matches(rule: AccessRule, peer: Peer) -> bool:
-    if rule.subject and not (peer.subject and fnmatchcase(peer.subject, rule.subject)):
+    if rule.subject and not (peer.subject and fits(rule.subject, peer.subject)):
         return False
     if rule.user and not _is_user(rule.user, peer.user):
         return False
@@ -64,7 +99,5 @@ def _is_user(wanted: str, user: int | None) -> bool:
 
 
 def _is_in(network: str, address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]) in ipaddress.ip_network(network)
-    except ValueError:
-        return False
+    found = plain_address(address)
+    return found is not None and found in ipaddress.ip_network(network)

@@ -23,10 +23,24 @@ class Chores:
         self._runtime = runtime
         self._upkeep = upkeep
         #: The segment that was the last one when the state was last written down.
+        self._task: asyncio.Task[None] | None = None
+        #: What goes on in another thread.
+        self._reading: asyncio.Future[Plan] | None = None
         self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._runtime.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop, once the thread is done with what it does: nobody else may touch the log's files meanwhile."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
             try:
@@ -48,7 +62,8 @@ class Chores:
         """A segment was finished: checkpoint, then give space back."""
         runtime, upkeep = self._runtime, self._upkeep
         now = runtime.now()
-        plan = await runtime.loop.run_in_executor(None, upkeep.plan, now)
+        self._reading = runtime.loop.run_in_executor(None, upkeep.plan, now)
+        plan = await asyncio.shield(self._reading)
         runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
         if not plan.before:
             return

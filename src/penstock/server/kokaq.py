@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
@@ -27,9 +29,10 @@ REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.D
 
 
 class Waiting(NamedTuple):
-    """An answer that may be given once the log is durable up to ``after``."""
+    """An answer, to one or more requests, that may be given once the log is durable up to ``after``."""
 
     after: int
+    requests: int
     words: Callable[[], list[kokaq.KokaqResponse]]
 
 
@@ -48,10 +51,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     decoder: kokaq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
-        super().__init__(runtime, kokaq.ServerDecoder())
+        most = min(runtime.options.limits.payload_bytes, kokaq.WIRE_MAX_PAYLOAD)
+        super().__init__(runtime, kokaq.ServerDecoder(most))
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
+        self._requests = 0
         self._client = -1
         self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
             Opcode.NOP: self._nop,
@@ -65,8 +70,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         }
 
     def may_work(self) -> bool:
-        """See Session. A peer that does not wait for its answers has to."""
-        return super().may_work() and len(self._waiting) < self.limits.pipelined_requests
+        """See Session. A peer that does not wait for its answers, or does not read them, has to."""
+        return super().may_work() and self._requests < self.limits.pipelined_requests and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -91,15 +96,31 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(frame, Reason.NOT_ALLOWED)
         return True
 
+    @property
+    def answers_due(self) -> bool:
+        """See Session."""
+        return bool(self._waiting)
+
+    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+        """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
+        return replace(frame, two_way=False)
+
     def release(self, committed: int) -> None:
-        """Give the answers that waited for the log to get this far."""
+        """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[kokaq.KokaqResponse] = []
-        while self._waiting and self._waiting[0].after <= committed:
-            responses += self._waiting.popleft().words()
+        room = self.room
+        while room > 0 and self._waiting and self._waiting[0].after <= committed:
+            first = self._waiting.popleft()
+            self._requests -= first.requests
+            words = first.words()
+            room -= sum(_size(each) for each in words)
+            responses += words
         if responses:
             self.write(kokaq.encode_responses(responses, self.decoder.variant))
         if not self._waiting:
             self.runtime.awaiting.discard(self)
+        elif room <= 0 and not self._peer_is_slow:
+            self.runtime.touched()
 
     # Answers
 
@@ -108,8 +129,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if request.two_way:
             self._await(words, after)
 
-    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int) -> None:
-        self._waiting.append(Waiting(after, words))
+    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
+        self._waiting.append(Waiting(after, requests, words))
+        self._requests += requests
         self.runtime.awaiting.add(self)
 
     def _fail(self, request: Request, reason: Reason) -> None:
@@ -144,7 +166,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             )  # fmt: skip
             return self.refused(done)
         if done.accepted:
-            self._await(lambda: [self.answers.pushed(frame, done, queue)], runtime.broker.log.next_position)
+            after = runtime.broker.log.next_position
+            self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
         if done.refusal is not None:
             reason = REFUSALS.get(done.refusal, Reason.NOT_ALLOWED)
             for request in list(kokaq.singles([frame]))[done.accepted :]:
@@ -166,7 +189,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 return self.refused(done)
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True
-        self._succeed(request, Metadata(uuid=self.runtime.ids.raw(queue, done.first)))
+        uuid = self.runtime.ids.raw(queue, done.first)
+        if done.duplicate and asked and not self.runtime.broker.find(queue, [done.first]):
+            uuid = asked  # the first message is gone, and with it the ID that it had been asked for
+        self._succeed(request, Metadata(uuid=uuid))
         return True
 
     def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> Published:
@@ -220,11 +246,14 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
+        if len(self.connection.out) >= self.limits.messages_out:
+            self._fail(request, Reason.NOT_ALLOWED)
+            return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:
             self._fail(request, Reason.OK)
             return
-        words = self.answers.message(request, queue, out.item, out.deliveries, now, lock_ends=out.deadline)
+        words = self.answers.message(request, queue, out.item, out.deliveries, now, out)
         self._answer(request, words, out.item.position + 1)
 
     def _release_lock(self, request: Request, metadata: Metadata) -> None:
@@ -253,12 +282,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _create(self, request: Request, metadata: Metadata) -> None:
         namespace, name = _names(request)
         self._require("administer", namespace, name)
-        runtime, limits = self.runtime, self.limits
+        runtime = self.runtime
         broker, now = runtime.broker, runtime.now()
         if not name:
             if namespace in broker.namespaces:
                 self._fail(request, Reason.EXISTS)
-            elif len(broker.namespaces) >= limits.namespaces:
+            elif runtime.why_no_queue(namespace):
                 self._fail(request, Reason.NOT_ALLOWED)
             else:
                 broker.create_namespace(namespace, now, self.connection.source)
@@ -320,8 +349,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         for queue in queues:
             found = broker.find(queue, [position]).get(position)
             if found is not None:
-                if not self.rights.allow("consume", queue.full_name):
-                    raise Denied
+                self._require("consume", queue.namespace, queue.name)
                 words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
                 self._answer(request, words, position + 1)
                 return
@@ -353,11 +381,22 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
         self._require("publish", namespace, name)
         queue = self.runtime.broker.queue(namespace, name)
-        if queue is None and self.create_queues and namespace and name:
-            queue = self.runtime.make_queue(namespace, name, self.connection)
-        if queue is None:
+        if queue is not None:
+            return queue
+        if not (self.create_queues and namespace and name):
             raise Missing
+        queue = self.runtime.make_queue(namespace, name, self.connection)
+        if queue is None:
+            self.runtime.log.warning(
+                "queue not made", **self.facts(), queue=name, reason=self.runtime.why_no_queue(namespace, name)
+            )
+            raise Denied
         return queue
+
+
+def _size(response: kokaq.KokaqResponse) -> int:
+    """About how many bytes an answer has."""
+    return 12 + len(response.payload or b"") if isinstance(response, Response) else 12
 
 
 def _names(request: Request) -> tuple[str, str]:

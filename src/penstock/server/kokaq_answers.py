@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.lane import Item
 from penstock.core.policy import SECOND
 from penstock.core.publishing import Published
-from penstock.core.queue import Queue
+from penstock.core.queue import Out, Queue
 from penstock.schema import Reason as Why
 from penstock.wire import kokaq
 from penstock.wire.kokaq import Metadata, Reason, Request, Response, Status
@@ -32,13 +32,15 @@ class Answers:
         return kokaq.Pushed(frame.message_type, frame.opaques[:count], frame.op_opaques[:count], uuids)
 
     def message(
-        self, request: Request, queue: Queue, item: Item, deliveries: int, began: int, lock_ends: int = 0
+        self, request: Request, queue: Queue, item: Item, deliveries: int, began: int, lock: Out | None = None
     ) -> Callable[[], list[kokaq.KokaqResponse]]:
         """A message with its metadata, in as many pieces as it takes."""
-        uuid = self._runtime.ids.raw(queue, item.position)
+        lock_ends = lock.deadline if lock is not None else 0
 
         def words() -> list[kokaq.KokaqResponse]:
-            metadata, payload = self._metadata(item, uuid, deliveries, began, lock_ends)
+            metadata, payload = self._metadata(queue, item, deliveries, began, lock_ends)
+            if lock is not None:
+                lock.shown = True
             names = queue.namespace, queue.name
             outcome = request.opcode, Status.SUCCESS, Reason.OK, request.op_opaque
             return [
@@ -70,17 +72,19 @@ class Answers:
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=runtime.started_at // SECOND, depth=ready, source=told)
 
-    def _metadata(self, item: Item, uuid: bytes, deliveries: int, began: int, lock_ends: int) -> tuple[Metadata, bytes]:
+    def _metadata(
+        self, queue: Queue, item: Item, deliveries: int, began: int, lock_ends: int
+    ) -> tuple[Metadata, bytes]:
         (message,) = self._runtime.engine.messages([item.position])
         now = self._runtime.now()
         published = message.published_at or message.at
         ends = lock_ends or item.expires
         metadata = Metadata(
-            time_to_live=max(1, -((now - item.expires) // SECOND)) if item.expires else None,
+            time_to_live=min(max(1, -((now - item.expires) // SECOND)), _MOST) if item.expires else None,
             version=deliveries + 1,
             created_at=published // SECOND,
-            expires_at=-(-ends // SECOND) if ends else None,
-            uuid=uuid,
+            expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
+            uuid=message.asked_id or self._runtime.ids.raw(queue, item.position),  # popped: only the log knows it
             source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
             modified_at=message.at * 1000,
             request_id=message.request_id or None,

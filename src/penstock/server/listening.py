@@ -7,9 +7,10 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.server.accepting import Acceptor
 from penstock.server.kokaq import KokaqSession
 from penstock.server.options import Address, KokaqListener, Listener, PhpmqListener, SspqListener
 from penstock.server.phpmq import PhpmqSession
@@ -28,25 +29,25 @@ class ListenError(Exception):
 class Door:
     """One open listener."""
 
-    def __init__(
-        self, protocol: str, listener: Listener, server: asyncio.Server, context: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, protocol: str, listener: Listener, acceptor: Acceptor) -> None:
         self.protocol = protocol
         self.listener = listener
-        self.server = server
-        self._context = context
-        self.address = _real_address(listener, server)
+        self.acceptor = acceptor
+        self.address = _real_address(listener, acceptor.sockets)
 
     def reload_certificate(self) -> bool:
-        """Read the certificate files again, for connections from now on. False: it has none. Raises ListenError."""
-        if self._context is None:
+        """Read the certificate files again, for connections from now on. False: it has none. Raises ListenError.
+
+        A new context is made and then taken as a whole: what can't be read changes nothing.
+        """
+        if self.acceptor.context is None:
             return False
-        _load_certificate(self._context, self.listener)
+        self.acceptor.context = _tls_context(self.listener)
         return True
 
     async def close(self) -> None:
         """Accept no more."""
-        self.server.close()
+        self.acceptor.close()
         path = Address.parse(self.listener.address).path
         if path and os.path.exists(path):
             os.unlink(path)
@@ -62,7 +63,7 @@ async def open_doors(runtime: Runtime) -> list[Door]:
     doors: list[Door] = []
     try:
         for protocol, listener, make in wanted:
-            doors.append(await _open(protocol, listener, make))
+            doors.append(await _open(runtime, protocol, listener, make))
     except BaseException:
         for door in doors:
             await door.close()
@@ -78,35 +79,69 @@ def _maker(
     return lambda: kind(runtime, listener)
 
 
-async def _open(protocol: str, listener: Listener, make: Callable[[], Session[Any]]) -> Door:
-    loop = asyncio.get_running_loop()
+async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Callable[[], Session[Any]]) -> Door:
     address = Address.parse(listener.address)
     context = _tls_context(listener)
     try:
-        server: asyncio.Server
-        if address.path:
-            _remove_stale(address.path)
-            server = await loop.create_unix_server(make, address.path, ssl=context, backlog=BACKLOG)
-            os.chmod(address.path, 0o660)
-        else:
-            server = await loop.create_server(make, address.host, address.port, ssl=context, backlog=BACKLOG)
+        sockets = [_listen_unix(address.path)] if address.path else await _listen_tcp(address)
     except OSError as error:
         raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
-    return Door(protocol, listener, server, context)
+    return Door(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
 
 
-def _real_address(listener: Listener, server: asyncio.Server) -> str:
+async def _listen_tcp(address: Address) -> list[socket.socket]:
+    """A socket for each address that the host name has; a free port is the same for all of them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((where[0], port, *where[2:]))
+            listening.listen(BACKLOG)
+            port = listening.getsockname()[1]
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """A socket file for its user and group. It is made with these rights: nobody else gets in before they are set."""
+    _remove_stale(path)
+    listening = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o117)
+    try:
+        listening.setblocking(False)
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _real_address(listener: Listener, sockets: Sequence[socket.socket]) -> str:
     address = Address.parse(listener.address)
     if address.path:
         return str(address)
-    host, port = server.sockets[0].getsockname()[:2]
+    host, port = sockets[0].getsockname()[:2]
     return str(Address(host, port))
 
 
 def _remove_stale(path: str) -> None:
     """A socket file that nobody listens on is left over from a crash."""
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise ListenError(f"{path} is in the way: it is there and not a socket")
     except FileNotFoundError:
         return
@@ -124,6 +159,10 @@ def _tls_context(listener: Listener) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a peer could keep us busy with it
+    # A publisher of PHPMQ or SSPQ never reads. Session tickets would lie unread in its receive buffer, and closing a
+    # connection with unread bytes makes the system throw away what was written and not sent yet: lost messages.
+    context.num_tickets = 0
     _load_certificate(context, listener)
     if listener.tls_client_ca:
         try:

@@ -19,6 +19,16 @@ BURST = 20
 PERIOD = 10.0
 
 
+class _Period:
+    """When the first line of an event was written, and how many came since."""
+
+    __slots__ = ("began", "lines")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.lines = 0
+
+
 class Log:
     """Writes log lines to a stream."""
 
@@ -34,8 +44,7 @@ class Log:
         self._level = LEVELS.index(level)
         self._json = not self._stream.isatty() if as_json is None else as_json
         self._clock = clock
-        #: Event -> (when its period began, lines in it)
-        self._periods: dict[str, tuple[float, int]] = {}
+        self._periods: dict[tuple[str, str], _Period] = {}
 
     def debug(self, event: str, **facts: Any) -> None:
         """For those who look for a fault."""
@@ -57,30 +66,51 @@ class Log:
         if LEVELS.index(level) < self._level:
             return
         now = self._clock()
-        began, count = self._periods.get(event, (now, 0))
-        if now - began >= PERIOD:
-            if count > BURST:
-                self._write(now, level, event, {"suppressed": count - BURST})
-            began, count = now, 0
-        self._periods[event] = (began, count + 1)
-        if count < BURST:
+        self._tell(now)
+        period = self._periods.setdefault((level, event), _Period(now))
+        period.lines += 1
+        if period.lines <= BURST:
             self._write(now, level, event, facts)
+
+    def tell_suppressed(self, *, everything: bool = False) -> None:
+        """Tell of lines that were left out, of periods that are over. Call it now and then, and at the end."""
+        self._tell(self._clock(), everything=everything)
+
+    def _tell(self, now: float, *, everything: bool = False) -> None:
+        for (level, event), period in list(self._periods.items()):
+            if everything or not 0 <= now - period.began < PERIOD:
+                del self._periods[(level, event)]
+                if period.lines > BURST:
+                    facts = {"suppressed": period.lines - BURST, "seconds": round(now - period.began, 1)}
+                    self._write(now, level, event, facts)
 
     def _write(self, now: float, level: str, event: str, facts: dict[str, Any]) -> None:
         if self._json:
-            line = json.dumps({"at": round(now, 6), "level": level, "event": event, **facts}, default=str)
+            line = json.dumps({"at": round(now, 6), "level": level, "event": event, **facts}, default=printable)
+            line = line.replace("\x7f", "\\u007f")  # the one character of its kind that JSON lets through
         else:
             at = time.strftime("%H:%M:%S", time.localtime(now))
-            told = "  ".join(f"{name}={printable(value)}" for name, value in facts.items())
+            told = "  ".join(f"{name}={_quoted(printable(value))}" for name, value in facts.items())
             line = f"{at} {level:7} {event}{'  ' if told else ''}{told}"
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
-        except OSError:
+        except (OSError, ValueError):
             pass  # a log that nobody can read is no reason to stop
 
 
 def printable(value: Any) -> str:
     """A value for a terminal: whatever it would obey is escaped."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(each if each.isprintable() and each != "\\" else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()
+
+
+def _quoted(text: str) -> str:
+    """In quotes where it could be taken for more than one value."""
+    return text if text and not any(each in text for each in ' "=') else '"' + text.replace('"', '\\"') + '"'

@@ -16,6 +16,10 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 MEBIBYTE = 2**20
+#: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
+#: names are.
+MOST_QUEUES = 16_000
+MOST_NAMESPACES = 1_000
 
 
 class Address(NamedTuple):
@@ -143,21 +147,28 @@ class Limits(_Options, frozen=True, kw_only=True):
     connections_per_address: Positive = 1_000
     #: Large enough for documents, small enough to hold a few in memory.
     payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
-    #: A message must be complete this long after its first byte, or its sender is holding memory hostage.
-    unfinished_seconds: Seconds = 60.0
+    #: Of a namespace or a queue that is to be made. 255 is what the protocols can express.
+    name_bytes: Annotated[int, Meta(gt=0, le=255)] = 255
+    #: A message, or a TLS handshake, must be complete this long after its first byte, or its sender is holding memory
+    #: hostage. Time in which we do not read from it does not count.
+    unfinished_seconds: Annotated[float, Meta(gt=0)] = 60.0
     #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is a good consumer.
     idle_seconds: Seconds = 0.0
     #: A larger PHPMQ window is cut down to this.
     window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
+    #: Messages that one connection may have, over all its queues: each costs a few hundred bytes while it is out.
+    messages_out: Positive = 100_000
     #: Requests of one connection that wait for their answer; more are not read until some are answered.
     pipelined_requests: Positive = 1_000
-    #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken.
+    #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
+    #: it is less, so that all together have a quarter of memory_bytes, but never less than 64 KiB.
     output_bytes: Positive = 1 * MEBIBYTE
-    #: Received and not yet on disk, of all connections together; above it nobody is read from.
+    #: Received and not yet on disk, of all connections together; above it nobody is read from. As much again may be
+    #: kept for peers that do not finish their message or do not read; above it the slowest are closed.
     memory_bytes: Positive = 256 * MEBIBYTE
     #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
-    queues: Positive = 100_000
-    namespaces: Positive = 1_000
+    queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
+    namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
     #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
     refused_seconds: Seconds = 30.0
 
@@ -183,7 +194,7 @@ class AccessRule(_Options, frozen=True, kw_only=True):
     #: The network that the peer's address is in, as in 10.0.0.0/8.
     network: str = ""
     may: list[Right]
-    #: Patterns of namespace/queue.
+    #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     where: list[str] = field(default_factory=lambda: ["*"])
 
     def __post_init__(self) -> None:
@@ -191,6 +202,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
             raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+        if "" in self.where:
+            raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
 class QueueOptions(_Options, frozen=True, kw_only=True):

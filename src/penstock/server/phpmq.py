@@ -31,6 +31,10 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
+    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, phpmq.Consume) else frame
+
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. A time to live is what remains of it, in whole seconds, rounded up."""
         style = self.decoder.style
@@ -56,9 +60,22 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
 
     def _consume(self, frame: phpmq.Consume) -> None:
         queue = self._queue("consume", frame.queue)
-        if queue is not None:
-            window = min(frame.count, self.limits.window)
-            self.runtime.broker.subscribe(self.connection, queue, window, self.runtime.now())
+        if queue is None:
+            return
+        window = min(frame.count, self.limits.window, self._room(queue))
+        if window < min(frame.count, self.limits.window):
+            self.runtime.count("windows_cut")
+            self.runtime.log.warning(
+                "window cut down: too many messages out", **self.facts(), queue=frame.queue, window=window
+            )
+        self.runtime.broker.subscribe(self.connection, queue, window, self.runtime.now())
+
+    def _room(self, queue: Queue) -> int:
+        """How large a window may be, beside what the connection has of other queues and may get of them."""
+        mine = self.connection.consumers.get((queue.id, False))
+        others = len(self.connection.out) - (mine.out if mine else 0)
+        others += sum(each.credit for each in self.connection.consumers.values() if each is not mine)
+        return max(0, self.limits.messages_out - others)
 
     def _settle(self, frame: phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject) -> None:
         """Only what is out on this connection, from the queue it names, can be settled; all else is counted."""
@@ -87,5 +104,5 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             return None
         queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self.connection)
         if queue is None:
-            self.close("too many queues", limit=self.limits.queues, queue=name)
+            self.close("queue not made", queue=name, reason=runtime.why_no_queue(self.namespace, name))
         return queue

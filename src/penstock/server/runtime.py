@@ -8,17 +8,16 @@ writes what it has in one piece. When the thread reports a commit, what waited f
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import struct
+import ipaddress
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import Delivery
-from penstock.server.access import Peer, Rights
+from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
 from penstock.server.engine import Engine
 from penstock.server.ids import Ids
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 #: How often refused publishes are tried again, and late peers looked for.
 ROUND = 0.25
+#: Output that may wait for a peer, however many there are: less would slow good peers down.
+LEAST_OUTPUT = 64 * 1024
 
 
 class Runtime:
@@ -50,11 +51,18 @@ class Runtime:
         self.stalled: set[AnySession] = set()
         #: Sessions with answers that wait for a commit.
         self.awaiting: set[AnySession] = set()
+        #: Sessions whose peers may make us keep much: see ``_watch_hoarders``.
+        self.hoarders: set[AnySession] = set()
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
         self.counters: Counter[str] = Counter()
         self.started_at = self.now()
-        self._addresses: Counter[str] = Counter()
+        #: Connections by origin, with those whose handshake is not done.
+        self._peers: Counter[str] = Counter()
+        #: When bytes last came from anybody, on the loop's clock.
+        self.received_at = 0.0
+        #: What to do when the broker itself is at fault, and can't go on.
+        self.fail: Callable[[Exception], None] = self._raise
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
         self._turn_due = False
@@ -94,6 +102,12 @@ class Runtime:
     def turn(self) -> None:
         """The end of a turn: see the module's description."""
         self._turn_due = False
+        try:
+            self._turn()
+        except Exception as error:  # sessions answer for their own faults; this one is the broker's
+            self.fail(error)
+
+    def _turn(self) -> None:
         now = self.now()
         self._schedule(self.broker.tick(now))
         self._tell()
@@ -106,7 +120,10 @@ class Runtime:
 
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
-        self.commits.settle(self.now())
+        try:
+            self.commits.settle(self.now())
+        except Exception as error:
+            self.fail(error)
         self.turn()
 
     def _tell(self) -> None:
@@ -122,8 +139,13 @@ class Runtime:
     def _answer(self) -> None:
         """Let sessions give the answers that waited for the log, and go on with what waited for those."""
         for session in list(self.awaiting):
-            session.release(self.broker.committed)
-            if session.inbox:
+            try:
+                session.release(self.broker.committed)
+            except Exception as error:
+                session.broken(error)
+            if session.ending and not session.answers_due:
+                session.end()
+            elif session.inbox:
                 session.work()
 
     def _schedule(self, deadline: int | None) -> None:
@@ -148,69 +170,98 @@ class Runtime:
         limit = self.options.limits.memory_bytes
         if self.congested and unwritten < limit // 2:
             self.congested = False
-            for session in list(self.sessions.values()):
-                session.work()
         elif not self.congested and unwritten > limit:
             self.congested = True
             self.count("congestions")
             self.log.warning("the disk is slower than the publishers: reading is paused", unwritten=unwritten)
+        else:
+            return
+        for session in list(self.sessions.values()):
+            session.work()
 
     # Rounds
 
     def _do_round(self) -> None:
-        """Four times a second: try what was refused again, and look for peers that take too long."""
+        """Four times a second: try what was refused again, and look for peers that take too long or too much."""
         self._round = self.loop.call_later(ROUND, self._do_round)
+        self.log.tell_suppressed()
         for session in list(self.stalled):
             session.work()
-        now, limits = self.loop.time(), self.options.limits
+        now = self.loop.time()
         for session in list(self.sessions.values()):
-            if session.unfinished_since and now - session.unfinished_since > limits.unfinished_seconds:
-                self.count("unfinished")
-                session.close("a message was not finished in time", seconds=limits.unfinished_seconds)
-            elif limits.idle_seconds and self._is_idle(session) and now - session.active_at > limits.idle_seconds:
-                self.count("idle")
-                session.close("idle for too long", seconds=limits.idle_seconds)
+            session.watch(now)
+        self._watch_hoarders()
 
-    def _is_idle(self, session: AnySession) -> bool:
-        return not (session.connection.consumers or session.connection.out or session.inbox)
+    def _watch_hoarders(self) -> None:
+        """What peers make us keep has a limit: above it, who has taken longest goes, and so on until it is held."""
+        self.hoarders = {session for session in self.hoarders if session.hoarded}
+        total = sum(session.hoarded for session in self.hoarders)
+        limit = self.options.limits.memory_bytes
+        if total <= limit:
+            return
+        for session in sorted(self.hoarders, key=lambda session: session.hoards_since):
+            total -= session.hoarded
+            self.count("hoarders")
+            session.close("memory is short: the slowest peer is closed", bytes=session.hoarded, limit=limit)
+            session.abort()
+            if total <= limit:
+                break
+
+    @property
+    def output_share(self) -> int:
+        """Output that may wait for one peer: a fair share, where there are many."""
+        limits = self.options.limits
+        share = limits.memory_bytes // 4 // max(1, len(self.sessions))
+        return min(limits.output_bytes, max(share, LEAST_OUTPUT))
 
     # Peers
 
-    def admit(self, session: AnySession) -> bool:
-        """Let a new peer in, if there is room for it."""
-        session.peer = _peer_of(session.transport)
-        limits, address = self.options.limits, session.peer.address
-        if len(self.sessions) >= limits.connections:
-            return self._turn_away(session, "too many connections", limits.connections)
-        if address != "unix" and self._addresses[address] >= limits.connections_per_address:
-            return self._turn_away(session, "too many connections from one address", limits.connections_per_address)
-        source = f"{session.protocol} {_source_of(session)}".encode()
+    def arrive(self, protocol: str, peer: Peer) -> bool:
+        """A new peer is at the door. False: there is no room for it."""
+        limits, origin = self.options.limits, _origin(peer.address)
+        if self._peers.total() >= limits.connections:
+            event, limit = "too many connections", limits.connections
+        elif origin != "unix" and self._peers[origin] >= limits.connections_per_address:
+            event, limit = "too many connections from one address", limits.connections_per_address
+        else:
+            self._peers[origin] += 1
+            return True
+        self.count("turned_away")
+        self.log.warning(event, protocol=protocol, peer=peer.address, limit=limit)
+        return False
+
+    def leave(self, peer: Peer) -> None:
+        """A peer that was let in is gone."""
+        origin = _origin(peer.address)
+        self._peers[origin] -= 1
+        if not self._peers[origin]:
+            del self._peers[origin]
+
+    def admit(self, session: AnySession) -> None:
+        """A peer is ready to talk."""
+        session.peer = session.peer._replace(subject=_subject_of(session.transport))
+        source = f"{session.protocol} {_source_of(session.peer)}".encode()
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
         self.sessions[self._next_id] = session
-        self._addresses[address] += 1
         self._next_id += 1
         self.count("connections")
-        return True
-
-    def _turn_away(self, session: AnySession, event: str, limit: int) -> bool:
-        self.count("turned_away")
-        self.log.warning(event, **session.facts(), limit=limit)
-        return False
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
-        self.stalled.discard(session)
-        self.awaiting.discard(session)
+        for sessions in (self.stalled, self.awaiting, self.hoarders):
+            sessions.discard(session)
         self._dirty.pop(session, None)
+        self.leave(session.peer)
         connection = getattr(session, "connection", None)
-        if connection is None or self.sessions.pop(connection.id, None) is None:
-            return
-        self._addresses[session.peer.address] -= 1
-        if not self._addresses[session.peer.address]:
-            del self._addresses[session.peer.address]
-        self.broker.disconnect(connection, self.now())
-        self.touched()
+        if connection is not None and self.sessions.pop(connection.id, None) is not None:
+            if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
+                unshown = {position for position, out in connection.out.items() if not out.shown}
+                self.broker.disconnect(connection, self.now(), unshown)
+            self.touched()
+
+    def _raise(self, error: Exception) -> None:
+        raise error
 
     # Queues
 
@@ -227,16 +278,25 @@ class Runtime:
     def make_queue(
         self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None, always: bool = False
     ) -> Queue | None:
-        """A new queue, with its namespace if that is new too. None: there are too many (``always`` ignores that)."""
-        broker, limits = self.broker, self.options.limits
-        if not always and (
-            len(broker.queues) >= limits.queues
-            or (namespace not in broker.namespaces and len(broker.namespaces) >= limits.namespaces)
-        ):
+        """A new queue, with its namespace if that is new too. None: it may not be (``always`` ignores that)."""
+        if not always and self.why_no_queue(namespace, name):
             return None
         now = self.now()
-        broker.create_namespace(namespace, now, connection.source)
-        return broker.create_queue(namespace, name, now, policy, connection.source)
+        self.broker.create_namespace(namespace, now, connection.source)
+        return self.broker.create_queue(namespace, name, now, policy, connection.source)
+
+    def why_no_queue(self, namespace: str, name: str = "") -> str:
+        """Why this queue, or namespace, may not be made, in a few words; empty if it may."""
+        broker, limits = self.broker, self.options.limits
+        if max(len(namespace.encode()), len(name.encode())) > limits.name_bytes:
+            return f"a name is longer than {limits.name_bytes} bytes"
+        if "/" in namespace:
+            return "there is a / in the namespace"
+        if name and len(broker.queues) >= limits.queues:
+            return f"there are {limits.queues} queues already"
+        if namespace not in broker.namespaces and len(broker.namespaces) >= limits.namespaces:
+            return f"there are {limits.namespaces} namespaces already"
+        return ""
 
     def stop(self) -> None:
         """Stop the clockwork."""
@@ -245,28 +305,22 @@ class Runtime:
             self._timer.cancel()
 
 
-def _peer_of(transport: asyncio.Transport) -> Peer:
-    """What can be told of the other end."""
+def _subject_of(transport: asyncio.BaseTransport) -> str:
+    """The common name in the peer's certificate, if it has exactly one."""
     certificate = transport.get_extra_info("peercert") or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    subject = names[0] if names else ""
-    address = transport.get_extra_info("peername")
-    if isinstance(address, tuple):
-        return Peer(str(address[0]), subject)
-    return Peer("unix", subject, _user_of(transport.get_extra_info("socket")))
+    return str(names[0]) if len(names) == 1 else ""
 
 
-def _user_of(peer: Any) -> int | None:
-    """The user at the other end of a Unix-domain socket, where the system tells."""
-    if peer is None or not hasattr(socket, "SO_PEERCRED"):
-        return None
-    with socket.socket(fileno=os.dup(peer.fileno())) as copy:  # some loops give out only the descriptor
-        raw = copy.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", raw)[1])
+def _origin(address: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the smallest network that one gets in IPv6."""
+    plain = plain_address(address)
+    if not isinstance(plain, ipaddress.IPv6Address):
+        return str(plain) if plain else address
+    return str(ipaddress.ip_network((int(plain) >> 64 << 64, 64)))
 
 
-def _source_of(session: AnySession) -> str:
-    address = session.transport.get_extra_info("peername")
-    if isinstance(address, tuple):
-        return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
-    return "unix" if session.peer.user is None else f"unix:{session.peer.user}"
+def _source_of(peer: Peer) -> str:
+    if peer.address != "unix":
+        return f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}"
+    return "unix" if peer.user is None else f"unix:{peer.user}"

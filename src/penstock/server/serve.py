@@ -12,6 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.core.policy import SECOND, Policy
 from penstock.core.table import Table
@@ -32,6 +35,8 @@ from penstock.server.upkeep import Retention, Upkeep
 
 #: Exit codes: see ``penstock serve --help``.
 OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
+#: Seconds that a stop goes on reading at most, while peers go on sending.
+LAST_READS = 0.3
 
 
 def serve(options: Options) -> int:
@@ -77,12 +82,16 @@ class _Life:
         engine, upkeep = self._open()
         commits = self._commits(engine)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
-        chores = asyncio.create_task(Chores(runtime, upkeep).run()) if upkeep else None
+        runtime.fail = self._fail
+        chores = Chores(runtime, upkeep) if upkeep else None
+        asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
             self.doors = await open_doors(runtime)
             self._listen_to_signals()
             self._say_ready()
+            if chores is not None:
+                chores.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -91,8 +100,9 @@ class _Life:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
             if chores is not None:
-                chores.cancel()
+                await chores.stop()
             self._finish(runtime, upkeep)
+        self.log.tell_suppressed(everything=True)
         if self.failure is not None:
             self.log.error("the broker has ended: nothing was confirmed after this", reason=str(self.failure))
             return FAILED
@@ -151,15 +161,19 @@ class _Life:
         broker.create_namespace("default", now)
         for listener in self.options.phpmq:
             broker.create_namespace(listener.namespace, now)
-        wanted = {listener.queue: Policy(dead_letters=listener.dead_letters) for listener in self.options.sspq}
+        wanted: dict[str, Policy | None] = {listener.queue: None for listener in self.options.sspq}
         wanted |= {name: _policy(options) for name, options in self.options.queues.items()}
-        for full_name, policy in wanted.items():
+        without_dead = {listener.queue for listener in self.options.sspq if not listener.dead_letters}
+        for full_name, rules in wanted.items():
             namespace, _, name = full_name.partition("/")
             queue = broker.queue(namespace, name)
+            policy = rules or (queue.policy if queue else Policy())
+            if full_name in without_dead:
+                policy = replace(policy, dead_letters=False)
             if queue is None:
                 broker.create_namespace(namespace, now)
                 broker.create_queue(namespace, name, now, policy)
-            elif full_name in self.options.queues and queue.policy != policy:
+            elif queue.policy != policy:
                 broker.configure_queue(queue, policy, now)
         runtime.touched()
 
@@ -193,8 +207,12 @@ class _Life:
         self.stopping.set()
 
     def _fail(self, error: Exception) -> None:
-        self.failure = error
+        self.failure = self.failure or error
         self.stopping.set()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong in a corner that nobody looks after: say so, and go on."""
+        self.log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
 
     def _reload(self) -> None:
         for door in self.doors:
@@ -208,6 +226,8 @@ class _Life:
 
     async def _drain(self, runtime: Runtime) -> None:
         """Accept no more, tell those who wait, put back what is out, and send what can be sent."""
+        deadline = time.monotonic() + self.options.drain_seconds
+        await self._read_what_came(runtime)
         for door in self.doors:
             await door.close()
         if self.failure is not None:
@@ -216,7 +236,6 @@ class _Life:
             return
         runtime.broker.drain(runtime.now())
         runtime.turn()
-        deadline = time.monotonic() + self.options.drain_seconds
         await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
         for session in list(runtime.sessions.values()):
             session.end()
@@ -224,6 +243,15 @@ class _Life:
         for session in list(runtime.sessions.values()):
             session.transport.abort()
         await asyncio.sleep(0)
+
+    async def _read_what_came(self, runtime: Runtime) -> None:
+        """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
+        ends = time.monotonic() + LAST_READS
+        while self.failure is None and time.monotonic() < ends:
+            before = runtime.loop.time()
+            await asyncio.sleep(0.02)
+            if runtime.received_at < before and not runtime.congested:
+                return
 
     async def _wait(self, busy: Callable[[], object], deadline: float) -> None:
         while busy() and self.failure is None and time.monotonic() < deadline:

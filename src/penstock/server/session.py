@@ -7,11 +7,22 @@ A read is decoded whole and its frames are worked on in order. Work stops, and r
 
 Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
 positions; their payloads are looked up when the peer is ready to take them, so a slow peer costs no memory.
+
+The end of a session, whoever wants it::
+
+    end()              nothing more is read, or given out; answers that wait for a commit are still given ("ending")
+      transport.close  what is in the buffer is sent ("closing"); after LINGER seconds it is thrown away
+        connection_lost    what was read and not worked on is done as far as it needs no peer; what was out goes back
+
+A peer that has finished sending (a half-closed connection) is served as far as ``end`` goes: everything that it sent
+counts, its answers are given, and then the connection is closed. It can't settle anything any more, so it gets no
+deliveries. TLS has no half-closed connections: there the answers are lost, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
@@ -30,6 +41,14 @@ FrameT = TypeVar("FrameT")
 #: Messages, and payload bytes, that are looked up and encoded at a time.
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
+#: Seconds that a peer has to take what was sent before the connection was ended.
+LINGER = 10.0
+#: An unfinished message of which we keep less than this is not worth counting.
+HOARD = 16 * 1024
+#: About what a decoded frame costs while it waits.
+FRAME_BYTES = 256
+#: Denials of one connection that are logged, each once.
+DENIALS = 100
 
 
 class Session(asyncio.Protocol, Generic[FrameT]):
@@ -45,9 +64,17 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.limits = runtime.options.limits
         self.transport: asyncio.Transport
         self.connection: Connection
+        #: Set before the connection is made.
         self.peer = Peer("")
+        #: ``connection_made`` was called: ``connection_lost`` will be.
+        self.arrived = False
         self.rights: Rights
+        #: No more input; answers that are due are still given.
+        self.ending = False
+        #: No more input, no more output.
         self.closing = False
+        #: When the end began; 0 = it has not.
+        self.ending_since = 0.0
         #: Frames that wait for their turn.
         self.inbox: deque[FrameT] = deque()
         #: Messages that wait to be sent, by queue.
@@ -57,10 +84,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        self._slow_since = 0.0
+        self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
         self._peer_is_slow = False
         self._reading = True
+        self._finished = False
 
     # What subclasses say
 
@@ -78,36 +108,56 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def release(self, committed: int) -> None:
         """The log is durable up to here: what waited for it may be said."""
 
+    @property
+    def answers_due(self) -> bool:
+        """Whether the peer is still to be given an answer."""
+        return False
+
+    def last_will(self, frame: FrameT) -> FrameT | None:
+        """What is to be done of a frame whose sender is gone; None: nothing."""
+        return frame
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has come: let it in, or not."""
+        """A peer has come."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self.arrived = True
         self.active_at = self.runtime.loop.time()
-        if self.runtime.admit(self):
-            self.transport.set_write_buffer_limits(high=self.limits.output_bytes)
-        else:
-            self.closing = True
-            self.transport.abort()
+        try:
+            self.runtime.admit(self)
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+        except Exception as error:
+            self.broken(error)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: decode them all, and work."""
-        if self.closing:
+        if self.closing or self.ending:
             return
-        self.active_at = self.runtime.loop.time()
-        self.inbox.extend(self.decoder.feed(data))
-        self._note_unfinished()
+        self.active_at = self.runtime.received_at = self.runtime.loop.time()
+        try:
+            frames = self.decoder.feed(data)
+        except Exception as error:
+            self.broken(error)
+            return
+        self.inbox.extend(frames)
+        self._note_unfinished(begun=bool(frames))
         self.work()
 
     def eof_received(self) -> bool:
-        """The peer has finished sending; it has nothing more to say, so we are done too."""
-        error = self.decoder.close()
-        if error is not None:
+        """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
+        if self.decoder.close() is not None:
             self.runtime.count("truncated")
-        return False
+        self._finished = True
+        self.work()
+        return not self.closing and self.transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has gone: what it had goes back."""
+        """The peer has gone: what it sent counts, what it had goes back."""
+        try:
+            self._execute_will()
+        except Exception as error:
+            self.broken(error)
         self.closing = True
         self.inbox.clear()
         self.outbox.clear()
@@ -116,17 +166,28 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def pause_writing(self) -> None:
         """The peer takes less than we send."""
         self._peer_is_slow = True
+        self._slow_since = self.runtime.loop.time()
+        self.runtime.hoarders.add(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._peer_is_slow = False
-        self.runtime.dirty(self)
-        self.work()
+        if not self.closing:
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+            self.runtime.dirty(self)
+            self.work()
 
     # Input
 
     def work(self) -> None:
         """Handle frames as long as that is possible, and read on or not."""
+        try:
+            self._work()
+        except Exception as error:  # whatever it is, it is this session's: the others go on
+            self.broken(error)
+        self.runtime.touched()
+
+    def _work(self) -> None:
         while self.inbox and not self.closing and self.may_work():
             if not self.handle(self.inbox[0]):
                 break
@@ -135,10 +196,23 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.runtime.stalled.discard(self)
             if self.inbox:  # closing the session has cleared it
                 self.inbox.popleft()
-        if not self.inbox and self.decoder.error is not None and not self.closing:
+        if not self.inbox and self._finished:
+            self.end()
+        elif not self.inbox and self.decoder.error is not None:
             self.protocol_error(self.decoder.error)
         self._read_on_or_not()
-        self.runtime.touched()
+
+    def _execute_will(self) -> None:
+        """Do what was read before the peer went: it has been received, and so it counts."""
+        while self.inbox:
+            frame = self.last_will(self.inbox[0])
+            if frame is not None:
+                self.inbox[0] = frame
+                if not self.handle(frame):
+                    self.close("publish refused", reason="the connection was lost while it waited")
+                    return
+            if self.inbox:
+                self.inbox.popleft()
 
     def may_work(self) -> bool:
         """Whether another frame may be handled now."""
@@ -146,29 +220,68 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def _read_on_or_not(self) -> None:
         reading = not self.inbox and not self.runtime.congested
-        if self.closing or reading == self._reading:
+        if self.closing or self.ending or self._finished or reading == self._reading:
             return
         self._reading = reading
         if reading:
+            if self.unfinished_since:
+                self.unfinished_since = self.runtime.loop.time()  # it was we who kept it from going on
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
 
-    def _note_unfinished(self) -> None:
+    def _note_unfinished(self, *, begun: bool) -> None:
+        """``begun``: messages were completed just now, so the unfinished one, if any, has begun since."""
         if self.decoder.between_messages:
             self.unfinished_since = 0.0
-        elif not self.unfinished_since:
+        elif begun or not self.unfinished_since:
             self.unfinished_since = self.active_at
+        if self.decoder.held > HOARD:
+            self.runtime.hoarders.add(self)
+
+    # Patience
+
+    def watch(self, now: float) -> None:
+        """Close a peer that takes too long. Called a few times a second."""
+        limits = self.limits
+        if self.ending_since:
+            if now - self.ending_since > LINGER:
+                self.transport.abort()
+        elif self.unfinished_since and self._reading and now - self.unfinished_since > limits.unfinished_seconds:
+            self.runtime.count("unfinished")
+            self.close("a message was not finished in time", seconds=limits.unfinished_seconds)
+        elif limits.idle_seconds and self._is_idle() and now - self.active_at > limits.idle_seconds:
+            self.runtime.count("idle")
+            self.close("idle for too long", seconds=limits.idle_seconds)
+
+    def _is_idle(self) -> bool:
+        return not (self.connection.consumers or self.connection.out or self.inbox or self.answers_due)
+
+    @property
+    def hoarded(self) -> int:
+        """Bytes that we keep because the peer does not finish its message, or does not read what it asked for."""
+        held = self.decoder.held if self.decoder.held > HOARD else 0
+        if self._peer_is_slow:
+            held += self.transport.get_write_buffer_size() + FRAME_BYTES * len(self.inbox)
+        return held
+
+    @property
+    def hoards_since(self) -> float:
+        """Since when."""
+        since = [self._slow_since] if self._peer_is_slow else []
+        return min([*since, self.unfinished_since or self.active_at])
 
     # Steps that protocols share
 
     def allowed(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with a queue; a refusal is logged."""
-        full_name = f"{namespace}/{name}"
-        if self.rights.allow(right, full_name):
+        if self.rights.allow(right, namespace, name):
             return True
+        full_name = f"{namespace}/{name}"
         self.runtime.count("denied")
-        self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
+        if (right, full_name) not in self._denied and len(self._denied) < DENIALS:
+            self._denied.add((right, full_name))
+            self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
     def refused(self, published: Published) -> bool:
@@ -194,29 +307,67 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def close(self, event: str, **facts: Any) -> None:
         """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
-        if self.closing:
+        if self.closing or self.ending:
             return
         self.runtime.log.warning(event, **self.facts(), **facts)
         self.end()
 
     def end(self) -> None:
-        """End the connection without a word."""
-        self.flush()
+        """End the connection without a word. See the module's description."""
+        if self.closing:
+            return
+        self.inbox.clear()
+        self.outbox.clear()
+        self.runtime.stalled.discard(self)
+        if not self.ending:
+            self.ending = True
+            self.ending_since = self.runtime.loop.time()
+            if self._reading and not self._finished:
+                self._reading = False
+                self.transport.pause_reading()
+        if not self.answers_due:
+            self.flush()
+            self.closing = True
+            self.transport.close()
+
+    def broken(self, error: Exception) -> None:
+        """A fault of ours: say so in the log and end the connection at once. Nothing else is touched by it."""
+        self.runtime.count("session_errors")
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{at.filename}:{at.lineno}"
+        self.runtime.log.error("error in a session", **self.facts(), error=repr(error), place=place)
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once. What was read and not worked on is not done."""
         self.closing = True
         self.inbox.clear()
-        self.runtime.stalled.discard(self)
-        self.transport.close()
+        self.outbox.clear()
+        self._parts.clear()
+        self.decoder.close()
+        self.transport.abort()
 
     def facts(self) -> dict[str, Any]:
         """Who this is, for the log."""
-        return {"protocol": self.protocol, "peer": self.peer.address}
+        facts: dict[str, Any] = {"protocol": self.protocol, "peer": self.peer.address}
+        if self.peer.subject:
+            facts["subject"] = self.peer.subject
+        if self.peer.user is not None:
+            facts["user"] = self.peer.user
+        return facts
 
     # Output
 
     def deliver(self, delivery: Delivery) -> None:
         """Messages for the peer. They leave as it is ready to take them."""
-        self.outbox.append((delivery.queue, deque(delivery.messages)))
-        self.runtime.dirty(self)
+        if not self.ending:
+            self.outbox.append((delivery.queue, deque(delivery.messages)))
+            self.runtime.dirty(self)
+
+    @property
+    def room(self) -> int:
+        """How many more bytes may wait for the peer to take them."""
+        return 0 if self._peer_is_slow else max(0, self.runtime.output_share - self._waiting_bytes)
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, at the end of this turn."""
@@ -229,14 +380,24 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Send what has gathered, deliveries included, as far as the peer takes it."""
         if self.closing:
             return
-        while self.outbox and not self._peer_is_slow and self._waiting_bytes < self.limits.output_bytes:
+        try:
+            self._flush()
+        except Exception as error:
+            self.broken(error)
+
+    def _flush(self) -> None:
+        while self.outbox and self.room:
             self._pump()
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
             self._waiting_bytes = 0
-        if self.outbox and not self._peer_is_slow:
+        if self._peer_is_slow:
+            return
+        if self.outbox:
             self.runtime.dirty(self)
+        if self.inbox and not self.stalled_since:
+            self.work()
 
     def _pump(self) -> None:
         """Look up and encode the next few messages of the outbox."""
@@ -253,5 +414,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if outs:
             payloads = self.runtime.engine.payloads([out.item.position for out in outs])
             data = self.encode_deliveries(queue, outs, payloads)
+            for out in outs:
+                out.shown = True
             self._parts.append(data)
             self._waiting_bytes += len(data)

@@ -21,6 +21,10 @@ class SspqSession(Session[sspq.SspqFrame]):
         self.force_retries = listener.force_retries
         self.dead_letters = listener.dead_letters
 
+    def may_work(self) -> bool:
+        """See Session. Being told that no message comes is an answer that has to be read, too."""
+        return super().may_work() and self.room > 0
+
     def handle(self, frame: sspq.SspqFrame) -> bool:
         """See Session."""
         if isinstance(frame, sspq.Send):
@@ -34,6 +38,10 @@ class SspqSession(Session[sspq.SspqFrame]):
         else:
             self.runtime.count("ignored_packages")
         return True
+
+    def last_will(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. The counter tells how often the message may still be given out again."""
@@ -65,7 +73,8 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.no_message(queue)
 
     def _confirm(self) -> None:
-        positions = list(self.connection.out)
+        """Nobody can be done with what he has not been given yet: that stays."""
+        positions = [position for position, out in self.connection.out.items() if out.shown]
         if positions:
             self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
         else:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, NOT_READY, PRODUCE, Job, Outcome, consume, produce
 from penstock.client import aio
-from penstock.client.urls import parse
+from penstock.client.options import TLS, Options
+from penstock.client.urls import Address, parse
 
 #: How often the board is looked at; each look is a point of the plot.
 LOOK = 0.05
@@ -58,19 +59,18 @@ class BenchError(Exception):
     """The run failed. The text says why."""
 
 
-async def prepare(plan: Plan) -> tuple[Any, Any]:
+async def prepare(plan: Plan) -> tuple[Address, Options]:
     """The address and options of the URL, with a queue, which is created where the protocol needs that."""
     address, options = parse(plan.url)
     if address.queue is None and address.protocol != "SSPQ":
         address = replace(address, queue=DEFAULT_QUEUE)
-    async with aio.AsyncClient(address, options) as client:
-        await client._open()
+    async with aio.connect(plan.url) as client:
         if address.protocol == "Kokaq":
-            await client.create_queue(exist_ok=True)
+            await client.create_queue(address.queue, exist_ok=True)
     return address, options
 
 
-def measure(plan: Plan, address: Any, options: Any) -> Result:
+def measure(plan: Plan, address: Address, options: Options) -> Result:
     """Run the plan. Raises BenchError."""
     run = _Run(plan, address, options.tls)
     try:
@@ -80,7 +80,9 @@ def measure(plan: Plan, address: Any, options: Any) -> Result:
 
 
 class _Run:
-    def __init__(self, plan: Plan, address: Any, tls: Any) -> None:
+    """The processes of a run, and the board between them. Consumers come first in ``workers``, then producers."""
+
+    def __init__(self, plan: Plan, address: Address, tls: TLS) -> None:
         self.plan = plan
         self.context = get_context("spawn")
         self.senders, self.receivers = self._places()
@@ -100,6 +102,7 @@ class _Run:
         return tuple(range(FIRST_WORKER, first)), tuple(range(first, first + receivers))
 
     def run(self) -> Result:
+        """From the start of the processes to the end of the last one."""
         plan = self.plan
         for place, connections in _shares(self.receivers, plan.consumers):
             self._start(consume, replace(self.job, place=place, connections=connections))

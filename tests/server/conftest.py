@@ -1,0 +1,147 @@
+"""One broker for all conformance suites, with every kind of listener on every transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import pytest
+
+from support.brokers import BrokerProcess, Peer, make_certificate
+from support.raw import Kokaq
+
+TRANSPORTS = ("tcp", "unix", "tls")
+#: SSPQ has one queue for each listener, and each test wants a queue of its own.
+SSPQ_LISTENERS = 40
+
+PeerT = TypeVar("PeerT", bound=Peer)
+
+
+def _tables(folder: Path, certificate: tuple[Path, Path] | None) -> str:
+    """Listeners in the order of TRANSPORTS, then, on TCP, the special ones that ``House.special`` knows."""
+    tables: list[str] = []
+
+    def add(protocol: str, transport: str, **options: object) -> None:
+        number = len(tables)
+        address = f"unix:{folder}/{number}.sock" if transport == "unix" else "127.0.0.1:0"
+        lines = [f"[[{protocol}]]", f'address = "{address}"']
+        if transport == "tls" and certificate:
+            lines += [f'tls_certificate = "{certificate[0]}"', f'tls_key = "{certificate[1]}"']
+        lines += [
+            f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
+            for key, value in options.items()
+        ]
+        tables.append("\n".join(lines))
+
+    for transport in TRANSPORTS:
+        add("phpmq", transport)
+        add("kokaq", transport)
+        for number in range(SSPQ_LISTENERS):
+            add("sspq", transport, queue=f"default/{transport}-{number}")
+    for dialect in ("36", "32", "ttl"):
+        add("phpmq", "tcp", dialect=dialect)
+    add("phpmq", "tcp", namespace="elsewhere")
+    add("kokaq", "tcp", create_queues=True)
+    add("sspq", "tcp", queue="default/forced", force_retries=1)
+    add("sspq", "tcp", queue="default/no-dead", dead_letters=False)
+    return "\n".join(tables)
+
+
+SPECIAL = {
+    "phpmq 36": ("phpmq", 3),
+    "phpmq 32": ("phpmq", 4),
+    "phpmq ttl": ("phpmq", 5),
+    "phpmq elsewhere": ("phpmq", 6),
+    "kokaq create": ("kokaq", 3),
+    "sspq forced": ("sspq", 3 * SSPQ_LISTENERS),
+    "sspq no dead letters": ("sspq", 3 * SSPQ_LISTENERS + 1),
+}
+
+
+class House:
+    """The broker as one test sees it: over one transport, with queues that no other test uses."""
+
+    _numbers = count()
+    _listeners: ClassVar = {transport: count() for transport in TRANSPORTS}
+
+    def __init__(self, broker: BrokerProcess, transport: str) -> None:
+        self.broker = broker
+        self.transport = transport
+        self.name = f"queue-{next(self._numbers)}"
+        self.queue = f"default/{self.name}"
+        self._sspq = -1
+        self._peers: list[Peer] = []
+
+    def phpmq(self) -> Peer:
+        """A connection to the PHPMQ listener."""
+        return self._dial(Peer, "phpmq", TRANSPORTS.index(self.transport))
+
+    def kokaq(self) -> Kokaq:
+        """A connection to the Kokaq listener."""
+        return self._dial(Kokaq, "kokaq", TRANSPORTS.index(self.transport))
+
+    def sspq(self) -> Peer:
+        """A connection to an SSPQ listener that is this test's own."""
+        if self._sspq < 0:
+            self._sspq = next(self._listeners[self.transport])
+        return self._dial(Peer, "sspq", TRANSPORTS.index(self.transport) * SSPQ_LISTENERS + self._sspq)
+
+    @property
+    def sspq_name(self) -> str:
+        """The queue of that listener, in the namespace default."""
+        if self._sspq < 0:
+            self._sspq = next(self._listeners[self.transport])
+        return f"{self.transport}-{self._sspq}"
+
+    def special(self, which: str) -> Peer:
+        """A connection to one of the listeners with other options, over TCP."""
+        protocol, number = SPECIAL[which]
+        peer = (Kokaq if protocol == "kokaq" else Peer)(self.broker.address(protocol, number))
+        self._peers.append(peer)
+        return peer
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for peer in self._peers:
+            peer.close()
+
+    def _dial(self, kind: type[PeerT], protocol: str, number: int) -> PeerT:
+        peer = kind(self.broker.address(protocol, number), tls=self.transport == "tls")
+        self._peers.append(peer)
+        return peer
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path] | None:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path] | None) -> Iterator[BrokerProcess]:
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder, _tables(folder, certificate)) as broker:
+        yield broker
+        assert broker.stop() == 0
+        assert broker.events("error in a session") == []
+
+
+@pytest.fixture(params=TRANSPORTS)
+def house(
+    request: pytest.FixtureRequest, broker: BrokerProcess, certificate: tuple[Path, Path] | None
+) -> Iterator[House]:
+    """Over each transport in turn."""
+    if request.param == "tls" and certificate is None:
+        pytest.skip("openssl is not installed: no certificate to test TLS with")
+    house = House(broker, request.param)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def tcp_house(broker: BrokerProcess) -> Iterator[House]:
+    """For what does not depend on the transport."""
+    house = House(broker, "tcp")
+    yield house
+    house.close()

@@ -1,0 +1,134 @@
+"""The log: readable or JSON, never a flood, and never a byte that a terminal obeys."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from penstock.server.logs import BURST, PERIOD, Log, printable
+
+#: What a peer may put into a name, and a terminal must not see: colours, a new line, a bell, C1 codes, other direction.
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nfake line\x7f\x9b2J\u202e\u2028\ud800"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_where_nobody_watches() -> None:
+    stream = io.StringIO()
+    Log(stream, clock=Clock()).warning("protocol error", peer="10.0.0.1", offset=7)
+    expected = {"at": 1_700_000_000.0, "level": "warning", "event": "protocol error", "peer": "10.0.0.1", "offset": 7}
+    assert lines_of(stream) == [expected]
+
+
+def test_readable_on_a_terminal() -> None:
+    stream = Terminal()
+    Log(stream).warning("protocol error", peer="10.0.0.1", reason="bad magic")
+    assert stream.getvalue().endswith('warning protocol error  peer=10.0.0.1  reason="bad magic"\n')
+
+
+@pytest.mark.parametrize("value", [HOSTILE, HOSTILE.encode("utf-8", "surrogatepass"), b"\xff\xfe\x1b[2J"])
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "file"])
+def test_nothing_from_a_peer_is_obeyed(stream: io.StringIO, value: object) -> None:
+    stream.truncate(0)
+    Log(stream).warning("access denied", queue=value)
+    text = stream.getvalue().lstrip("\0")
+    assert text.count("\n") == 1
+    assert text[:-1].isprintable()
+    assert text.isascii()
+
+
+def test_a_value_does_not_pass_for_another_fact() -> None:
+    stream = Terminal()
+    Log(stream).info("x", queue='a"  right=administer', reason="")
+    assert stream.getvalue().endswith('x  queue="a\\"  right=administer"  reason=""\n')
+
+
+def test_what_is_escaped_can_be_told_from_what_looks_so() -> None:
+    assert printable("\x1b") == "\\x1b"
+    assert printable("\\x1b") == "\\\\x1b"
+    assert printable("Straße ☃") == "Straße ☃"
+
+
+def test_a_flood_of_one_event_is_cut_and_others_are_not() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = Log(stream, clock=clock)
+    for number in range(BURST + 80):
+        log.warning("flood", number=number)
+    log.warning("other")
+    assert [line["event"] for line in lines_of(stream)] == ["flood"] * BURST + ["other"]
+
+
+def test_what_was_left_out_is_told_of_even_when_nothing_more_comes() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = Log(stream, clock=clock)
+    for _ in range(BURST + 80):
+        log.warning("flood")
+    log.tell_suppressed()
+    assert len(lines_of(stream)) == BURST
+    clock.now += PERIOD
+    log.tell_suppressed()
+    log.tell_suppressed()
+    assert [line.get("suppressed") for line in lines_of(stream)[BURST:]] == [80]
+
+
+def test_after_its_period_an_event_is_written_again() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = Log(stream, clock=clock)
+    for _ in range(BURST + 5):
+        log.warning("flood")
+    clock.now += PERIOD
+    log.warning("flood", number=1)
+    assert [(line.get("suppressed"), line.get("number")) for line in lines_of(stream)[BURST:]] == [(5, None), (None, 1)]
+
+
+def test_at_the_end_everything_is_told() -> None:
+    stream = io.StringIO()
+    log = Log(stream, clock=Clock())
+    for _ in range(BURST + 3):
+        log.warning("flood")
+    log.tell_suppressed(everything=True)
+    assert lines_of(stream)[-1]["suppressed"] == 3
+
+
+def test_a_clock_that_goes_back_does_not_silence_an_event() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = Log(stream, clock=clock)
+    for _ in range(BURST + 1):
+        log.warning("flood")
+    clock.now -= 3600
+    log.warning("flood", number=1)
+    assert lines_of(stream)[-1]["number"] == 1
+
+
+def test_levels_below_the_one_asked_for_are_not_written() -> None:
+    stream = io.StringIO()
+    log = Log(stream, level="warning")
+    log.debug("a")
+    log.info("b")
+    log.error("c")
+    assert [line["event"] for line in lines_of(stream)] == ["c"]
+
+
+def test_a_log_that_can_not_be_written_stops_nobody() -> None:
+    stream = io.StringIO()
+    log = Log(stream)
+    stream.close()
+    log.error("nobody reads this")

@@ -1,0 +1,168 @@
+"""TLS: which versions, whose certificates, new ones while the broker runs, and handshakes that lead nowhere."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.brokers import Peer, dial, wait_for
+from support.certificates import Authority, Certificate, client_context
+from support.good import PLAIN, Broker, Good, broker_with
+from support.raw import NO_RECEIVE, RECEIVE, consume, publish, read_dispatch, sspq
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+
+
+class Certificates:
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder / "ours")
+        foreign = Authority(folder / "foreign")
+        self.server = self.authority.sign("server")
+        self.other_server = self.authority.sign("other-server")
+        self.billing = self.authority.sign("billing-1")
+        self.expired = self.authority.sign("expired", until="20200102000000Z")
+        self.foreign = foreign.sign("billing-1")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def tls_listener(certificate: Certificate, client_ca: Path | None = None) -> str:
+    lines = ["[[sspq]]", 'address = "127.0.0.1:0"', 'queue = "default/tls"']
+    lines += [f'tls_certificate = "{certificate.path}"', f'tls_key = "{certificate.key}"']
+    return PLAIN + "\n".join(lines + ([f'tls_client_ca = "{client_ca}"'] if client_ca else []))
+
+
+@pytest.fixture
+def broker(tmp_path: Path, certificates: Certificates) -> Iterator[Broker]:
+    """Its second SSPQ listener speaks TLS."""
+    limits = "unfinished_seconds = 0.5\nconnections_per_address = 4"
+    with broker_with(tmp_path, limits, listeners=tls_listener(certificates.server)) as broker:
+        yield broker
+
+
+def is_served(channel: socket.socket) -> bool:
+    """Whether the other side speaks SSPQ with us."""
+    try:
+        channel.sendall(sspq(RECEIVE) * 2)
+        return channel.recv(8) == sspq(NO_RECEIVE)
+    except OSError:
+        return False
+
+
+def greet(broker: Broker, context: ssl.SSLContext) -> bool:
+    with dial(broker.address("sspq", 1)) as plain:
+        try:
+            with context.wrap_socket(plain) as channel:
+                return is_served(channel)
+        except OSError:
+            return False
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_versions_that_are_spoken(broker: Broker, version: ssl.TLSVersion) -> None:
+    context = client_context()
+    context.minimum_version = context.maximum_version = version
+    assert greet(broker, context)
+
+
+def test_tls_1_1_is_refused(broker: Broker) -> None:
+    context = client_context()
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    assert not greet(broker, context)
+    assert "UNSUPPORTED_PROTOCOL" in wait_for(lambda: broker.events("TLS handshake failed"))[0]["reason"]
+
+
+def test_plain_bytes_where_tls_is_spoken(broker: Broker) -> None:
+    with Good(broker):
+        broker.peer("sspq", 1).send(sspq(RECEIVE)).socket.recv(100)
+        assert wait_for(lambda: broker.events("TLS handshake failed"))[0]["peer"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
+def test_tls_where_plain_bytes_are_spoken(broker: Broker, protocol: str) -> None:
+    with Good(broker), dial(broker.address(protocol)) as plain, pytest.raises((ssl.SSLError, ConnectionError)):
+        client_context().wrap_socket(plain)
+    assert [line["protocol"] for line in broker.events("protocol error")] == [protocol]
+
+
+def test_handshakes_that_are_not_begun_count_and_end(broker: Broker) -> None:
+    silent = [broker.peer("sspq", 1) for _ in range(4)]
+    broker.peer("phpmq").expect_end()
+    assert broker.events("too many connections from one address")
+    for peer in silent:
+        peer.expect_end()
+    assert len(wait_for(lambda: broker.events("TLS handshake failed")[3:] or None)) == 1
+    assert greet(broker, client_context())
+
+
+def served_certificate(broker: Broker) -> bytes:
+    with dial(broker.address("sspq", 1)) as plain, client_context().wrap_socket(plain) as channel:
+        return channel.getpeercert(binary_form=True) or b""
+
+
+def test_certificates_are_read_again(tmp_path: Path, certificates: Certificates) -> None:
+    """For new connections; and what can't be read, or does not fit together, changes nothing."""
+    used = Certificate(tmp_path / "used.pem", tmp_path / "used.key")
+
+    def use(broker: Broker, path: Path, key: Path, event: str) -> None:
+        shutil.copy(path, used.path)
+        shutil.copy(key, used.key)
+        before = len(broker.events(event))
+        broker.signal(signal.SIGHUP)
+        wait_for(lambda: len(broker.events(event)) > before)
+
+    first, second = certificates.server, certificates.other_server
+    shutil.copy(first.path, used.path)
+    shutil.copy(first.key, used.key)
+    with broker_with(tmp_path, listeners=tls_listener(used)) as broker:
+        old = Peer(broker.address("sspq", 1), tls=True)
+        assert ssl.DER_cert_to_PEM_cert(served_certificate(broker)) == first.path.read_text()
+        use(broker, second.path, second.key, "certificate read again")
+        assert ssl.DER_cert_to_PEM_cert(served_certificate(broker)) == second.path.read_text()
+        for path, key in ((first.path, second.key), (first.key, first.key), (first.path, first.path)):
+            use(broker, path, key, "certificate not changed")
+            assert ssl.DER_cert_to_PEM_cert(served_certificate(broker)) == second.path.read_text()
+        assert is_served(old.socket)
+        old.close()
+
+
+def test_clients_must_show_a_good_certificate(tmp_path: Path, certificates: Certificates) -> None:
+    rules = '[[access]]\nsubject = "billing-*"\nmay = ["consume"]\nwhere = ["default/tls"]\n'
+    listeners = rules + tls_listener(certificates.server, certificates.authority.path)
+    with broker_with(tmp_path, listeners=listeners) as broker:
+        refused = [None, certificates.foreign, certificates.expired]
+        assert [greet(broker, client_context(each)) for each in refused] == [False] * 3
+        wait_for(lambda: len(broker.events("TLS handshake failed")) == 3)
+        assert all("CERTIFICATE" in line["reason"] for line in broker.events("TLS handshake failed"))
+        assert greet(broker, client_context(certificates.billing))
+        with dial(broker.address("sspq", 1)) as plain:
+            channel = client_context(certificates.billing).wrap_socket(plain)
+            channel.sendall(sspq(0x5E, b"may not publish"))
+            assert channel.recv(1) == b""
+            channel.close()
+        (line,) = broker.events("access denied")
+        assert (line["subject"], line["right"]) == ("billing-1", "publish")
+
+
+def test_messages_of_any_size_over_tls(tmp_path: Path, certificates: Certificates) -> None:
+    listener = tls_listener(certificates.server).replace(
+        '[[sspq]]\naddress = "127.0.0.1:0"\nqueue = "default/tls"', '[[phpmq]]\naddress = "127.0.0.1:0"'
+    )
+    with broker_with(tmp_path, "output_bytes = 10_000", listeners=listener) as broker:
+        peer = broker.peer("phpmq", 1, tls=True)
+        sizes = [0, 1, 100_000, 3_000_000]
+        peer.send(*(publish("q", bytes(size)) for size in sizes), consume("q", 10))
+        assert [len(read_dispatch(peer).payload) for _ in sizes] == sizes

@@ -1,0 +1,213 @@
+"""Real broker processes for tests, and plain sockets to talk to them.
+
+A :class:`BrokerProcess` lives in a folder of its own and is waited for; a :class:`Peer` is a socket that reads exactly
+what it is told to, on TCP, a Unix-domain socket or TLS. Both give up after a while, so a test fails instead of hanging.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+#: Seconds after which something that should happen counts as not happening.
+PATIENCE = 15.0
+TESTS = Path(__file__).parents[1]
+
+
+def wait_for(what: Callable[[], Any], why: str = "it did not happen") -> Any:
+    """Poll until it is true, and return it."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := what()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.005)
+    return found
+
+
+PeerT = TypeVar("PeerT", bound="Peer")
+
+
+class Peer:
+    """A client's end of a connection: bytes, and nothing else."""
+
+    def __init__(self, address: str, *, tls: bool = False) -> None:
+        self.socket = dial(address, tls=tls)
+        self._read = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, *parts: bytes) -> Self:
+        """Send bytes in one write."""
+        self.socket.sendall(b"".join(parts))
+        return self
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        while len(self._read) < size:
+            more = self.socket.recv(65536)
+            if not more:
+                raise EOFError(f"the connection ended after {self._read!r}")
+            self._read += more
+        found, self._read = self._read[:size], self._read[size:]
+        return found
+
+    def expect(self, *parts: bytes) -> Self:
+        """These bytes come next."""
+        wanted = b"".join(parts)
+        assert self.read(len(wanted)) == wanted
+        return self
+
+    def expect_end(self) -> None:
+        """Nothing comes any more, and the other side closes."""
+        try:
+            rest = self._read + self.socket.recv(65536)
+        except (ConnectionResetError, ssl.SSLEOFError):
+            rest = b""
+        assert rest == b""
+
+    def finish(self) -> Self:
+        """Say that nothing more will be sent, and go on reading."""
+        self.socket.shutdown(socket.SHUT_WR)
+        return self
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Hang up rudely: the other side gets an error, not an end."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+def dial(address: str, *, tls: bool = False) -> socket.socket:
+    """Connect to an address as a ready file has it."""
+    if address.startswith("unix:"):
+        found = socket.socket(socket.AF_UNIX)
+        found.settimeout(PATIENCE)
+        found.connect(address[5:])
+    else:
+        host, _, port = address.rpartition(":")
+        found = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not tls:
+        return found
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(found)
+
+
+class BrokerProcess:
+    """A broker on a data folder. ``with BrokerProcess(folder, toml) as broker`` starts it and leaves nothing behind."""
+
+    def __init__(self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0) -> None:
+        """``tables`` and ``top`` (keys that stand above all tables) are the configuration.
+
+        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes.
+        """
+        self.folder = folder
+        self.ready = folder / "ready.json"
+        self.data = folder / "data"
+        self.log = folder / "log"
+        self._largest_file = largest_file
+        self._config = folder / "penstock.toml"
+        self._config.write_text(f'data = "{self.data}"\nready_file = "{self.ready}"\n{top}\n{tables}')
+        self.process: subprocess.Popen[bytes] | None = None
+        self._listeners: list[dict[str, str]] = []
+        self._peers: list[Peer] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for peer in self._peers:
+            peer.close()
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until everything accepts."""
+        self.ready.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "support.run_broker", str(self._config), str(self._largest_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
+            )
+        process = self.process
+        wait_for(lambda: self.ready.exists() or process.poll() is not None, "the broker was not ready in time")
+        assert self.ready.exists(), f"the broker ended at once:\n{self.log.read_text()}"
+        self._listeners = json.loads(self.ready.read_text())["listeners"]
+
+    def address(self, protocol: str, number: int = 0) -> str:
+        """Where the nth listener of a protocol listens."""
+        return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
+
+    @overload
+    def peer(self, protocol: str, number: int = 0) -> Peer: ...
+    @overload
+    def peer(self, protocol: str, number: int = 0, *, kind: type[PeerT]) -> PeerT: ...
+    def peer(self, protocol: str, number: int = 0, *, kind: type[Peer] | type[PeerT] = Peer) -> Peer | PeerT:
+        """A connection to the nth listener of a protocol, closed at the latest with the broker."""
+        peer = kind(self.address(protocol, number))
+        self._peers.append(peer)
+        return peer
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait for its end. Returns the exit code."""
+        assert self.process is not None
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Ask it to end, and wait. Returns the exit code."""
+        self.signal()
+        return self.ended()
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The lines of its log about one event."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path] | None:
+    """A certificate for localhost and its key; None where openssl is not installed."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        return None
+    return certificate, key

@@ -1,0 +1,69 @@
+"""Certificates for tests, made with openssl: an authority, and what it signs."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+CONFIG = """\
+[ca]
+default_ca = own
+[own]
+database = {0}/index
+new_certs_dir = {0}
+certificate = {0}/ca.pem
+private_key = {0}/ca.key
+rand_serial = yes
+unique_subject = no
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+class Certificate(NamedTuple):
+    """Two PEM files."""
+
+    path: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.path = folder / "ca.pem"
+        _openssl("req", "-x509", *CURVE, "-keyout", f"{folder}/ca.key", "-out", str(self.path), "-subj", "/CN=ca")
+        (folder / "index").write_text("")
+        (folder / "config").write_text(CONFIG.format(folder))
+
+    def sign(self, subject: str, *, until: str = "20491231235959Z") -> Certificate:
+        """A certificate for this common name."""
+        made = Certificate(self.folder / f"{subject}.pem", self.folder / f"{subject}.key")
+        request = self.folder / "request"
+        _openssl("req", "-new", *CURVE, "-keyout", str(made.key), "-out", str(request), "-subj", f"/CN={subject}")
+        dates = ["-startdate", "20200101000000Z", "-enddate", until]
+        files = ["-in", str(request), "-out", str(made.path), "-config", f"{self.folder}/config"]
+        _openssl("ca", "-batch", "-notext", *dates, *files)
+        return made
+
+
+def client_context(certificate: Certificate | None = None) -> ssl.SSLContext:
+    """A client that believes every server, and shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if certificate is not None:
+        context.load_cert_chain(certificate.path, certificate.key)
+    return context
+
+
+def _openssl(*arguments: str) -> None:
+    done = subprocess.run(["openssl", *arguments], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
