@@ -34,7 +34,11 @@ PROTOCOLS = ("phpmq", "sspq", "kokaq")
 @click.option("--size", type=click.IntRange(LEAST), multiple=True, help="Bytes of a message. [default: 100]")
 @click.option("--producers", type=click.IntRange(1), default=1, help="Connections that publish. [default: 1]")
 @click.option("--consumers", type=click.IntRange(0), default=1, help="Connections that consume. [default: 1]")
-@click.option("--window", type=click.IntRange(1, 65_535), help="Unacknowledged at a time. [default: 1000, Kokaq 128]")
+@click.option(
+    "--window",
+    type=click.IntRange(1, 65_535),
+    help="Unacknowledged at a time. [default: 1000; Kokaq 128 shared by all]",
+)
 @click.option(
     "--in-flight",
     type=click.IntRange(1),
@@ -99,7 +103,8 @@ def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
         raise click.UsageError(f"--one-at-a-time waits for confirmations, and {protocol} has none; Kokaq has")
     if protocol == "Kokaq" and size > 65_535:
         raise click.UsageError("Kokaq carries at most 65535 bytes in a message")
-    window = flags["window"] or (128 if protocol == "Kokaq" else 1000)
+    # Kokaq consumers ask: together they should not ask for much more than there can be, or they measure empty answers.
+    window = flags["window"] or (max(4, 128 // max(1, flags["consumers"])) if protocol == "Kokaq" else 1000)
     in_flight = flags["in_flight"] or (10_000 if protocol == "PHPMQ" else 1000)
     return Plan(url=url, size=size, **{**flags, "window": window, "in_flight": in_flight})
 
