@@ -52,6 +52,7 @@ class Reason(IntEnum):
     RELEASED = 7  # the consumer gave it back
     LOCK_EXPIRED = 8  # the consumer's lock ran out
     DELETED = 9  # an operator removed this one message
+    DAMAGED = 10  # its payload was lost with a damaged part of the journal
 
 
 #: Rows that carry a whole message.

@@ -28,7 +28,8 @@ import json, os, sys, time
 from penstock.journal.following import DataLoss, JournalReader
 
 folder = sys.argv[1]
-while not os.path.exists(os.path.join(folder, "tail")):
+tail = os.path.join(folder, "tail")
+while not os.path.exists(tail) or not os.path.getsize(tail):
     time.sleep(0.001)
 reader, position, seen, lost, early = JournalReader(folder), 1, [], [], 0
 while True:
@@ -253,6 +254,11 @@ class TestReplaced:
         (tmp_path / "file").touch()
         with pytest.raises(JournalRefused, match="is not the data folder of a broker"):
             JournalReader(tmp_path / name)
+
+    def test_a_journal_that_is_being_made(self, tmp_path: Path) -> None:
+        (tmp_path / "tail").touch()
+        with pytest.raises(JournalRefused, match="is being made, or its tail was cut"):
+            JournalReader(tmp_path)
 
     def test_damage_is_told_with_its_place(self, tmp_path: Path) -> None:
         log = new_log(tmp_path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Queue
 from penstock.core.settling import Settling
+from penstock.core.state import NOBODY
 from penstock.schema import Kind, Reason
 
 
@@ -80,6 +81,13 @@ class DeadLetters(Settling):
 
     def delete_message(self, connection: Connection, queue: Queue, position: int, now: int) -> bool:
         """Remove one message that waits, is delayed or dead. False: it is not there, or it is out."""
+        return self._drop_one(queue, position, now, Reason.DELETED, connection.source)
+
+    def drop_damaged(self, queue: Queue, positions: Iterable[int], now: int) -> int:
+        """Give up messages whose payloads are lost. Returns how many that were."""
+        return sum(self._drop_one(queue, position, now, Reason.DAMAGED, NOBODY) for position in positions)
+
+    def _drop_one(self, queue: Queue, position: int, now: int, reason: Reason, source: bytes) -> bool:
         item = self._take_one(queue, position)
         if item is None:
             return False
@@ -87,10 +95,10 @@ class DeadLetters(Settling):
             Kind.DROPPED,
             now,
             queue.id,
-            connection.source,
+            source,
             message=position,
             deliveries=queue.deliveries.get(position, 0),
-            reason=Reason.DELETED,
+            reason=reason,
             retries_left=item.retries,
         )
         queue.counters.dropped += 1

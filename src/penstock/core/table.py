@@ -129,6 +129,12 @@ class Table:
         positions = self.columns["position"]
         return positions if kept is None else np.where(kept, kept, positions)
 
+    def places(self) -> Array:
+        """Where the payload of every message lies."""
+        kept = self.columns.get("location")
+        positions = self.columns["position"]
+        return positions if kept is None else np.where(kept, kept, positions)
+
     def apply(self, blocks: Iterable[Block]) -> None:
         """Apply blocks in order. Those below ``meta.position`` must not be among them."""
         events = Events()

@@ -298,6 +298,8 @@ class JournalReader:
             self._tail = TailReader(self.folder)
         except (FileNotFoundError, NotADirectoryError):
             raise JournalRefused(f"{self.folder} is not the data folder of a broker: it has no {TAIL} file") from None
+        except ValueError:
+            raise JournalRefused(f"{self.folder} is being made, or its {TAIL} was cut: start a broker on it") from None
 
     def _inode(self) -> tuple[int, int]:
         found = os.stat(os.path.join(self.folder, TAIL))

@@ -132,10 +132,9 @@ class MappedSegment:
     def _see(self, size: int) -> memoryview:
         """The bytes of the file, at least so many if it has them: it may have grown since it was mapped."""
         view = self._view
-        if size > len(view):
-            have = os.fstat(self._file).st_size
-            if have > len(view):
-                view = self._view = memoryview(mmap.mmap(self._file, have, access=mmap.ACCESS_READ))
+        if size > len(view) and os.fstat(self._file).st_size > len(view):
+            # As long as the file is then: its writer may cut it between looking and mapping.
+            view = self._view = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
         return view
 
 

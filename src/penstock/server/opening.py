@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from penstock.core.table import Table
 from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
 from penstock.journal.errors import LogFailed
@@ -38,13 +41,27 @@ def open_folder(
     try:
         checkpoints = Checkpoints(disk, log.identity)
         checkpoint = _newest(checkpoints, log)
-        engine = Engine(log, recover(log, checkpoint), now, cache_bytes=cache_bytes)
+        table = recover(log, checkpoint)
+        engine = Engine(log, table, now, cache_bytes=cache_bytes)
     except BaseException:
         log.close()
         raise
-    report = [*map(str, log.report), *checkpoints.report]
+    report = [*map(str, log.report), *checkpoints.report, *_give_up_lost(engine, table, log.start, now)]
     upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
+
+
+def _give_up_lost(engine: Engine, table: Table, start: int, now: int) -> list[str]:
+    """Messages whose payloads should have been carried forward, but the copies are gone: no start can bring them back.
+
+    Only damage does that: a block that was on disk, and was cut off as if it had been torn.
+    """
+    rows = np.flatnonzero(table.places() < start)
+    lost = 0
+    for number in np.unique(table.columns["queue"][rows]).tolist():
+        positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
+        lost += engine.broker.drop_damaged(engine.broker.queues[number], positions, now)
+    return [f"{lost} live messages were lost with a damaged part of the journal, and are given up"] if lost else []
 
 
 def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:

@@ -116,11 +116,12 @@ class Upkeep:
     def use(self, table: Table) -> list[SegmentUse]:
         """What of each segment is alive, as the table says."""
         segments = self.log.segments()
-        places = table.column("location")
-        places = np.where(places, places, table.columns["position"])
+        places = table.places()
         which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
-        counts = np.bincount(which, minlength=len(segments))
-        sizes = np.bincount(which, table.columns["size"] + np.float64(ROW_BYTES), minlength=len(segments))
+        there = which >= 0  # what lies before the log was lost to damage, and is given up by the next event about it
+        counts = np.bincount(which[there], minlength=len(segments))
+        weights = table.columns["size"][there] + np.float64(ROW_BYTES)
+        sizes = np.bincount(which[there], weights, minlength=len(segments))
         return [
             SegmentUse(segment.first, segment.end, segment.size, segment.last_at, int(counts[i]), int(sizes[i]))
             for i, segment in enumerate(segments)
@@ -144,9 +145,8 @@ class Upkeep:
 
         Each step stages a few; commit between the steps. Yields how many were copied so far.
         """
-        places = table.column("location")
-        places = np.where(places, places, table.columns["position"])
-        rows = np.flatnonzero(places < before)
+        places = table.places()
+        rows = np.flatnonzero((places < before) & (places >= self.log.start))
         copied = 0
         for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
             messages = self.engine.messages(table.columns["position"][step].tolist())

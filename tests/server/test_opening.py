@@ -1,0 +1,50 @@
+"""Opening a data folder: what a start makes of damage that a log alone can't see."""
+
+from __future__ import annotations
+
+from penstock.journal.files import FileLogOptions
+from penstock.server.opening import Opened, open_folder
+from penstock.server.upkeep import Retention
+from support.simdisk import SimDisk
+from support.workload import MORNING
+
+SMALL = FileLogOptions(segment_bytes=2_000, reserve=4096)
+
+
+def publish(opened: Opened) -> int:
+    broker = opened.engine.broker
+    queue = broker.queue("default", "q") or broker.create_queue("default", "q", MORNING)
+    peer = broker.connections.get(1) or broker.connect(1, b"test")
+    position = broker.publish(peer, queue, [b"payload" * 9], MORNING).first
+    opened.engine.commit(MORNING)
+    return position
+
+
+def test_messages_whose_copies_are_lost_to_damage_are_given_up_and_told_of() -> None:
+    """Old segments went after their live messages were carried forward; then the copies are damaged."""
+    disk = SimDisk(1)
+    opened = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
+    opened.engine.broker.create_namespace("default", MORNING)
+    for _ in range(3):
+        publish(opened)
+    queue = opened.engine.broker.queue("default", "q")
+    assert queue is not None
+    peer = opened.engine.broker.connections[1]
+    for _ in range(60):  # history enough to be worth trimming
+        opened.engine.broker.delete_message(peer, queue, publish(opened), MORNING)
+        opened.engine.commit(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    assert opened.upkeep.retain(MORNING) > 0
+    newest = opened.upkeep.log.segments()[-1]
+    disk.crash("all")
+    disk.unlink("tail")
+    disk.sync()
+    disk.flip(newest.name, 8 * (newest.blocks_end - 16))  # the last block: it has the copies
+    again = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
+    assert again.report[-1] == "3 live messages were lost with a damaged part of the journal, and are given up"
+    again.engine.commit(MORNING)
+    again.engine.broker.check()
+    assert again.engine.broker.queues[queue.id].counters.held == 0
+    again.upkeep.retain(MORNING)
+    again.engine.log.close()
+    assert open_folder(disk, MORNING, SMALL).report == []
