@@ -1,6 +1,6 @@
-"""``python -m penstock``: the same as the ``penstock`` command."""
+"""``python -m penstock`` is the ``penstock`` command."""
 
 from penstock.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="penstock")

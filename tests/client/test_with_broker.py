@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.client import (
+    Closed,
     ConnectFailed,
     Disconnected,
     Message,
@@ -321,3 +322,20 @@ class TestRestart:
             assert caught.value.unsent == (Outgoing(b"x"),)
         with pytest.raises(ConnectFailed):
             connect(own.url("phpmq"))
+
+
+class TestCheck:
+    def test_a_look_at_the_connection(self, tmp_path: Any) -> None:
+        with LiveBroker(tmp_path) as live, connect(live.url("phpmq", "/q")) as client:
+            client.check()
+            live.kill()
+            for _ in range(100):
+                try:
+                    client.check()
+                except Disconnected:
+                    break
+                time.sleep(0.05)
+            with pytest.raises(Disconnected):
+                client.check()
+        with pytest.raises(Closed):
+            client.check()

@@ -1,6 +1,7 @@
-"""The ``penstock`` command.
+"""The ``penstock`` command. The page for its users is docs/commands.md.
 
-* :mod:`~penstock.cli.main` is the group that all commands belong to.
-* :mod:`~penstock.cli.journal` has ``penstock journal``; :mod:`~penstock.cli.dumping` its readable events.
-* :mod:`~penstock.cli.showing` is how anything gets to a terminal: tables, progress, and escaped text.
+* ``main`` is the group that all commands belong to, their exit codes, and what becomes of errors.
+* ``showing`` and ``output`` are how anything gets to a terminal: tables, progress, and escaped text.
+* Each command has a module of its own; ``formats`` is how messages are written, ``dumping`` how events are.
+  ``bench`` is a package: it does not use the client, so that it measures the broker.
 """

@@ -54,12 +54,12 @@ def console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Show a table. Numbers stand right; every cell is escaped."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: bool = False) -> None:
+    """Show a table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped."""
     shown = Table(title=Text(escape(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, name in enumerate(columns):
-        right = bool(rows) and all(isinstance(row[index], int) for row in rows)
-        shown.add_column(name, justify="right" if right else "left", overflow="fold")
+        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
+        shown.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(escape(str(cell))) for cell in row))
     console().print(shown)

@@ -181,6 +181,12 @@ class AsyncClient(KokaqAdmin):
         session = await self._kokaq("pop")
         return await session.pop(session.name(queue))
 
+    def check(self) -> None:
+        """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
+        if self._current is None:
+            raise Closed(f"{self.address}: the client is closed")
+        self._current.link.check()
+
     async def close(self) -> None:
         """Send what is left and end the connection. What was not settled goes back to its queue."""
         self._closed = True

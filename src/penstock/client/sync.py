@@ -262,6 +262,10 @@ class Client:
         """Kokaq: the broker's own counters."""
         return self._loop.run(self._client.counters())
 
+    def check(self) -> None:
+        """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
+        self._client.check()
+
     def close(self) -> None:
         """Send what is left and end the connection. What was not settled goes back to its queue."""
         try:

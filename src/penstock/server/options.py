@@ -59,6 +59,14 @@ class Address(NamedTuple):
             return False
 
 
+class BadOption(ValueError):
+    """A value that its type allows and its neighbours don't. ``path`` is the option's, seen from the table at hand."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
 class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An options table: keyword only, and a key that is not known is an error."""
 
@@ -73,7 +81,10 @@ class Listener(_Options, frozen=True, kw_only=True):
     tls_client_ca: str = ""
 
     def __post_init__(self) -> None:
-        Address.parse(self.address)
+        try:
+            Address.parse(self.address)
+        except ValueError as error:
+            raise BadOption("address", str(error)) from None
         if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
             raise ValueError("tls_key and tls_client_ca need a tls_certificate")
 
@@ -100,7 +111,7 @@ class SspqListener(Listener, frozen=True, kw_only=True):
         super().__post_init__()
         namespace, slash, name = self.queue.partition("/")
         if not (namespace and slash and name):
-            raise ValueError(f"queue is namespace/name, as in default/sspq, not {self.queue!r}")
+            raise BadOption("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
 
 
 class KokaqListener(Listener, frozen=True, kw_only=True):
@@ -187,10 +198,12 @@ class AccessRule(_Options, frozen=True, kw_only=True):
     where: list[str] = field(default_factory=lambda: ["*"])
 
     def __post_init__(self) -> None:
-        if self.network:
-            ipaddress.ip_network(self.network)
+        try:
+            ipaddress.ip_network(self.network or "::/0")
+        except ValueError:
+            raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
         if "" in self.where:
-            raise ValueError("where has patterns of namespace/queue, as in default/*; an empty one is none")
+            raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
 class QueueOptions(_Options, frozen=True, kw_only=True):
@@ -232,14 +245,18 @@ class Options(_Options, frozen=True, kw_only=True):
     queues: dict[str, QueueOptions] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for listener in (*self.phpmq, *self.sspq, *self.kokaq):
-            address = Address.parse(listener.address)
-            if not (address.is_local or listener.tls_certificate or self.insecure_bind):
-                raise ValueError(
-                    f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
-                    f"or allow it with --insecure-bind (insecure_bind = true)"
-                )
+        for protocol in ("phpmq", "sspq", "kokaq"):
+            for index, listener in enumerate(getattr(self, protocol)):
+                address = Address.parse(listener.address)
+                if not (address.is_local or listener.tls_certificate or self.insecure_bind):
+                    raise BadOption(
+                        f"{protocol}[{index}].address",
+                        f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
+                        f"or allow it with --insecure-bind (insecure_bind = true)",
+                    )
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise ValueError(f"queues are named namespace/name, as in default/jobs, not {name!r}")
+                raise BadOption(
+                    f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                )

@@ -1,0 +1,118 @@
+"""``penstock bench``: a load generator.
+
+* ``talk`` speaks the protocols, straight on the codecs; ``worker`` is a process full of such connections.
+* ``running`` is one run, ``broker`` a broker for it if none is named, ``report`` what people and programs see of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from penstock.cli.bench.broker import broker
+from penstock.cli.bench.report import as_json as result_as_json
+from penstock.cli.bench.report import show
+from penstock.cli.bench.running import BenchError, Plan, Result, measure, prepare
+from penstock.cli.bench.talk import LEAST
+from penstock.cli.output import json_option, note, run, tell
+from penstock.client.urls import parse
+
+PROTOCOLS = ("phpmq", "sspq", "kokaq")
+
+
+@click.command("bench", short_help="Measure a broker.")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--protocol", "protocols", type=click.Choice(PROTOCOLS), multiple=True, help="Without URL: only these.")
+@click.option(
+    "--durability",
+    type=click.Choice(["commit", "interval", "os"]),
+    default="commit",
+    help="Without URL: of the broker that is started. [default: commit]",
+)
+@click.option("--size", type=click.IntRange(LEAST), multiple=True, help="Bytes of a message. [default: 100]")
+@click.option("--producers", type=click.IntRange(1), default=1, help="Connections that publish. [default: 1]")
+@click.option("--consumers", type=click.IntRange(0), default=1, help="Connections that consume. [default: 1]")
+@click.option(
+    "--window",
+    type=click.IntRange(1, 65_535),
+    help="Unacknowledged at a time. [default: 1000; Kokaq 128 shared by all]",
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1),
+    help="Published and not yet taken, at most. [default: 10000, SSPQ and Kokaq 1000]",
+)
+@click.option("--processes", type=click.IntRange(1), default=1, help="On either side. [default: 1]")
+@click.option("--duration", "seconds", type=float, default=5.0, metavar="S", help="So long. [default: 5]")
+@click.option("--count", type=click.IntRange(1), help="So many messages, instead of --duration.")
+@click.option("--rate", type=float, metavar="N", help="At most N messages a second, to see latency at that load.")
+@click.option("--one-at-a-time", is_flag=True, help="Kokaq: wait for each confirmation before the next message.")
+@json_option
+def command(
+    urls: tuple[str, ...],
+    protocols: tuple[str, ...],
+    durability: str,
+    size: tuple[int, ...],
+    as_json: bool,
+    **flags: Any,
+) -> int:
+    """Measure the broker of each URL; without any, a broker that is started for it in a temporary folder.
+
+    Producers publish, consumers take and acknowledge every message, each side in a process of its own. The rate is
+    that of acknowledged messages without the first fifth of the run; latency is from publishing to arrival, or with
+    --one-at-a-time until the broker's confirmation. Whatever is in the queue (penstock-bench unless URL names one) is
+    consumed: don't name one that matters.
+
+    With --in-flight full all the time, latency is that of a queue under full load. Use --rate to see it below that.
+
+    \b
+    Examples:
+      penstock bench
+      penstock bench --protocol phpmq --size 100 --size 1024 --duration 10
+      penstock bench --producers 25 --consumers 25
+      penstock bench --protocol kokaq --one-at-a-time --consumers 0
+      penstock bench phpmq://127.0.0.1/bench --rate 1000 --json
+
+    Exit codes: 0 done, 1 it failed, 2 wrong use, 3 refused by the broker, 4 messages were missing at the end.
+    """
+    if urls and protocols:
+        raise click.UsageError("--protocol is for a broker that is started here; a URL says its protocol itself")
+    results = []
+    with ExitStack() as stack:
+        if not urls:
+            started = stack.enter_context(broker(durability))
+            urls = tuple(started[protocol] for protocol in protocols or _able(flags))
+        for plan in [_plan(url, each, flags) for url in urls for each in size or (100,)]:
+            results.append(_measure(plan))
+            if as_json:
+                tell(result_as_json(results[-1]))
+    if not as_json:
+        show(results)
+    return 4 if any(result.received < result.sent for result in results) else 0
+
+
+def _able(flags: dict[str, Any]) -> tuple[str, ...]:
+    return ("kokaq",) if flags["one_at_a_time"] else PROTOCOLS
+
+
+def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
+    protocol = parse(url)[0].protocol
+    if flags["one_at_a_time"] and protocol != "Kokaq":
+        raise click.UsageError(f"--one-at-a-time waits for confirmations, and {protocol} has none; Kokaq has")
+    if protocol == "Kokaq" and size > 65_535:
+        raise click.UsageError("Kokaq carries at most 65535 bytes in a message")
+    # Kokaq consumers ask: together they should not ask for much more than there can be, or they measure empty answers.
+    window = flags["window"] or (max(4, 128 // max(1, flags["consumers"])) if protocol == "Kokaq" else 1000)
+    in_flight = flags["in_flight"] or (10_000 if protocol == "PHPMQ" else 1000)
+    return Plan(url=url, size=size, **{**flags, "window": window, "in_flight": in_flight})
+
+
+def _measure(plan: Plan) -> Result:
+    address, options = run(prepare(plan))
+    note(f"measuring {address} with {plan.size} B …")
+    try:
+        return measure(plan, address, options)
+    except BenchError as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,87 @@
+"""``penstock config``: is it right, and what comes out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from penstock.cli.output import json_option, say, tell
+from penstock.cli.serve import flags_of, options
+from penstock.server.configuration import ConfigurationError, Layers, layers
+from penstock.server.explaining import flat
+
+
+@click.group("config", short_help="Check the broker's configuration, and show what it amounts to.")
+def command() -> None:
+    """Check the broker's configuration, and show what it amounts to.
+
+    \b
+    Examples:
+      penstock config check /etc/penstock.toml
+      penstock config show --config /etc/penstock.toml
+      PENSTOCK_LIMITS_CONNECTIONS=50 penstock config show --json
+    """
+
+
+@command.command("check", short_help="Whether a file makes sense.")
+@click.argument("file", required=False)
+@json_option
+def check(file: str | None, as_json: bool) -> int:
+    """Check FILE (else $PENSTOCK_CONFIG), with the PENSTOCK_… variables over it. Nothing is opened or started.
+
+    Certificates are not read, and addresses not tried: that is for the start.
+
+    \b
+    Examples:
+      penstock config check penstock.toml
+      penstock config check penstock.toml --json
+
+    Exit codes: 0 it can be used, 2 it can't; the message says where and why.
+    """
+    try:
+        layers(file, os.environ, {}).options()
+    except ConfigurationError as error:
+        if not as_json:
+            raise
+        tell({"ok": False, "error": str(error)})
+        return 2
+    where = file or os.environ.get("PENSTOCK_CONFIG") or "defaults and environment"
+    if as_json:
+        tell({"ok": True, "error": None})
+    else:
+        say(f"{where}: good")
+    return 0
+
+
+@command.command("show", short_help="Every option, and where it comes from.")
+@options
+@json_option
+def show(config: str | None, as_json: bool, **given: Any) -> None:
+    """Show every option as `penstock serve` with the same flags would have it, and where each value comes from.
+
+    \b
+    Examples:
+      penstock config show
+      penstock config show --config penstock.toml --durability os
+      penstock config show --json | jq .options.limits
+
+    Exit codes: 0, or 2 for a configuration that makes no sense.
+    """
+    found = layers(config, os.environ, flags_of(given))
+    result = found.options()
+    if as_json:
+        tell({"options": to_builtins(result), "origins": {path: found.origin(path) for path, _ in flat(result)}})
+        return
+    rows = [(path, json.dumps(to_builtins(value)), _origin(found, path)) for path, value in flat(result)]
+    widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
+    say(*(f"{path:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for path, value, origin in rows))
+
+
+def _origin(found: Layers, path: str) -> str:
+    """Where it comes from, if not from the defaults: those are most, and would hide the others."""
+    origin = found.origin(path)
+    return "" if origin == "default" else f"# {origin}"

@@ -1,0 +1,122 @@
+"""``penstock receive``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.formats import FORMATS, file_name, written
+from penstock.cli.output import json_option, note, run, tell
+from penstock.client import aio
+from penstock.client.messages import Message
+
+NOT_ENOUGH = 4
+#: Messages that are ours at a time. Few with Kokaq, where their locks run out.
+WINDOWS = {"PHPMQ": 256, "Kokaq": 16, "SSPQ": 1}
+
+
+@click.command("receive", short_help="Take messages.")
+@click.argument("url")
+@click.option("--count", type=click.IntRange(1), default=1, help="So many messages. [default: 1]")
+@click.option("--all", "everything", is_flag=True, help="Until none comes for --wait seconds.")
+@click.option("--follow", is_flag=True, help="For ever.")
+@click.option("--wait", type=float, default=2.0, metavar="S", help="Give up after so long without one. [default: 2]")
+@click.option("--ack/--no-ack", default=True, help="Acknowledge what was written, or leave it in the queue.")
+@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Each message a file in here.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="auto",
+    help="raw: the bytes and a line end. escaped: what a terminal would obey is escaped. json: with all that is known. "
+    "auto: escaped on a terminal, else raw. [default: auto]",
+)
+@click.option("--lock", type=float, metavar="S", help="How long a message is ours while we write it. Kokaq.")
+@json_option
+def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
+    """Take messages of the queue of URL and write them to standard output, or to files.
+
+    A message is acknowledged after it was written. With --no-ack it goes back to the queue at the end; over SSPQ that
+    spends one of its retries, and shows one message only.
+
+    \b
+    Examples:
+      penstock receive phpmq://127.0.0.1/jobs
+      penstock receive kokaq://127.0.0.1/default/jobs --all --json
+      penstock receive sspq://127.0.0.1 --follow --format raw >> jobs.txt
+      penstock receive phpmq://127.0.0.1/images --count 10 --to images/
+      penstock receive phpmq://127.0.0.1/jobs --count 5 --no-ack
+
+    Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 refused by the broker, 4 fewer than --count were there.
+    """
+    form = "json" if as_json else form
+    if form == "auto":
+        form = "escaped" if sys.stdout.isatty() else "raw"
+    if form == "raw" and sys.stdout.isatty() and not flags["folder"]:
+        raise click.UsageError("a terminal would obey what is in the messages: redirect the output, or use escaped")
+    if flags["everything"] and flags["follow"]:
+        raise click.UsageError("--all ends when the queue is empty and --follow never does: one of them")
+    taken = run(_receive(url, form, flags))
+    wanted = 0 if flags["everything"] or flags["follow"] else flags["count"]
+    if taken < wanted:
+        note(f"{taken} of {wanted} were there")
+        return NOT_ENOUGH
+    return 0
+
+
+async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
+    limit = None if flags["everything"] or flags["follow"] else flags["count"]
+    write = _writer(form, flags["folder"])
+    taken = 0
+    written: list[Message] = []
+    async with aio.connect(url) as client:
+        if client.protocol == "SSPQ" and not flags["ack"] and limit != 1:
+            raise click.UsageError("SSPQ gives out one message at a time, so --no-ack can show one only")
+        window = WINDOWS[client.protocol] if flags["ack"] else 65_535
+        window = min(window, limit or window)
+        idle = None if flags["follow"] else flags["wait"]
+        consumer = client.consume(window=window, idle=idle, lock=flags["lock"], poll=0.2)
+        try:
+            async for message in consumer:
+                taken += 1
+                write(taken, message)
+                written.append(message)
+                if flags["ack"] and (limit is None or taken <= limit - window):
+                    await client.ack_many(written)
+                    written.clear()
+                if taken == limit:
+                    break
+        finally:
+            # An acknowledgement makes room for another message, so the last ones come after the consumer's end.
+            consumer.close()
+            if flags["ack"] and written:
+                await client.ack_many(written)
+    return taken
+
+
+def _writer(form: str, folder: Path | None) -> Callable[[int, Message], None]:
+    """How a message is written. When it returns, the message is out of our hands."""
+    if folder is None:
+        return lambda number, message: _print(form, message)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def save(number: int, message: Message) -> None:
+        path = folder / file_name(number, message)
+        with path.open("xb") as file:
+            file.write(message.body)
+            file.flush()
+            os.fsync(file.fileno())
+        if form == "json":
+            tell({"file": str(path), "bytes": len(message.body)})
+
+    return save
+
+
+def _print(form: str, message: Message) -> None:
+    sys.stdout.buffer.write(written(form, message))
+    sys.stdout.buffer.flush()

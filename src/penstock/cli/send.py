@@ -1,0 +1,140 @@
+"""``penstock send``."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from asyncio import Event, get_running_loop
+from collections.abc import AsyncIterator
+from typing import IO, Any
+
+import click
+
+from penstock.cli.output import counting, json_option, note, run, say, tell
+from penstock.client import Outgoing, aio
+
+#: Read at a time; the lines of one read are published together.
+CHUNK = 1024 * 1024
+
+#: Flags that set a detail of each message, as the client calls it.
+DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
+
+
+@click.command("send", short_help="Publish messages.")
+@click.argument("url")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
+@click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")
+@click.option("--whole", is_flag=True, help="The whole file is one message.")
+@click.option("--count", type=click.IntRange(1), default=1, help="Send everything so many times. [default: 1]")
+@click.option("--ttl", type=float, metavar="S", help="Time to live in seconds; 0 is for ever. PHPMQ, Kokaq.")
+@click.option("--priority", type=int, help="Higher comes first. Kokaq.")
+@click.option("--delay", type=float, metavar="S", help="Not before so many seconds. Kokaq.")
+@click.option("--retries", type=click.IntRange(0, 255), help="Given out again so often; 255 is for ever. SSPQ.")
+@click.option("--correlation-id", help="Kept with the message. Kokaq.")
+@click.option("--id", "id", help="Ask for this ID, 32 hex digits. Kokaq.")
+@click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq; elsewhere that is always so.")
+@click.option("--ids", "show_ids", is_flag=True, help="Print the ID of each message. Kokaq.")
+@json_option
+def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, **flags: Any) -> None:
+    """Publish each MESSAGE to the queue of URL; without any, each line of standard input.
+
+    Kokaq says when a message is on disk. PHPMQ and SSPQ have no such answer: `sent` then means that the connection
+    took it and was closed in order.
+
+    \b
+    Examples:
+      penstock send phpmq://127.0.0.1/jobs hello world
+      penstock send kokaq://127.0.0.1/default/jobs --create --priority 5 --ids urgent
+      penstock send sspq://127.0.0.1 --retries 3 < lines.txt
+      penstock send phpmq://127.0.0.1/images --file cat.jpg --whole
+      tail -f app.log | penstock send kokaq://127.0.0.1/default/log
+      penstock send phpmq+tls://mq.example.com/jobs?ca=ca.pem --count 1000 test
+
+    Exit codes: 0 sent, 1 connection trouble (the message says what is known), 2 wrong use, 3 refused by the broker.
+    """
+    if messages and file:
+        raise click.UsageError("messages are given as arguments or with --file, not both")
+    if whole and not file:
+        raise click.UsageError("--whole needs --file")
+    if file is None and not messages:
+        file = sys.stdin.buffer
+        if sys.stdin.isatty():
+            note("each line is a message; end with Ctrl-D")
+    run(_send(url, messages, file, whole, flags))
+
+
+async def _send(
+    url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, flags: dict[str, Any]
+) -> None:
+    details = {name: flags[name] for name in DETAILS if flags[name] is not None}
+    if "correlation_id" in details:
+        details["correlation_id"] = details["correlation_id"].encode()
+    sent, confirmed, ids = 0, True, list[str]()
+    began = time.monotonic()
+    async with aio.connect(url) as client:
+        if flags["create"]:
+            await client.create_queue(exist_ok=True)
+        with counting(hidden=flags["as_json"]) as bar:
+            total = len(messages) * flags["count"] if messages else None
+            task = bar.add_task("sending", total=total, rate="")
+            async for bodies in _bodies(messages, file, whole, flags["count"]):
+                published = await client.publish_many(Outgoing(body, **details) for body in bodies)
+                sent += published.count
+                confirmed = confirmed and published.confirmed
+                if flags["show_ids"]:
+                    ids += published.ids
+                bar.update(task, completed=sent, rate=f"{sent / (time.monotonic() - began):,.0f}/s")
+    _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
+
+
+def _report(client: aio.AsyncClient, sent: int, confirmed: bool, ids: list[str], took: float, as_json: bool) -> None:
+    if as_json:
+        tell({"sent": sent, "confirmed": confirmed, "seconds": round(took, 6), **({"ids": ids} if ids else {})})
+        return
+    say(*ids)
+    note(f"{sent} sent{', and on disk' if confirmed else f' ({client.protocol} does not confirm)' if sent else ''}")
+
+
+async def _bodies(
+    messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, count: int
+) -> AsyncIterator[list[bytes]]:
+    """What to publish, in lists of messages that are published together."""
+    if file is None:
+        bodies = [message.encode(errors="surrogateescape") for message in messages]
+    elif whole:
+        bodies = [file.read()]
+    elif count == 1:
+        async for lines in _lines(file):
+            yield lines
+        return
+    else:
+        bodies = file.read().splitlines()
+    at_once = max(1, 1000 // max(1, len(bodies)))
+    for done in range(0, count, at_once):
+        yield bodies * min(at_once, count - done)
+
+
+async def _lines(file: IO[bytes]) -> AsyncIterator[list[bytes]]:
+    """The lines of a file or pipe, as soon as they are there."""
+    rest = b""
+    while chunk := await _read(file.fileno()):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+async def _read(descriptor: int) -> bytes:
+    """What is there, or what comes next. Waits without a thread, so that Ctrl-C is heard."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        ready = Event()
+        loop = get_running_loop()
+        loop.add_reader(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+    return os.read(descriptor, CHUNK)

@@ -1,0 +1,106 @@
+"""``penstock serve``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, get_args, get_type_hints
+
+import click
+
+from penstock.server.configuration import load
+from penstock.server.options import JournalOptions, LogOptions
+from penstock.server.serve import serve
+
+#: The flags that set an option, and its path.
+PATHS: dict[str, tuple[str, ...]] = {
+    "data": ("data",),
+    "phpmq": ("phpmq",),
+    "sspq": ("sspq",),
+    "kokaq": ("kokaq",),
+    "durability": ("journal", "durability"),
+    "ephemeral": ("ephemeral",),
+    "ready_file": ("ready_file",),
+    "insecure_bind": ("insecure_bind",),
+    "drain_seconds": ("drain_seconds",),
+    "log_level": ("log", "level"),
+    "log_format": ("log", "format"),
+}
+
+
+def _choice(table: type, name: str) -> click.Choice[str]:
+    """The values that an option can have."""
+    return click.Choice(get_args(get_type_hints(table)[name]))
+
+
+def flags_of(given: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """The flags that were given, as a layer of the configuration."""
+    found = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
+    return {
+        f"--{name.replace('_', '-')}": (PATHS[name], list(value) if isinstance(value, tuple) else value)
+        for name, value in found.items()
+    }
+
+
+def options(command: Any) -> Any:
+    """The options that ``serve`` and ``config`` share."""
+    listener: dict[str, Any] = {"metavar": "ADDR", "multiple": True}
+    for each in reversed(
+        [
+            click.option("--config", "config", metavar="FILE", help="Read options from this TOML file first."),
+            click.option("--data", metavar="DIR", help="The data folder. [default: ./penstock-data]"),
+            click.option("--phpmq", **listener, help="Speak PHPMQ here. [default: 127.0.0.1:9100]"),
+            click.option("--sspq", **listener, help="Speak SSPQ here. [default: 127.0.0.1:8888]"),
+            click.option("--kokaq", **listener, help="Speak Kokaq here. [default: 127.0.0.1:9420]"),
+            click.option(
+                "--durability",
+                type=_choice(JournalOptions, "durability"),
+                help="commit: nothing is confirmed before it is on disk. interval: the same, but that is every 50 ms. "
+                "os: the system writes when it likes. [default: commit]",
+            ),
+            click.option("--ephemeral", is_flag=True, help="Keep everything in memory, and nothing after the end."),
+            click.option("--insecure-bind", is_flag=True, help="Listen to other machines without TLS."),
+            click.option("--ready-file", metavar="FILE", help="Write a JSON file once everything accepts."),
+            click.option("--drain-seconds", type=float, metavar="S", help="How long a stop may take. [default: 10]"),
+            click.option("--log-level", type=_choice(LogOptions, "level"), help="[default: info]"),
+            click.option(
+                "--log-format",
+                type=_choice(LogOptions, "format"),
+                help="auto: readable on a terminal, else JSON. [default: auto]",
+            ),
+        ]
+    ):
+        command = each(command)
+    return command
+
+
+@click.command("serve", short_help="Run the broker.")
+@options
+def command(config: str | None, **given: Any) -> int:
+    """Run the broker, until SIGTERM or Ctrl-C.
+
+    Options come from the defaults, then the --config file (or $PENSTOCK_CONFIG), then PENSTOCK_… variables, then
+    flags; `penstock config show` tells what results. penstock.example.toml has every option.
+
+    ADDR is host:port (port 0: a free one), [ipv6]:port or unix:PATH, then options of the listener after commas; `off`
+    for none. A flag may be given several times. Addresses that other machines can reach need TLS or --insecure-bind.
+
+    A first SIGTERM or SIGINT drains: nobody new, what is out goes back, everything on disk. A second one ends at once.
+    SIGHUP reads TLS certificates again.
+
+    \b
+    Examples:
+      penstock serve
+      penstock serve --data /var/lib/penstock --config /etc/penstock.toml
+      penstock serve --phpmq 127.0.0.1:0 --sspq off --kokaq unix:/run/penstock/kokaq.sock
+      penstock serve --phpmq 127.0.0.1:9100 --phpmq 127.0.0.1:9101,dialect=32
+      penstock serve --sspq 127.0.0.1:8888,queue=default/jobs --kokaq 127.0.0.1:9420,create_queues=true
+      penstock serve --phpmq 0.0.0.0:9100,tls_certificate=cert.pem,tls_key=key.pem
+
+    \b
+    Exit codes:
+      0  stopped cleanly
+      1  failed: the disk, for instance; nothing was confirmed after that
+      2  wrong use: a flag, variable or file that makes no sense
+      3  refused: the journal is in use, damaged or newer than this version, or an address can't be listened on
+    """
+    return serve(load(config, os.environ, flags_of(given)))

@@ -1,0 +1,189 @@
+"""``penstock shovel``: a queue moves house."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import md5
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from penstock.cli.output import counting, json_option, note, run, tell
+from penstock.client import Outgoing, aio
+from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
+from penstock.client.consuming import Consumer
+from penstock.client.messages import Message
+from penstock.wire.phpmq import Dialect
+
+INTERRUPTED = 130
+#: Messages that are under way at a time on one connection: taken from the source and not yet acknowledged there.
+BATCH = 256
+
+
+@click.command("shovel", short_help="Move a queue from one broker, or queue, to another.")
+@click.argument("source")
+@click.argument("destination")
+@click.option("--count", type=click.IntRange(1), help="Move so many at most.")
+@click.option("--follow", is_flag=True, help="Go on when the source is empty, for ever.")
+@click.option("--wait", type=float, default=2.0, metavar="S", help="The source is empty after so long. [default: 2]")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second.")
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Side by side; more than 1 loses the order. [default: 1]",
+)
+@click.option("--create", is_flag=True, help="Create the destination's queue if it is not there. Kokaq.")
+@json_option
+def command(source: str, destination: str, **flags: Any) -> int:
+    """Move the messages of the queue SOURCE to the queue DESTINATION. Both are URLs, of any of the three protocols.
+
+    A message is removed from the source after the destination has confirmed it. Only Kokaq confirms: with another
+    destination it is removed once it was handed to the connection, and a warning says so.
+
+    Stopped, by Ctrl-C or by trouble, it leaves the rest in the source: run it again to go on. What was confirmed and
+    not yet removed then comes twice, unless the source has message IDs (PHPMQ, Kokaq), the destination is Kokaq, and
+    not more than its de-duplication time (5 minutes) has passed.
+
+    TTL, priority, retries and correlation ID go along as far as both protocols can express them.
+
+    \b
+    Examples:
+      penstock shovel phpmq://old.example.com/jobs kokaq://127.0.0.1/default/jobs --create
+      penstock shovel "phpmq://old.example.com/jobs?dialect=32" phpmq://127.0.0.1/jobs --rate 500
+      penstock shovel sspq://old.example.com kokaq://127.0.0.1/default/sspq --connections 16
+      penstock shovel kokaq://127.0.0.1/default/a kokaq://127.0.0.1/default/b --count 100 --json
+
+    Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 refused by a broker, 130 ended by Ctrl-C.
+    """
+    return run(_shovel(source, destination, flags))
+
+
+class Work(Struct):
+    """What the connections share."""
+
+    limit: int | None
+    rate: float | None
+    stop: asyncio.Event
+    taken: int = 0
+    moved: int = 0
+    confirmed: bool = True
+    next_at: float = 0.0
+
+    def room(self) -> int:
+        """How many messages may be taken now."""
+        most = BATCH if self.rate is None else min(BATCH, max(1, int(self.rate)))
+        return most if self.limit is None else min(most, self.limit - self.taken)
+
+    async def pace(self, count: int) -> None:
+        """Wait until so many messages may go."""
+        if self.rate is not None:
+            now = time.monotonic()
+            start = max(self.next_at, now)
+            self.next_at = start + count / self.rate
+            await asyncio.sleep(start - now)
+
+
+async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
+    work = Work(flags["count"], flags["rate"], asyncio.Event())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.stop.set)
+    began = time.monotonic()
+    with counting(hidden=flags["as_json"]) as bar:
+        task = bar.add_task("moving", total=flags["count"], rate="")
+
+        def show() -> None:
+            bar.update(task, completed=work.moved, rate=f"{work.moved / (time.monotonic() - began):,.0f}/s")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(flags["connections"]):
+                    group.create_task(_move(source, destination, work, flags, show, first=not number))
+        except BaseExceptionGroup as errors:  # they have one cause, most likely: the first tells it
+            errors.exceptions[0].add_note(f"{work.moved} were moved before that; run it again to go on")
+            raise errors.exceptions[0] from None
+    interrupted = work.stop.is_set()
+    took = round(time.monotonic() - began, 6)
+    if flags["as_json"]:
+        tell({"moved": work.moved, "confirmed": work.confirmed, "seconds": took, "interrupted": interrupted})
+    else:
+        note(f"{work.moved} moved{'; run it again to go on' if interrupted else ''}")
+    return INTERRUPTED if interrupted else 0
+
+
+async def _move(
+    source: str, destination: str, work: Work, flags: dict[str, Any], show: Callable[[], None], *, first: bool
+) -> None:
+    """One connection to each side."""
+    async with aio.connect(source) as origin, aio.connect(destination) as target:
+        if first:
+            await _prepare(target, flags["create"])
+        window = min(BATCH, flags["count"] or BATCH)
+        async with origin.consume(window=window, idle=None if flags["follow"] else flags["wait"], poll=0.2) as consumer:
+            while batch := await _batch(consumer, work):
+                await work.pace(len(batch))
+                published = await target.publish_many([_outgoing(message, target) for message in batch])
+                work.confirmed = work.confirmed and published.confirmed
+                await origin.ack_many(batch)
+                work.moved += len(batch)
+                show()
+
+
+async def _prepare(target: aio.AsyncClient, create: bool) -> None:
+    if create:
+        await target.create_queue(exist_ok=True)
+    if target.protocol not in WHO_CAN["confirmed publishing"]:
+        note(
+            f"warning: {target.protocol} does not confirm what it takes. Messages are removed from the source once "
+            f"they were sent; if {target.address} fails at that moment, they are lost"
+        )
+
+
+async def _batch(consumer: Consumer, work: Work) -> list[Message]:
+    """The messages that are there, at least one; none at the end."""
+    room = work.room()
+    if room <= 0:
+        return []
+    work.taken += room  # the other connections must not take them too
+    batch: list[Message] = []
+    first = await _unless(work.stop, anext(consumer, None))
+    if first is not None:
+        batch.append(first)
+        with suppress(TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(0):  # only those that have come already
+                while len(batch) < room:
+                    batch.append(await anext(consumer))
+    work.taken -= room - len(batch)
+    return batch
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[Message | None]) -> Message | None:
+    """What the work results in; None if it was stopped before."""
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return None if stop.is_set() else tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _outgoing(message: Message, target: aio.AsyncClient) -> Outgoing:
+    """The message for the other side, with what that can express."""
+    plain = target.protocol == PHPMQ and target.address.dialect is not Dialect.TTL
+    protocol = PHPMQ_PLAIN if plain else target.protocol
+    request_id = message.request_id
+    if request_id is None and message.id is not None:
+        request_id = md5(message.id.encode(), usedforsecurity=False).digest()
+    details: dict[str, Any] = {
+        "ttl": message.ttl or None,
+        "priority": message.priority or None,
+        "retries": message.retries,
+        "correlation_id": message.correlation_id,
+        "request_id": request_id,
+    }
+    return Outgoing(message.body, **{name: value for name, value in details.items() if protocol in WHO_CAN[name]})

@@ -1,0 +1,85 @@
+"""``penstock bench`` runs, adds up, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client import connect
+from support.commands import penstock
+from support.livebroker import LiveBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("broker")) as live:
+        yield live
+
+
+def depth(broker: LiveBroker, queue: str) -> int | None:
+    with connect(broker.url("kokaq")) as client:
+        return client.queue_info(queue).depth
+
+
+@pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
+def test_a_count(broker: LiveBroker, protocol: str) -> None:
+    outcome = penstock(
+        "bench", broker.url(protocol), "--count=1000", "--size=50", "--producers=3", "--consumers=2", "--json"
+    )
+    assert outcome.code == 0, outcome
+    [told] = outcome.json
+    assert (told["sent"], told["received"]) == (1000, 1000)
+    assert told["messages_per_second"] > 0
+    assert 0 < told["end_to_end_ms"]["p50"] <= told["end_to_end_ms"]["max"]
+    assert ("confirmed_ms" in told) == (protocol == "kokaq")
+    assert depth(broker, "default/sspq" if protocol == "sspq" else "default/penstock-bench") == 0
+
+
+def test_a_while_in_several_processes(broker: LiveBroker) -> None:
+    url = broker.url("phpmq", "/other")
+    arguments = ["--duration=1", "--processes=2", "--producers=2", "--consumers=2", "--rate=500", "--size=8", "--json"]
+    [told] = penstock("bench", url, *arguments).json
+    assert told["sent"] == told["received"]
+    assert told["sent"] <= 1000
+    assert depth(broker, "default/other") == 0
+
+
+def test_one_at_a_time(broker: LiveBroker) -> None:
+    outcome = penstock("bench", broker.url("kokaq"), "--one-at-a-time", "--consumers=0", "--count=50", "--json")
+    [told] = outcome.json
+    assert told["confirmed_ms"]["p50"] > 0
+    assert "end_to_end_ms" not in told
+    assert depth(broker, "default/penstock-bench") == 0, "it cleans up"
+
+
+def test_a_broker_of_its_own_a_table_and_a_plot() -> None:
+    outcome = penstock("bench", "--duration=1", "--protocol=phpmq", "--durability=os", "--size=100", "--size=1024")
+    assert outcome.code == 0, outcome
+    assert "messages/s" in outcome.out
+    assert "1024 B" in outcome.out
+    assert "█" in outcome.out
+
+
+def test_over_a_unix_socket(tmp_path: Path) -> None:
+    with LiveBroker(tmp_path, phpmq=[{"address": f"unix:{tmp_path}/p.sock"}]):
+        [told] = penstock("bench", f"phpmq+unix://{tmp_path}/p.sock", "--count=100", "--json").json
+    assert told["received"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["phpmq://127.0.0.1:1", "--protocol=sspq"], 2, "a URL says its protocol itself"),
+        (["phpmq://127.0.0.1:1", "--one-at-a-time"], 2, "PHPMQ has none; Kokaq has"),
+        (["kokaq://127.0.0.1:1", "--size=70000"], 2, "at most 65535 bytes"),
+        (["--size=7"], 2, "7 is not in the range x>=8"),
+        (["phpmq://127.0.0.1:1"], 1, "Connection refused"),
+        (["nonsense"], 2, "a URL starts with"),
+    ],
+)
+def test_wrong_use(arguments: list[str], code: int, said: str) -> None:
+    outcome = penstock("bench", *arguments)
+    assert outcome.code == code, outcome
+    assert said in outcome.err

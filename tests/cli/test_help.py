@@ -1,0 +1,145 @@
+"""What every command owes its user: help with worked examples, exit codes, JSON, completion."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from penstock.cli.main import COMMANDS, main
+from penstock.server.configuration import load
+from support.commands import penstock
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with its path."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+ALL = list(commands())
+NAMES = [" ".join(path) for path, _ in ALL]
+
+
+def help_of(command: click.Command) -> str:
+    return (command.help or "") + (command.epilog or "")
+
+
+def examples(text: str) -> list[str]:
+    """The command lines in a help text; a remark may follow one after several spaces."""
+    return [line.split("   ")[0] for line in re.findall(r"^ *(?:PENSTOCK_\S+ )?(penstock .*)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
+def test_help_has_worked_examples(path: tuple[str, ...], command: click.Command) -> None:
+    text = help_of(command)
+    if isinstance(command, click.Group) and path == ("journal",):
+        assert "Exit codes:" in text
+        return
+    assert "Examples:" in text
+    assert any(line.startswith(f"penstock {' '.join(path)}") for line in examples(text))
+
+
+def check_options(line: str) -> None:
+    """A command line names a command that there is, and only options that it has."""
+    known = {" ".join(each): found for each, found in ALL}
+    words = shlex.split(re.split(r" [|<>&] ?| >> | > ", line)[0], comments=True)[1:]
+    name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
+    assert name in known, line
+    options = {each for parameter in known[name].params for each in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, line
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
+def test_examples_have_only_options_that_there_are(path: tuple[str, ...], command: click.Command) -> None:
+    for line in examples(help_of(command)):
+        check_options(line)
+
+
+@pytest.mark.parametrize("page", ["commands.md", "operations.md"])
+def test_the_pages_have_only_commands_and_options_that_there_are(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in examples(block)]
+    assert lines
+    for line in lines:
+        check_options(line)
+
+
+def test_the_configurations_on_the_page_make_sense(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "x.toml").write_text(block)
+        load(str(tmp_path / "x.toml"), {}, {})
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
+def test_json_everywhere(path: tuple[str, ...], command: click.Command) -> None:
+    if isinstance(command, click.Group) or path in (("serve",), ("completion",)):
+        return  # serve has --log-format json, and a script is no JSON
+    assert "--json" in {each for parameter in command.params for each in parameter.opts}
+
+
+def test_the_page_has_every_command_and_option() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for path, command in ALL:
+        if path[0] != "journal":
+            assert f"penstock {' '.join(path)}" in page
+            for parameter in command.params:
+                if isinstance(parameter, click.Option):
+                    assert f"`{parameter.opts[0]}" in page, f"{' '.join(path)} {parameter.opts[0]}"
+
+
+def test_a_command_that_there_is_not() -> None:
+    code, _, err = penstock("sevre")
+    assert (code, "No such command 'sevre'" in err) == (2, True)
+
+
+def test_help_and_version() -> None:
+    assert all(name in penstock("-h").out for name in COMMANDS)
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    script = penstock("completion", shell)
+    assert script.code == 0
+    assert "_PENSTOCK_COMPLETE" in script.out
+
+
+def test_completion_completes() -> None:
+    told = penstock(_PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock serve --dur", COMP_CWORD="2")
+    assert "--durability" in told.out
+
+
+class TestShipped:
+    def test_the_command_is_an_entry_point(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        module, _, name = project["scripts"]["penstock"].partition(":")
+        assert (module, name) == (main.callback.__module__ if main.callback else "", "main")
+
+    def test_the_unit_checks_starts_and_knows_the_exit_codes(self) -> None:
+        unit = (ROOT / "packaging" / "penstock.service").read_text()
+        assert "Type=notify" in unit
+        assert "RestartPreventExitStatus=2 3" in unit
+        for line in re.findall(r"^Exec\w+=/usr/local/bin/(penstock .*)$", unit, re.MULTILINE):
+            assert set(re.findall(r"--[a-z-]+", line)) <= {"--config", "--data"}
+
+    def test_the_image_starts_a_broker_with_flags_that_there_are(self) -> None:
+        text = (ROOT / "Dockerfile").read_text()
+        command = re.findall(r'"([^"]*)"', text.rpartition("CMD [")[2])
+        [serve] = [found for path, found in ALL if path == ("serve",)]
+        with serve.make_context("serve", command[1:]) as context:
+            assert context.params["phpmq"] == ("0.0.0.0:9100",)

@@ -1,0 +1,246 @@
+"""``penstock send``, ``receive``, ``dead`` and ``ping`` against a real broker."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from support.commands import COMMAND, environment, penstock
+from support.livebroker import LiveBroker
+
+numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("broker")) as live:
+        yield live
+
+
+class Queue:
+    """A queue that no other test has, as each protocol reaches it."""
+
+    def __init__(self, broker: LiveBroker) -> None:
+        name = f"q{next(numbers)}"
+        self.phpmq = broker.url("phpmq", f"/{name}")
+        self.kokaq = broker.url("kokaq", f"/default/{name}")
+
+
+@pytest.fixture
+def queue(broker: LiveBroker) -> Queue:
+    return Queue(broker)
+
+
+class TestSend:
+    def test_arguments(self, queue: Queue) -> None:
+        sent = penstock("send", queue.phpmq, "one", "zwei", "trois …")
+        assert sent == (0, "", "3 sent (PHPMQ does not confirm)\n")
+        assert penstock("receive", queue.phpmq, "--count=3").out == "one\nzwei\ntrois …\n"
+
+    def test_confirmed_with_ids(self, queue: Queue) -> None:
+        sent = penstock("send", queue.kokaq, "a", "b", "--ids", "--priority=5", "--json")
+        assert sent.code == 0
+        [told] = sent.json
+        assert (told["sent"], told["confirmed"], len(told["ids"])) == (2, True, 2)
+        got = penstock("receive", queue.kokaq, "--count=2", "--json").json
+        assert [each["id"] for each in got] == told["ids"]
+        assert [each["priority"] for each in got] == [5, 5]
+
+    def test_lines_of_standard_input(self, queue: Queue) -> None:
+        assert penstock("send", queue.phpmq, stdin=b"a\nb\r\n\nlast").code == 0
+        assert penstock("receive", queue.phpmq, "--all", "--wait=0.5").out == "a\nb\n\nlast\n"
+
+    def test_lines_of_a_file_and_a_whole_file(self, queue: Queue, tmp_path: Path) -> None:
+        file = tmp_path / "lines"
+        file.write_bytes(b"x\ny\n")
+        assert penstock("send", queue.kokaq, "--file", file).err == "2 sent, and on disk\n"
+        assert penstock("send", queue.kokaq, "--file", file, "--whole").err == "1 sent, and on disk\n"
+        got = penstock("receive", queue.kokaq, "--count=3", "--json").json
+        assert [each["body"] for each in got] == ["x", "y", "x\ny\n"]
+
+    def test_many(self, queue: Queue) -> None:
+        assert penstock("send", queue.kokaq, "--count=2500", "x", "y").err == "5000 sent, and on disk\n"
+        assert penstock("receive", queue.phpmq, "--count=5000").out == "x\ny\n" * 2500
+
+    def test_lines_go_out_as_they_come(self, queue: Queue) -> None:
+        with subprocess.Popen([*COMMAND, "send", queue.kokaq], stdin=subprocess.PIPE, env=environment()) as process:
+            assert process.stdin is not None
+            process.stdin.write(b"now\n")
+            process.stdin.flush()
+            assert penstock("receive", queue.phpmq, "--wait=10").out == "now\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            (["http://x", "m"], 2, "a URL starts with phpmq://, sspq:// or kokaq://"),
+            (["phpmq://127.0.0.1:1/q", "m"], 1, "Connection refused"),
+            (["PHPMQ", "--priority=1", "m"], 2, "PHPMQ can't express 'priority'; Kokaq can"),
+            (["PHPMQ", "--create", "m"], 2, "PHPMQ can't express 'create_queue'; Kokaq can"),
+            (["PHPMQ", "--file=-", "m"], 2, "not both"),
+            (["PHPMQ", "--whole", "m"], 2, "--whole needs --file"),
+            (["PHPMQ", "--retries=256", "m"], 2, "256 is not in the range 0<=x<=255"),
+            (["PHPMQ", "--file=/missing"], 2, "No such file or directory"),
+            (["KOKAQ", "--id=zz", "m"], 2, "non-hexadecimal"),
+            ([], 2, "Missing argument 'URL'"),
+        ],
+    )
+    def test_wrong_use(self, queue: Queue, arguments: list[str], code: int, said: str) -> None:
+        urls = {"PHPMQ": queue.phpmq, "KOKAQ": queue.kokaq}
+        outcome = penstock("send", *(urls.get(each, each) for each in arguments))
+        assert outcome.code == code, outcome
+        assert said in outcome.err
+
+    def test_no_queue_named(self, broker: LiveBroker) -> None:
+        outcome = penstock("send", broker.url("phpmq"), "m")
+        assert (outcome.code, "which queue?" in outcome.err) == (2, True)
+
+
+class TestReceive:
+    def test_fewer_than_asked_for(self, queue: Queue) -> None:
+        penstock("send", queue.phpmq, "only")
+        assert penstock("receive", queue.phpmq, "--count=2", "--wait=0.3") == (4, "only\n", "1 of 2 were there\n")
+
+    def test_no_more_than_asked_for(self, queue: Queue) -> None:
+        penstock("send", queue.kokaq, "a", "b", "c")
+        assert penstock("receive", queue.phpmq, "--count=2").out == "a\nb\n"
+        [left] = penstock("receive", queue.kokaq, "--json").json
+        assert (left["body"], left["deliveries"]) == ("c", 0), "it has not even been given out"
+
+    def test_not_acknowledged(self, queue: Queue) -> None:
+        penstock("send", queue.phpmq, "a", "b")
+        for _ in range(2):
+            assert penstock("receive", queue.phpmq, "--count=2", "--no-ack").out == "a\nb\n"
+            assert penstock("receive", queue.kokaq, "--all", "--no-ack", "--wait=0.3").out == "a\nb\n"
+
+    def test_escaped(self, queue: Queue) -> None:
+        penstock("send", queue.phpmq, stdin=b"\x1b[31mred\x07 \xff\xe2\x80\xae")
+        assert penstock("receive", queue.phpmq, "--format=escaped").out == "\\x1b[31mred\\x07 \\xff\\u202e\n"
+
+    def test_json_of_bytes(self, queue: Queue) -> None:
+        penstock("send", queue.phpmq, stdin=b"\xff\x00")
+        [told] = penstock("receive", queue.phpmq, "--json").json
+        assert base64.b64decode(told["body_base64"]) == b"\xff\x00"
+
+    def test_to_files(self, queue: Queue, tmp_path: Path) -> None:
+        penstock("send", queue.phpmq, "a", "b")
+        assert penstock("receive", queue.phpmq, "--count=2", "--to", tmp_path / "out").code == 0
+        assert [path.read_text() for path in sorted((tmp_path / "out").iterdir())] == ["a", "b"]
+
+    def test_follow_until_ctrl_c(self, queue: Queue) -> None:
+        command = [*COMMAND, "receive", queue.phpmq, "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
+            assert process.stdout is not None
+            for text in ("a", "b"):
+                penstock("send", queue.kokaq, "--create", text)
+                assert process.stdout.readline() == f"{text}\n".encode()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        assert penstock("receive", queue.phpmq, "--wait=0.3").code == 4
+
+    def test_a_reader_that_goes_away_loses_nothing(self, queue: Queue) -> None:
+        penstock("send", queue.phpmq, *"abc")
+        with subprocess.Popen(
+            [*COMMAND, "receive", queue.phpmq, "--follow"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.wait(10) == 141
+            assert process.stderr.read() == b""
+        assert penstock("receive", queue.phpmq, "--all", "--wait=0.5").out == "a\nb\nc\n"
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["--all", "--follow"], "one of them"),
+            (["--count=0"], "0 is not in the range"),
+            (["--format=x"], "'x' is not one of"),
+        ],
+    )
+    def test_wrong_use(self, queue: Queue, arguments: list[str], said: str) -> None:
+        outcome = penstock("receive", queue.phpmq, *arguments)
+        assert outcome.code == 2
+        assert said in outcome.err
+
+    def test_a_queue_that_is_not_there(self, broker: LiveBroker) -> None:
+        outcome = penstock("receive", broker.url("kokaq", "/default/missing"))
+        assert outcome.code == 3, outcome
+
+
+class TestSspq:
+    @pytest.fixture(autouse=True)
+    def empty(self, broker: LiveBroker) -> None:
+        penstock("receive", broker.url("kokaq", "/default/sspq"), "--all", "--wait=0.2")
+        penstock("dead", "take", broker.url("sspq"), "--all", "--wait=0.2")
+
+    def bury(self, url: str, *bodies: str) -> None:
+        """Make dead letters of these."""
+        penstock("send", url, "--retries=0", *bodies)
+        for body in bodies:
+            assert penstock("receive", url, "--no-ack").out == f"{body}\n"
+
+    def test_send_and_receive(self, broker: LiveBroker) -> None:
+        url = broker.url("sspq")
+        penstock("send", url, "--retries=7", "a", "b")
+        told = penstock("receive", url, "--count=2", "--json").json
+        assert [(each["body"], each["retries"]) for each in told] == [("a", 7), ("b", 7)]
+
+    def test_without_acknowledging_there_is_one(self, broker: LiveBroker) -> None:
+        outcome = penstock("receive", broker.url("sspq"), "--no-ack", "--count=2")
+        assert (outcome.code, "one message at a time" in outcome.err) == (2, True)
+
+    def test_dead_letters(self, broker: LiveBroker) -> None:
+        url = broker.url("sspq")
+        assert penstock("dead", "take", url, "--wait=0.2").code == 4
+        self.bury(url, "a", "b")
+        assert sorted(penstock("dead", "peek", url).out.split()) == ["a", "b"]
+        [letter] = penstock("dead", "peek", url, "--count=1", "--json").json
+        assert letter["body"] in "ab"
+        assert penstock("dead", "redrive", url, "--json").json == [{"redriven": 1}]
+        assert penstock("receive", url).out in ("a\n", "b\n")
+        assert penstock("dead", "take", url, "--all").out in ("a\n", "b\n")
+        assert penstock("dead", "peek", url).out == ""
+
+    def test_only_sspq_has_them(self, broker: LiveBroker) -> None:
+        for protocol in ("phpmq", "kokaq"):
+            for what in ("peek", "take", "redrive"):
+                outcome = penstock("dead", what, broker.url(protocol))
+                assert outcome.code == 2
+                assert "can't express 'dead_letters'; SSPQ can" in outcome.err
+
+
+class TestPing:
+    def test_kokaq_answers(self, broker: LiveBroker) -> None:
+        told = penstock("ping", broker.url("kokaq"), "--count=2", "--interval=0.01", "--json").json
+        assert [each["ailment"] for each in told] == [None, None]
+        assert all(each["answer_ms"] > 0 for each in told)
+
+    @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
+    def test_the_others_accept(self, broker: LiveBroker, protocol: str) -> None:
+        code, out, _ = penstock("ping", broker.url(protocol))
+        assert (code, out.endswith("the protocol has no ping\n")) == (0, True)
+
+    def test_nobody_there(self) -> None:
+        assert penstock("ping", "kokaq://127.0.0.1:1").code == 1
+
+    def test_wait_for_a_broker(self, tmp_path: Path) -> None:
+        with LiveBroker(tmp_path) as live:
+            url = live.url("kokaq")
+            live.stop()
+            with subprocess.Popen([*COMMAND, "ping", url, "--retry=20"], stdout=subprocess.DEVNULL) as waiting:
+                time.sleep(0.5)
+                assert waiting.poll() is None
+                live.start()
+                assert waiting.wait(20) == 0

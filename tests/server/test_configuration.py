@@ -1,0 +1,245 @@
+"""Options: where they come from, what their errors say, and that the example file has them all."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from msgspec import inspect
+
+from penstock.server.configuration import ConfigurationError, Layers, layers, load, variables
+from penstock.server.explaining import flat
+from penstock.server.options import Options
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "penstock.example.toml"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "penstock.toml"
+
+
+def complaint(file: Path, text: str) -> str:
+    """What is said about a file with this text, without the folder."""
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load(str(file), {}, {})
+    return str(caught.value).replace(str(file), "FILE")
+
+
+class TestLayers:
+    def test_nothing_is_the_defaults(self) -> None:
+        assert load(None, {}, {}) == Options()
+
+    def test_later_layers_win(self, file: Path) -> None:
+        file.write_text('data = "file"\n[journal]\ndurability = "os"\ninterval_ms = 9\n[limits]\nqueues = 7\n')
+        environment = {"PENSTOCK_DATA": "environment", "PENSTOCK_JOURNAL_DURABILITY": "interval", "HOME": "/"}
+        options = load(str(file), environment, {"--data": (("data",), "flag")})
+        assert options.data == "flag"
+        assert options.journal.durability == "interval"
+        assert (options.journal.interval_ms, options.limits.queues) == (9, 7)
+
+    def test_the_file_can_be_named_by_the_environment(self, file: Path) -> None:
+        file.write_text("ephemeral = true")
+        assert load(None, {"PENSTOCK_CONFIG": str(file)}, {}).ephemeral
+
+    def test_each_origin_is_known(self, file: Path) -> None:
+        file.write_text('data = "x"\n\n[[sspq]]\naddress = "127.0.0.1:1"\n[[sspq]]\naddress = "127.0.0.1:2"\n')
+        found = layers(str(file), {"PENSTOCK_LOG_LEVEL": "debug"}, {"--ephemeral": (("ephemeral",), True)})
+        assert found.origin("data") == f"{file}, line 1"
+        assert found.origin("sspq[1].address") == f"{file}, line 6"
+        assert found.origin("log.level") == "the environment variable PENSTOCK_LOG_LEVEL"
+        assert found.origin("ephemeral") == "the flag --ephemeral"
+        assert found.origin("limits.queues") == "default"
+
+    def test_a_flag_replaces_the_listeners_of_a_file_and_their_lines(self, file: Path) -> None:
+        file.write_text('[[phpmq]]\naddress = "127.0.0.1:1"\n')
+        found = layers(str(file), {}, {"--phpmq": (("phpmq",), ["127.0.0.1:2"])})
+        assert [each.address for each in found.options().phpmq] == ["127.0.0.1:2"]
+        assert found.origin("phpmq[0].address") == "the flag --phpmq"
+
+    def test_text_from_the_environment_stays_text(self) -> None:
+        options = load(None, {"PENSTOCK_DATA": "123", "PENSTOCK_LIMITS_WINDOW": "12", "PENSTOCK_EPHEMERAL": "true"}, {})
+        assert (options.data, options.limits.window, options.ephemeral) == ("123", 12, True)
+
+    def test_every_variable_works(self) -> None:
+        for variable in variables():
+            Layers().add_environment({variable: "1"})
+
+
+class TestListeners:
+    def test_in_short(self) -> None:
+        environment = {
+            "PENSTOCK_PHPMQ": "127.0.0.1:1,dialect=32 unix:/tmp/x",
+            "PENSTOCK_SSPQ": "127.0.0.1:2,queue=a/b,force_retries=3,dead_letters=false",
+            "PENSTOCK_KOKAQ": "off",
+        }
+        options = load(None, environment, {})
+        assert [(each.address, each.dialect) for each in options.phpmq] == [
+            ("127.0.0.1:1", "32"),
+            ("unix:/tmp/x", None),
+        ]
+        sspq = options.sspq[0]
+        assert (sspq.queue, sspq.force_retries, sspq.dead_letters) == ("a/b", 3, False)
+        assert options.kokaq == []
+
+    @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "mq.example.com:1", "192.168.0.1:1"])
+    def test_other_machines_need_tls_or_a_word(self, address: str) -> None:
+        flags = {"--phpmq": (("phpmq",), [address])}
+        with pytest.raises(ConfigurationError, match=r"the flag --phpmq: phpmq\[0\].address: .* has no TLS"):
+            load(None, {}, flags)
+        load(None, {}, {**flags, "--insecure-bind": (("insecure_bind",), True)})
+        load(None, {}, {"--phpmq": (("phpmq",), [f"{address},tls_certificate=x.pem"])})
+
+    @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/x", "127.9.9.9:1"])
+    def test_this_machine_needs_none(self, address: str) -> None:
+        load(None, {}, {"--phpmq": (("phpmq",), [address])})
+
+
+#: A file, and what is said about it.
+WRONG = [
+    ("=", "FILE: Invalid statement (at line 1, column 1)"),
+    ("x = 1", "FILE, line 1: x: there is no such option; there are: data, ephemeral, phpmq, "),
+    ("\n[limits]\nx = 1", "FILE, line 3: limits.x: there is no such option; there are: connections, "),
+    ("data = 3", "FILE, line 1: data: 3 is not accepted; it is text"),
+    ('ephemeral = "x"', 'FILE, line 1: ephemeral: "x" is not accepted; it is true or false'),
+    ("journal = 3", "FILE, line 1: journal: 3 is not accepted; it is a table of durability, interval_ms, "),
+    (
+        '[journal]\ndurability = "x"',
+        'FILE, line 2: journal.durability: "x" is not accepted; it is one of "commit", "interval", "os"',
+    ),
+    (
+        "[journal]\ninterval_ms = 0",
+        "FILE, line 2: journal.interval_ms: 0 is not accepted; it is a whole number from 1 up",
+    ),
+    (
+        "[limits]\nwindow = 70000",
+        "FILE, line 2: limits.window: 70000 is not accepted; it is a whole number from 1 to 65535",
+    ),
+    ("drain_seconds = -1", "FILE, line 1: drain_seconds: -1 is not accepted; it is a number from 0 up"),
+    (
+        '[queues."a/b"]\nlock_seconds = 0',
+        'FILE, line 2: queues["a/b"].lock_seconds: 0 is not accepted; it is a number above 0',
+    ),
+    (
+        '[queues."a/b"]\n[queues."c.d/e"]\non_full = "x"',
+        'FILE, line 3: queues["c.d/e"].on_full: "x" is not accepted; it is one of "drop-oldest", "reject"',
+    ),
+    ("[queues.b]", "FILE, line 1: queues[\"b\"]: queues are named namespace/name, as in default/jobs, not 'b'"),
+    (
+        '[[access]]\nmay = ["publish"]\n[[access]]\n\nmay = ["pub"]',
+        'FILE, line 5: access[1].may[0]: "pub" is not accepted; it is one of "administer", "consume", "dead-letter", ',
+    ),
+    (
+        '[[access]]\nmay = "publish"',
+        'FILE, line 2: access[0].may: "publish" is not accepted; it is a list, each item one ',
+    ),
+    ('[[access]]\nuser = "x"', "FILE, line 1: access[0]: may is missing; what must be there: may"),
+    ('[[access]]\nmay = []\nnetwork = "zz"', "FILE, line 3: access[0].network: a network is as in 10.0.0.0/8 or "),
+    (
+        '[[sspq]]\naddress = "127.0.0.1:1"\n[[sspq]]\naddress = "zzz"',
+        "FILE, line 4: sspq[1].address: 'zzz' is not an address: it is host:port (port 0 = a free one), ",
+    ),
+    ('phpmq = ["unix:"]', "FILE, line 1: phpmq[0].address: unix: is followed by the path of the socket"),
+    ('[[sspq]]\naddress = "127.0.0.1:1"\nqueue = "x"', "FILE, line 3: sspq[0].queue: a queue is namespace/name"),
+    ('[[sspq]]\naddress = "127.0.0.1:1"\ntls_key = "x"', "FILE, line 1: sspq[0]: tls_key and tls_client_ca need a "),
+    ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
+    ("[[kokaq]]\ncreate_queues = true", "FILE, line 1: kokaq[0]: address is missing; what must be there: address"),
+]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("text", "expected"), WRONG, ids=[text for text, _ in WRONG])
+    def test_in_a_file(self, file: Path, text: str, expected: str) -> None:
+        assert complaint(file, text).startswith(expected)
+
+    def test_a_file_that_is_not_there(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^/missing: No such file or directory$"):
+            load("/missing", {}, {})
+
+    def test_a_file_that_is_not_text(self, file: Path) -> None:
+        file.write_bytes(b"\xff")
+        with pytest.raises(ConfigurationError, match="can't decode byte 0xff"):
+            load(str(file), {}, {})
+
+    def test_a_variable_that_names_nothing(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"^the environment variable PENSTOCK_X names no option; there are: "
+        ):
+            load(None, {"PENSTOCK_X": "1"}, {})
+
+    def test_a_bad_value_in_a_variable(self) -> None:
+        expected = (
+            r'^the environment variable PENSTOCK_LIMITS_WINDOW: limits.window: "x" is not accepted; it is a whole'
+        )
+        with pytest.raises(ConfigurationError, match=expected):
+            load(None, {"PENSTOCK_LIMITS_WINDOW": "x"}, {})
+
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            ("127.0.0.1:1,dialect=9", 'phpmq[0].dialect: "9" is not accepted; it is one of "32", "36", "ttl"'),
+            (
+                "127.0.0.1:1,x",
+                "phpmq: 'x' is not an option of a listener; they follow the address as name=value, as in ",
+            ),
+            ("127.0.0.1:1,x=1", "phpmq[0].x: there is no such option; there are: address, tls_certificate, "),
+            ("127.0.0.1:99999", "phpmq[0].address: '127.0.0.1:99999' is not an address: "),
+        ],
+    )
+    def test_a_bad_listener_in_a_flag(self, value: str, expected: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            load(None, {}, {"--phpmq": (("phpmq",), [value])})
+        assert str(caught.value).startswith(f"the flag --phpmq: {expected}")
+
+
+def uncommented() -> str:
+    """The example with all its options set."""
+    return re.sub(r"^#(?=[\[a-z\"])", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+
+
+def paths(kind: inspect.Type, path: str = "") -> set[str]:
+    """The path of every option there is, whatever list or table it is in."""
+    if isinstance(kind, inspect.StructType):
+        return {found for each in kind.fields for found in paths(each.type, f"{path}.{each.name}".lstrip("."))}
+    inner = kind.item_type if isinstance(kind, inspect.ListType) else getattr(kind, "value_type", None)
+    return paths(inner, path) if isinstance(inner, inspect.StructType) else {path}
+
+
+class TestExample:
+    #: Where the example shows a use because the default is "nothing".
+    USES = re.compile(r"^(access|queues)|\.dialect$|\.force_retries$")
+
+    def test_as_it_is_it_changes_nothing(self) -> None:
+        assert tomllib.loads(EXAMPLE.read_text()) == {}
+
+    def test_with_everything_set_it_loads_and_is_the_defaults(self, file: Path) -> None:
+        file.write_text(uncommented())
+        found = dict(flat(load(str(file), {}, {})))
+        default = dict(flat(Options()))
+        assert {path: value for path, value in found.items() if not self.USES.search(path)} == {
+            path: value for path, value in default.items() if not self.USES.search(path)
+        }
+
+    def test_it_has_every_option(self) -> None:
+        shown = layers_paths(tomllib.loads(uncommented()))
+        assert shown == paths(inspect.type_info(Options))
+
+    def test_the_rules_of_a_queue_are_the_defaults(self, file: Path) -> None:
+        file.write_text(uncommented())
+        options = load(str(file), {}, {})
+        assert options.queues["default/jobs"] == type(options.queues["default/jobs"])()
+
+
+def layers_paths(value: object, path: str = "") -> set[str]:
+    """The path of every option in a TOML table, as in :func:`paths`."""
+    if path == "queues" and isinstance(value, dict):
+        return {f"queues.{key}" for rules in value.values() for key in rules}
+    if isinstance(value, dict):
+        return {found for key, each in value.items() for found in layers_paths(each, f"{path}.{key}".lstrip("."))}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {found for each in value for found in layers_paths(each, path)}
+    return {path}

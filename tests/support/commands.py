@@ -1,0 +1,37 @@
+"""The real ``penstock`` command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+COMMAND = [sys.executable, "-m", "penstock"]
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> list[Any]:
+        """The values on standard output, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Ours, without anything that would configure a broker."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    return {**kept, "COLUMNS": "200", **extra}
+
+
+def penstock(*arguments: object, stdin: bytes | None = b"", timeout: float = 60, **env: str) -> Outcome:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin, capture_output=True, timeout=timeout, env=environment(**env), check=False,
+    )  # fmt: skip
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
