@@ -154,7 +154,7 @@ def test_resets_at_every_byte(crowd: Crowd) -> None:
 
 def test_resets_while_much_is_sent_to_them(broker: Broker, crowd: Crowd) -> None:
     """What they had goes back, every time."""
-    filler = broker.peer("phpmq").send(publish("q", bytes(50_000)) * 200)
+    filler = broker.dial("phpmq").send(publish("q", bytes(50_000)) * 200)
     watch = broker.kokaq()
     for _ in range(10):
         watch.wait_for_depth("default/q", 200)
@@ -204,4 +204,4 @@ def test_no_more_file_descriptors(broker: Broker) -> None:
         assert cpu_of(broker) - computed < 0.6
         assert len(broker.events("can not accept connections")) <= 4
         crowd.go()
-        assert broker.peer("sspq").send(sspq(RECEIVE) * 2).read(8)
+        assert broker.dial("sspq").send(sspq(RECEIVE) * 2).read(8)

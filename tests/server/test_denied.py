@@ -78,22 +78,22 @@ def told(broker: Broker) -> Iterator[list[tuple[str, str, str]]]:
 
 
 def test_phpmq_is_closed(broker: Broker, told: list[tuple[str, str, str]]) -> None:
-    broker.peer("phpmq").send(publish("b", b"x")).expect_end()
-    broker.peer("phpmq").send(consume("a", 1)).expect_end()
+    broker.dial("phpmq").send(publish("b", b"x")).expect_end()
+    broker.dial("phpmq").send(consume("a", 1)).expect_end()
     told += [("phpmq", "publish", "default/b"), ("phpmq", "consume", "default/a")]
-    peer = broker.peer("phpmq").send(publish("shared", b"x"), consume("shared", 1))
+    peer = broker.dial("phpmq").send(publish("shared", b"x"), consume("shared", 1))
     assert read_dispatch(peer).payload == b"x"
 
 
 def test_sspq_is_told_that_no_message_comes(broker: Broker, told: list[tuple[str, str, str]]) -> None:
     """Once for each kind of request in the log, however often it is tried."""
-    peer = broker.peer("sspq").send(sspq(RECEIVE) * 3, sspq(DEAD_RECEIVE)).expect(sspq(NO_RECEIVE) * 4)
+    peer = broker.dial("sspq").send(sspq(RECEIVE) * 3, sspq(DEAD_RECEIVE)).expect(sspq(NO_RECEIVE) * 4)
     peer.send(send(b"x"), sspq(RECEIVE)).expect(sspq(NO_RECEIVE))
     told += [("sspq", "consume", "default/a"), ("sspq", "dead-letter", "default/a")]
 
 
 def test_sspq_is_closed_on_a_send(broker: Broker, told: list[tuple[str, str, str]]) -> None:
-    broker.peer("sspq", 1).send(send(b"x"), sspq(RECEIVE)).expect_end()
+    broker.dial("sspq", 1).send(send(b"x"), sspq(RECEIVE)).expect_end()
     told += [("sspq", "publish", "default/b")]
 
 
@@ -158,9 +158,9 @@ def test_unix_peers_are_known_by_their_user(tmp_path: Path) -> None:
     listeners = f'{rule}[[phpmq]]\naddress = "unix:{tmp_path}/s"\n[[phpmq]]\naddress = "127.0.0.1:0"\n'
     listeners += "".join(f'[[{each}]]\naddress = "unix:{tmp_path}/{each}"\n' for each in ("sspq", "kokaq"))
     with broker_with(tmp_path, listeners=listeners) as broker:
-        peer = broker.peer("phpmq").send(publish("q", b"x"), consume("q", 1))
+        peer = broker.dial("phpmq").send(publish("q", b"x"), consume("q", 1))
         assert read_dispatch(peer).payload == b"x"
-        broker.peer("phpmq", 1).send(publish("q", b"x")).expect_end()
+        broker.dial("phpmq", 1).send(publish("q", b"x")).expect_end()
 
 
 # Listeners
@@ -173,7 +173,7 @@ def test_a_socket_file_is_for_its_user_and_group_and_goes_at_the_end(tmp_path: P
     stale.close()  # as a crash leaves it
     with broker_with(tmp_path, listeners=PLAIN.replace("127.0.0.1:0", f"unix:{path}", 1)) as broker:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
-        broker.peer("phpmq").send(publish("q", b"x"))
+        broker.dial("phpmq").send(publish("q", b"x"))
     assert not path.exists()
 
 
@@ -218,5 +218,5 @@ def test_ipv6(tmp_path: Path) -> None:
     if not Path("/proc/net/if_inet6").exists():
         pytest.skip("no IPv6 here")
     with broker_with(tmp_path, listeners=PLAIN.replace("127.0.0.1", "[::1]")) as broker:
-        peer = broker.peer("phpmq").send(publish("q", b"x"), consume("q", 1))
+        peer = broker.dial("phpmq").send(publish("q", b"x"), consume("q", 1))
         assert read_dispatch(peer).payload == b"x"

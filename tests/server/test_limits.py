@@ -83,11 +83,11 @@ def test_every_limit_is_on_its_page() -> None:
 
 def test_connections_in_all(tmp_path: Path) -> None:
     with broker_with(tmp_path, "connections = 3") as broker, Good(broker):
-        held = [broker.peer("phpmq") for _ in range(2)]
+        held = [broker.dial("phpmq") for _ in range(2)]
         for _ in range(30):
-            broker.peer("sspq").expect_end()
+            broker.dial("sspq").expect_end()
         held.pop().close()
-        wait_for(lambda: not is_closed(broker.peer("sspq")), "there is room again")
+        wait_for(lambda: not is_closed(broker.dial("sspq")), "there is room again")
         assert broker.events("too many connections")[0]["limit"] == 3
 
 
@@ -97,8 +97,8 @@ def test_connections_of_one_address(tmp_path: Path) -> None:
         return socket.create_connection((host, int(port)), 5, ("127.0.0.2", 0))
 
     with broker_with(tmp_path, "connections_per_address = 2") as broker:
-        peers = [broker.peer("phpmq") for _ in range(2)]
-        broker.peer("phpmq").expect_end()
+        peers = [broker.dial("phpmq") for _ in range(2)]
+        broker.dial("phpmq").expect_end()
         other = from_elsewhere(broker.address("sspq"))
         other.sendall(sspq(RECEIVE) * 2)
         assert other.recv(8) == sspq(NO_RECEIVE)
@@ -118,7 +118,7 @@ def test_payloads(tmp_path: Path) -> None:
     }
     with broker_with(tmp_path, "payload_bytes = 1000") as broker, Good(broker):
         for protocol, message in messages.items():
-            peer = broker.peer(protocol).send(message(1000))
+            peer = broker.dial(protocol).send(message(1000))
             assert not is_closed(peer)
             peer.send(message(1001)[:-1])  # it is refused before its last byte
             peer.socket.settimeout(5)
@@ -138,7 +138,7 @@ def test_frames(tmp_path: Path) -> None:
     ]
     with broker_with(tmp_path) as broker:
         for protocol, message, _ in cases:
-            broker.peer(protocol).send(message).expect_end()
+            broker.dial(protocol).send(message).expect_end()
         assert [line["code"] for line in broker.events("protocol error")] == [code for _, _, code in cases]
 
 
@@ -148,7 +148,7 @@ def test_frames(tmp_path: Path) -> None:
 def test_messages_that_are_never_finished(tmp_path: Path) -> None:
     """A byte now and then does not help."""
     with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, Good(broker):
-        peers, began = [broker.peer(protocol) for protocol in PROTOCOLS], time.monotonic()
+        peers, began = [broker.dial(protocol) for protocol in PROTOCOLS], time.monotonic()
         for at in range(20):
             for peer, protocol in zip(peers, PROTOCOLS, strict=True):
                 with suppress(ConnectionError):
@@ -163,7 +163,7 @@ def test_messages_that_are_never_finished(tmp_path: Path) -> None:
 
 def test_a_busy_peer_is_not_taken_for_a_slow_one(tmp_path: Path) -> None:
     """Its writes never end where a message ends, but every message is complete soon enough."""
-    with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, broker.peer("sspq") as peer:
+    with broker_with(tmp_path, "unfinished_seconds = 0.5") as broker, broker.dial("sspq") as peer:
         package = send(b"0123456789")
         peer.send(package[:9])
         for _ in range(30):
@@ -174,7 +174,7 @@ def test_a_busy_peer_is_not_taken_for_a_slow_one(tmp_path: Path) -> None:
 
 def test_a_message_that_we_did_not_read_is_not_unfinished(tmp_path: Path) -> None:
     limits, full = "unfinished_seconds = 0.3\nrefused_seconds = 1.5", '[queues."default/full"]\nmax_depth = 1'
-    with broker_with(tmp_path, limits, full) as broker, broker.peer("phpmq") as peer:
+    with broker_with(tmp_path, limits, full) as broker, broker.dial("phpmq") as peer:
         message = publish("full", b"x")
         peer.send(message * 2, message[:40])
         wait_for(lambda: is_closed(peer))
@@ -185,8 +185,8 @@ def test_a_message_that_we_did_not_read_is_not_unfinished(tmp_path: Path) -> Non
 def test_idle_peers_and_waiting_ones(tmp_path: Path) -> None:
     """Who waits for a message is not idle."""
     with broker_with(tmp_path, "idle_seconds = 0.5") as broker, Good(broker):
-        waiting = broker.peer("phpmq").send(consume("q", 1))
-        idle = [broker.peer(protocol) for protocol in PROTOCOLS]
+        waiting = broker.dial("phpmq").send(consume("q", 1))
+        idle = [broker.dial(protocol) for protocol in PROTOCOLS]
         wait_for(lambda: all(map(is_closed, idle)))
         assert not is_closed(waiting)
         assert len(broker.events("idle for too long")) == 3
@@ -206,7 +206,7 @@ def test_a_peer_that_asks_and_does_not_read(tmp_path: Path, protocol: str, reque
             first.make("default/large").push("default/large", bytes(60_000))
         with Good(broker):
             before = memory_of(broker)
-            peer = broker.peer(protocol)
+            peer = broker.dial(protocol)
             sent = send_until_stuck(peer, requests * 1000, 3000)
             assert sent < 3000, "it was read without end"
             assert memory_of(broker) - before < 40 * MEBIBYTE
@@ -218,7 +218,7 @@ def test_a_peer_that_reads_late_gets_all_its_answers(tmp_path: Path) -> None:
     """In order, a hundred thousand of them."""
     count = 100_000
     with broker_with(tmp_path, "pipelined_requests = 100\noutput_bytes = 10_000") as broker:
-        peer = broker.peer("kokaq")
+        peer = broker.dial("kokaq")
         requests = b"".join(kokaq(NOP, opaque=number.to_bytes(4, "big")) for number in range(count))
         peer.socket.setblocking(False)
         sent = 0
@@ -241,7 +241,7 @@ def test_a_peer_that_reads_late_gets_all_its_answers(tmp_path: Path) -> None:
 
 def test_windows_are_cut_down(tmp_path: Path) -> None:
     with broker_with(tmp_path, "window = 10\nmessages_out = 15") as broker, Good(broker):
-        peer = broker.peer("phpmq")
+        peer = broker.dial("phpmq")
         for queue in ("one", "two"):
             peer.send(publish(queue, b"x") * 30, consume(queue, 65_535))
         got = [read_dispatch(peer) for _ in range(15)]
@@ -266,13 +266,13 @@ def test_locks(tmp_path: Path) -> None:
 def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
     """The messages stay in the journal until it takes them, and come back when it is gone."""
     count, size = 2000, 64 * 1024  # twice what is kept of blocks that were read from disk
-    with broker_with(tmp_path) as broker, broker.peer("phpmq") as publisher:
+    with broker_with(tmp_path) as broker, broker.dial("phpmq") as publisher:
         for _ in range(count // 100):
             publisher.send(publish("big", bytes(size)) * 100)
         with broker.kokaq() as watch, Good(broker):
             watch.wait_for_depth("default/big", count)
             before = memory_of(broker)
-            peer = broker.peer("phpmq").send(consume("big", 65_535))
+            peer = broker.dial("phpmq").send(consume("big", 65_535))
             watch.wait_for_depth("default/big", 0)
             time.sleep(0.3)
             assert memory_of(broker) - before < 80 * MEBIBYTE
@@ -283,7 +283,7 @@ def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
 def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
     """What it had comes back soon, though there is output that it never takes."""
     with broker_with(tmp_path) as broker, broker.kokaq() as watch:
-        peer = broker.peer("phpmq").send(publish("q", bytes(MEBIBYTE)) * 20)
+        peer = broker.dial("phpmq").send(publish("q", bytes(MEBIBYTE)) * 20)
         watch.wait_for_depth("default/q", 20)
         peer.send(consume("q", 20))
         watch.wait_for_depth("default/q", 0)
@@ -299,10 +299,10 @@ def test_unfinished_messages_of_many(tmp_path: Path) -> None:
     """Who has kept its message unfinished for longest goes first; who comes now is served."""
     with broker_with(tmp_path, f"memory_bytes = {8 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
-        peers = [broker.peer("sspq").send(half) for _ in range(9)]
+        peers = [broker.dial("sspq").send(half) for _ in range(9)]
         with Good(broker):
             wait_for(lambda: sum(map(is_closed, peers)) >= 5, "nobody was closed")
-            last = broker.peer("sspq").send(half)
+            last = broker.dial("sspq").send(half)
             wait_for(lambda: sum(map(is_closed, peers)) >= 6, "nobody made room")
             last.send(b"\0", sspq(RECEIVE))
             assert len(last.read(8 + 2 * MEBIBYTE)) > 8
@@ -327,7 +327,7 @@ def test_queues_and_namespaces_and_names(tmp_path: Path) -> None:
         creating = broker.kokaq(1)
         assert creating.ask(PUSH, "second/9", b"x").outcome == FAIL_NOT_ALLOWED
         assert peer.ask(PUSH, "second/9", b"x").outcome == FAIL_BAD
-        broker.peer("phpmq").send(publish("more", b"x")).expect_end()
+        broker.dial("phpmq").send(publish("more", b"x")).expect_end()
         creating.send(kokaq(PUSH, "second/9", b"x", type_byte=0xC0)).expect_end()
         assert {line["protocol"] for line in broker.events("queue not made")} == {"phpmq", "kokaq"}
 
@@ -365,7 +365,7 @@ PUBLISHES = {
 def test_a_refused_publish_waits_and_then_ends_its_connection(tmp_path: Path) -> None:
     with broker_with(tmp_path, "refused_seconds = 0.6", FULL) as broker, Good(broker):
         began = time.monotonic()
-        peers = [broker.peer(protocol).send(PUBLISHES[protocol] * 3) for protocol in PROTOCOLS]
+        peers = [broker.dial(protocol).send(PUBLISHES[protocol] * 3) for protocol in PROTOCOLS]
         wait_for(lambda: all(map(is_closed, peers)))
         assert time.monotonic() - began > 0.5
         assert [line["reason"] for line in broker.events("publish refused")] == ["the queue is full"] * 3
@@ -375,7 +375,7 @@ def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path) -> None:
     with broker_with(tmp_path, tables=FULL) as broker, broker.kokaq() as watch:
         for protocol in PROTOCOLS:
             queue = "default/sspq" if protocol == "sspq" else "default/full"
-            peer = broker.peer(protocol).send(PUBLISHES[protocol] * 5)
+            peer = broker.dial(protocol).send(PUBLISHES[protocol] * 5)
             watch.wait_for_depth(queue, 2)
             taken: list[bytes] = []
             while len(taken) < 5:
@@ -386,7 +386,7 @@ def test_a_refused_publish_is_taken_when_there_is_room(tmp_path: Path) -> None:
 def test_a_refused_publish_with_messages_out_ends_at_once(tmp_path: Path) -> None:
     """Its acknowledgements stand behind the publish: waiting would help nobody."""
     with broker_with(tmp_path, tables=FULL) as broker:
-        peer = broker.peer("phpmq").send(publish("full", b"x"), consume("full", 1))
+        peer = broker.dial("phpmq").send(publish("full", b"x"), consume("full", 1))
         read_dispatch(peer)
         began = time.monotonic()
         peer.send(publish("full", b"x") * 3)

@@ -87,7 +87,7 @@ def test_tls_1_1_is_refused(broker: Broker) -> None:
 
 def test_plain_bytes_where_tls_is_spoken(broker: Broker) -> None:
     with Good(broker):
-        broker.peer("sspq", 1).send(sspq(RECEIVE)).socket.recv(100)
+        broker.dial("sspq", 1).send(sspq(RECEIVE)).socket.recv(100)
         assert wait_for(lambda: broker.events("TLS handshake failed"))[0]["peer"] == "127.0.0.1"
 
 
@@ -100,8 +100,8 @@ def test_tls_where_plain_bytes_are_spoken(broker: Broker) -> None:
 
 
 def test_handshakes_that_are_not_begun_count_and_end(broker: Broker) -> None:
-    silent = [broker.peer("sspq", 1) for _ in range(4)]
-    broker.peer("phpmq").expect_end()
+    silent = [broker.dial("sspq", 1) for _ in range(4)]
+    broker.dial("phpmq").expect_end()
     assert broker.events("too many connections from one address")
     for peer in silent:
         peer.expect_end()

@@ -23,7 +23,7 @@ class Broker(BrokerProcess):
 
     def kokaq(self, number: int = 0) -> Kokaq:
         """A Kokaq client."""
-        return self.peer("kokaq", number, kind=Kokaq)
+        return self.dial("kokaq", number, kind=Kokaq)
 
     def hang_up(self) -> None:
         """Close all connections."""
