@@ -384,11 +384,11 @@ def describe(queue: Queue) -> dict[str, Any]:
     return {
         "ready": [(i.position, i.priority, i.size, i.expires, i.retries, count(i.position, 0)) for i in ready],
         "delayed": [(i.position, i.priority, i.size, i.expires, i.retries, i.rank) for i in walk(queue.delayed)],
-        "out": [
+        "out": sorted(
             (i.position, i.size, i.expires, i.retries, o.deliveries, o.connection.id, o.deadline, i.reason * o.dead)
             for o in queue.out.values()
             for i in [o.item]
-        ],
+        ),
         "dead": [(i.position, i.priority, i.size, i.reason, i.retries, count(i.position, 0)) for i in walk(queue.dead)],
         "line": [(consumer.connection.id, consumer.window, consumer.credit) for consumer in queue.waiting],
         "dead_line": [consumer.connection.id for consumer in queue.waiting_dead],

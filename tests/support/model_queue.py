@@ -102,10 +102,10 @@ class ModelQueue:
         return {
             "ready": [(m.position, m.priority, m.size, m.expires, m.retries, m.deliveries) for m in self.ready],
             "delayed": [(m.position, m.priority, m.size, m.expires, m.retries, m.fires) for m in self.delayed],
-            "out": [
+            "out": sorted(
                 (m.position, m.size, m.expires, m.retries, m.deliveries, m.owner, m.deadline, m.reason)
                 for m in self.out
-            ],
+            ),
             "dead": [(m.position, m.priority, m.size, m.reason, m.retries, m.deliveries) for m in self.dead],
             "line": [(waiter.connection, waiter.window, self.credit(waiter)) for waiter in self.line],
             "dead_line": [waiter.connection for waiter in self.dead_line],
