@@ -108,6 +108,15 @@ class Carrying(DeadLetters):
                 found[item.position] = Found(queue, item, queue.deliveries.get(item.position, 0), state)
         return found
 
+    def lowest_position(self) -> int:
+        """No live message is below this position."""
+        lowest = [self.log.next_position]
+        for queue in self.queues.values():
+            lanes = (*queue.lanes.values(), queue.delayed, queue.dead)
+            lowest += [position for lane in lanes if (position := lane.lowest()) is not None]
+            lowest += queue.out
+        return min(lowest)
+
     def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
         """Copy those of the messages that are alive to the end of the log. Returns original -> new position.
 

@@ -24,7 +24,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,11 @@ class Lane:
             where = np.flatnonzero(np.isin(np.frombuffer(column, np.uint64), wanted))
             found += [self._item(number, at) for at in where.tolist()]
         return found
+
+    def lowest(self) -> int | None:
+        """The lowest position of all messages, None if there are none."""
+        columns = [np.frombuffer(cast("array[int]", chunk.columns[1]), np.uint64) for chunk in self._chunks]
+        return min((int(column.min()) for column in columns), default=None)
 
     def ranks(self) -> NDArray[np.uint64]:
         """All ranks, as one sorted array."""

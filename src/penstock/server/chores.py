@@ -16,6 +16,32 @@ from penstock.server.upkeep import Plan, Upkeep
 INTERVAL = 1.0
 
 
+class MemoryChores:
+    """The one chore of a log in memory: give back what lies before the oldest message that is alive."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._runtime.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def watch_disk(self) -> None:
+        """There is no disk to watch."""
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._runtime.engine.log.trim(self._runtime.broker.lowest_position())
+
+
 class Chores:
     """Does what ``Upkeep`` knows how to do, when it is due."""
 

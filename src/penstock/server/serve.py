@@ -23,7 +23,7 @@ from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
-from penstock.server.chores import Chores
+from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
 from penstock.server.listening import Door, ListenError, open_doors
@@ -85,17 +85,15 @@ class _Life:
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
-        chores = Chores(runtime, upkeep) if upkeep else None
+        chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
-            if chores is not None:
-                chores.watch_disk()  # before the first peer is let in
+            chores.watch_disk()  # before the first peer is let in
             self.doors = await open_doors(runtime)
             self._listen_to_signals()
             self._say_ready()
-            if chores is not None:
-                chores.start()
+            chores.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -103,8 +101,7 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
-            if chores is not None:
-                await chores.stop()
+            await chores.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
         if self.failure is not None:
