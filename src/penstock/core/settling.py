@@ -135,12 +135,8 @@ class Settling(Publishing):
         back = self._bury_spent(queue, [out for out in outs if not out.dead], now, source)
         if not back:
             return
-        columns = _ends(back) | {
-            "reason": array("B", (reason,)) * len(back),
-            "retries_left": array("B", [out.item.retries for out in back]),
-            "new_expires_at": array("q", [out.item.expires for out in back]),
-            "rank": array("Q", [0 if out.item.rank == out.item.position else out.item.rank for out in back]),
-        }
+        columns = _states(back, reason)
+        columns["rank"] = array("Q", [0 if out.item.rank == out.item.position else out.item.rank for out in back])
         self.log.others(Kind.RETURNED, now, queue.id, source, len(back), columns)
         for out in back:
             queue.put(out.item)
@@ -152,12 +148,7 @@ class Settling(Publishing):
         back = self._bury_spent(queue, outs, now, source)
         if not back:
             return
-        columns = _ends(back) | {
-            "reason": array("B", (reason,)) * len(back),
-            "retries_left": array("B", [out.item.retries for out in back]),
-            "new_expires_at": array("q", [out.item.expires for out in back]),
-        }
-        first = self.log.others(Kind.REQUEUED, now, queue.id, source, len(back), columns)
+        first = self.log.others(Kind.REQUEUED, now, queue.id, source, len(back), _states(back, reason))
         for offset, out in enumerate(back):
             item = out.item._replace(rank=first + offset)
             queue.put(item)
@@ -200,4 +191,13 @@ def _ends(outs: Sequence[Out]) -> dict[str, array[int] | list[bytes]]:
         "message": array("Q", [out.item.position for out in outs]),
         "deliveries": array("I", [out.deliveries + 1 for out in outs]),
         "delivered_at": array("q", [out.delivered_at for out in outs]),
+    }
+
+
+def _states(outs: Sequence[Out], reason: Reason) -> dict[str, array[int] | list[bytes]]:
+    """The columns of a delivery that ends with the message alive: how things stand with it from now on."""
+    return _ends(outs) | {
+        "reason": array("B", (reason,)) * len(outs),
+        "retries_left": array("B", [out.item.retries for out in outs]),
+        "new_expires_at": array("q", [out.item.expires for out in outs]),
     }
