@@ -122,7 +122,9 @@ class World:
         reached = table.meta.position
         if reached < self.safe_end and not (self.flipped and log.report):
             raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")
-        self.safe_end = min(self.safe_end, reached)  # what damage has cost was told
+        if self.flipped:  # what damage has cost was told, and its positions are free again
+            self.safe_end = min(self.safe_end, reached)
+            self.shown = {position: payload for position, payload in self.shown.items() if position < reached}
         if reached > 1:
             # Without a checkpoint, what was trimmed away can't be remembered: the one thing that is lost then.
             until = self.workload.now if table.meta.complete else 2**63
