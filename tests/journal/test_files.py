@@ -260,14 +260,19 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
     errors: list[BaseException] = []
     done = threading.Event()
 
+    def look_at(end: int) -> None:
+        wanted = [end - 1, end - 9, end - 1]
+        try:
+            assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
+            assert next(log.read(end - 5)).first <= end - 5
+        except Gone:
+            assert log.start > end - 9  # on a busy machine the writer may be 500 events further by now
+
     def look() -> None:
         try:
             while not done.is_set():
-                end = log.committed
-                if end > 10:
-                    wanted = [end - 1, end - 9, end - 1]
-                    assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
-                    assert next(log.read(end - 5)).first <= end - 5
+                if (end := log.committed) > 10:
+                    look_at(end)
         except BaseException as error:
             errors.append(error)
 
