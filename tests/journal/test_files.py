@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.journal.disk import RealDisk
-from penstock.journal.errors import Fenced, JournalDamaged, JournalRefused
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import Folder
 from penstock.journal.log import Durability
