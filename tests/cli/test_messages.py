@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -71,6 +72,11 @@ class TestSend:
 
     def test_a_device_that_can_not_be_waited_for(self, queue: Queue) -> None:
         assert penstock("send", queue.kokaq, "--file=/dev/null") == (0, "", "0 sent\n")
+
+    def test_a_broker_that_does_not_read_is_no_success(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            sent = penstock("send", f"phpmq://127.0.0.1:{server.getsockname()[1]}/q", "m")
+        assert (sent.code, "whether all of 1 message(s) were taken is not known" in sent.err) == (1, True), sent
 
     def test_many(self, queue: Queue) -> None:
         assert penstock("send", queue.kokaq, "--count=2500", "x", "y").err == "5000 sent, and on disk\n"

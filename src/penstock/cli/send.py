@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
-from penstock.client import Outgoing, aio
+from penstock.client import Disconnected, Outgoing, aio
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
@@ -89,6 +89,11 @@ async def _send(
                 if flags["show_ids"]:
                     ids += published.ids
                 bar.update(task, completed=sent, rate=f"{sent / (time.monotonic() - began):,.0f}/s")
+    if sent and not confirmed and not client.parted:
+        raise Disconnected(
+            f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
+            "order; the broker's log may say why"
+        )
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 
 
