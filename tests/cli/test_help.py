@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,10 @@ from pathlib import Path
 import click
 import pytest
 
+from penstock.cli import entry
 from penstock.cli.main import COMMANDS, main
 from penstock.server.configuration import load
-from support.commands import penstock
+from support.commands import environment, penstock
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +131,7 @@ class TestShipped:
     def test_the_command_is_an_entry_point(self) -> None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         module, _, name = project["scripts"]["penstock"].partition(":")
-        assert (module, name) == (main.callback.__module__ if main.callback else "", "main")
+        assert (module, name) == (entry.main.__module__, "main")
 
     def test_the_unit_checks_starts_and_knows_the_exit_codes(self) -> None:
         unit = (ROOT / "packaging" / "penstock.service").read_text()
@@ -143,3 +146,20 @@ class TestShipped:
         [serve] = [found for path, found in ALL if path == ("serve",)]
         with serve.make_context("serve", command[1:]) as context:
             assert context.params["phpmq"] == ("0.0.0.0:9100",)
+
+
+def test_ctrl_c_while_the_command_is_still_being_read() -> None:
+    program = """
+import sys
+from penstock.cli import entry
+
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+entry.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

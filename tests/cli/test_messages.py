@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -65,6 +66,18 @@ class TestSend:
         got = penstock("receive", queue.kokaq, "--count=3", "--json").json
         assert [each["body"] for each in got] == ["x", "y", "x\ny\n"]
 
+    def test_all_of_standard_input_as_one_message(self, queue: Queue) -> None:
+        assert penstock("send", queue.kokaq, "--whole", stdin=b"x\ny\n").err == "1 sent, and on disk\n"
+        assert penstock("receive", queue.kokaq, "--json").json[0]["body"] == "x\ny\n"
+
+    def test_a_device_that_can_not_be_waited_for(self, queue: Queue) -> None:
+        assert penstock("send", queue.kokaq, "--file=/dev/null") == (0, "", "0 sent\n")
+
+    def test_a_broker_that_does_not_read_is_no_success(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            sent = penstock("send", f"phpmq://127.0.0.1:{server.getsockname()[1]}/q", "m")
+        assert (sent.code, "whether all of 1 message(s) were taken is not known" in sent.err) == (1, True), sent
+
     def test_many(self, queue: Queue) -> None:
         assert penstock("send", queue.kokaq, "--count=2500", "x", "y").err == "5000 sent, and on disk\n"
         assert penstock("receive", queue.phpmq, "--count=5000").out == "x\ny\n" * 2500
@@ -86,10 +99,10 @@ class TestSend:
             (["PHPMQ", "--priority=1", "m"], 2, "PHPMQ can't express 'priority'; Kokaq can"),
             (["PHPMQ", "--create", "m"], 2, "PHPMQ can't express 'create_queue'; Kokaq can"),
             (["PHPMQ", "--file=-", "m"], 2, "not both"),
-            (["PHPMQ", "--whole", "m"], 2, "--whole needs --file"),
+            (["PHPMQ", "--whole", "m"], 2, "--whole is about --file or standard input"),
             (["PHPMQ", "--retries=256", "m"], 2, "256 is not in the range 0<=x<=255"),
             (["PHPMQ", "--file=/missing"], 2, "No such file or directory"),
-            (["KOKAQ", "--id=zz", "m"], 2, "non-hexadecimal"),
+            (["KOKAQ", "--id=zz", "m"], 2, "--id is 32 hex digits, not 'zz'"),
             ([], 2, "Missing argument 'URL'"),
         ],
     )
@@ -105,6 +118,13 @@ class TestSend:
 
 
 class TestReceive:
+    @pytest.mark.parametrize("limit", ["--all", "--count=500"])
+    def test_each_is_acknowledged_once_and_in_order(self, queue: Queue, limit: str) -> None:
+        lines = "".join(f"{number}\n" for number in range(500))
+        penstock("send", queue.kokaq, stdin=lines.encode())
+        assert penstock("receive", queue.kokaq, limit, "--wait=0.5") == (0, lines, "")
+        assert penstock("receive", queue.kokaq, "--wait=0.3").code == 4
+
     def test_fewer_than_asked_for(self, queue: Queue) -> None:
         penstock("send", queue.phpmq, "only")
         assert penstock("receive", queue.phpmq, "--count=2", "--wait=0.3") == (4, "only\n", "1 of 2 were there\n")

@@ -90,7 +90,7 @@ def main() -> None:
     Exit codes of all commands:
       0    done; for serve: stopped cleanly
       1    failed: nobody there, connection lost, disk trouble
-      2    wrong use: an option, an URL or a configuration that makes no sense
+      2    wrong use: an option, a URL or a configuration that makes no sense
       3    refused by the broker; serve: the journal is in use, damaged or newer, or an address can't be listened on
       4    less was there than was asked for
       130  ended by Ctrl-C        141  whoever read our output has gone

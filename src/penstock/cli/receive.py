@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from asyncio import Task, create_task
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
     limit = None if flags["everything"] or flags["follow"] else flags["count"]
     write = _writer(form, flags["folder"])
     taken = 0
-    written: list[Message] = []
+    kept: list[Message] = []
     async with aio.connect(url) as client:
         if client.protocol == "SSPQ" and not flags["ack"] and limit != 1:
             raise click.UsageError("SSPQ gives out one message at a time, so --no-ack can show one only")
@@ -81,22 +82,51 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
         window = min(window, limit or window)
         idle = None if flags["follow"] else flags["wait"]
         consumer = client.consume(window=window, idle=idle, lock=flags["lock"], poll=0.2)
+        acks = _Acks(client)
         try:
             async for message in consumer:
                 taken += 1
                 write(taken, message)
-                written.append(message)
                 if flags["ack"] and (limit is None or taken <= limit - window):
-                    await client.ack_many(written)
-                    written.clear()
+                    acks.add(message)
+                else:
+                    kept.append(message)
                 if taken == limit:
                     break
         finally:
             # An acknowledgement makes room for another message, so the last ones come after the consumer's end.
             consumer.close()
-            if flags["ack"] and written:
-                await client.ack_many(written)
+            await acks.end()
+            if flags["ack"] and kept:
+                await client.ack_many(kept)
     return taken
+
+
+class _Acks:
+    """Acknowledges while the next messages are written: what comes during one wait for the disk shares the next."""
+
+    def __init__(self, client: aio.AsyncClient) -> None:
+        self._client = client
+        self._due: list[Message] = []
+        self._task: Task[None] | None = None
+
+    def add(self, message: Message) -> None:
+        """Acknowledge this soon. Raises what went wrong with earlier ones."""
+        self._due.append(message)
+        if self._task is None or self._task.done():
+            if self._task is not None:
+                self._task.result()
+            self._task = create_task(self._run())
+
+    async def end(self) -> None:
+        """Wait until all is acknowledged, or raise why not."""
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while self._due:
+            due, self._due = self._due, []
+            await self._client.ack_many(due)
 
 
 def _writer(form: str, folder: Path | None) -> Callable[[int, Message], None]:

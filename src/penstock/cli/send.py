@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
-from penstock.client import Outgoing, aio
+from penstock.client import Disconnected, Outgoing, aio
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
@@ -26,7 +27,7 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
 @click.argument("url")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")
-@click.option("--whole", is_flag=True, help="The whole file is one message.")
+@click.option("--whole", is_flag=True, help="The whole file, or standard input, is one message.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send everything so many times. [default: 1]")
 @click.option("--ttl", type=float, metavar="S", help="Time to live in seconds; 0 is for ever. PHPMQ, Kokaq.")
 @click.option("--priority", type=int, help="Higher comes first. Kokaq.")
@@ -50,18 +51,20 @@ def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: 
       penstock send sspq://127.0.0.1 --retries 3 < lines.txt
       penstock send phpmq://127.0.0.1/images --file cat.jpg --whole
       tail -f app.log | penstock send kokaq://127.0.0.1/default/log
-      penstock send phpmq+tls://mq.example.com/jobs?ca=ca.pem --count 1000 test
+      penstock send "phpmq+tls://mq.example.com/jobs?ca=ca.pem" --count 1000 test
 
     Exit codes: 0 sent, 1 connection trouble (the message says what is known), 2 wrong use, 3 refused by the broker.
     """
     if messages and file:
         raise click.UsageError("messages are given as arguments or with --file, not both")
-    if whole and not file:
-        raise click.UsageError("--whole needs --file")
+    if whole and messages:
+        raise click.UsageError("--whole is about --file or standard input, and messages are given as arguments")
+    if flags["id"] is not None and not re.fullmatch(r"[0-9A-Fa-f]{32}", flags["id"]):
+        raise click.UsageError(f"--id is 32 hex digits, not {flags['id']!r}")
     if file is None and not messages:
         file = sys.stdin.buffer
         if sys.stdin.isatty():
-            note("each line is a message; end with Ctrl-D")
+            note(f"{'all of it is one' if whole else 'each line is a'} message; end with Ctrl-D")
     run(_send(url, messages, file, whole, flags))
 
 
@@ -86,6 +89,11 @@ async def _send(
                 if flags["show_ids"]:
                     ids += published.ids
                 bar.update(task, completed=sent, rate=f"{sent / (time.monotonic() - began):,.0f}/s")
+    if sent and not confirmed and not client.parted:
+        raise Disconnected(
+            f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
+            "order; the broker's log may say why"
+        )
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 
 
@@ -132,7 +140,10 @@ async def _read(descriptor: int) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         ready = Event()
         loop = get_running_loop()
-        loop.add_reader(descriptor, ready.set)
+        try:
+            loop.add_reader(descriptor, ready.set)
+        except PermissionError:  # /dev/null and its like are always ready, and can't be waited for
+            return os.read(descriptor, CHUNK)
         try:
             await ready.wait()
         finally:

@@ -97,6 +97,7 @@ class AsyncClient(KokaqAdmin):
         self._current: Session | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._parted = False
 
     @property
     def protocol(self) -> str:
@@ -193,6 +194,15 @@ class AsyncClient(KokaqAdmin):
         session, self._current = self._current, None
         if session is not None:
             await session.close()
+            self._parted = session.link.parted
+
+    @property
+    def parted(self) -> bool:
+        """Whether the client was closed, and the broker then ended the connection in order and in time.
+
+        Without it, what PHPMQ and SSPQ were given last may not have been read.
+        """
+        return self._parted
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -42,6 +42,8 @@ class Link(asyncio.Protocol, Generic[FrameT]):
     ) -> None:
         self.address = address
         self.failure: ClientError | None = None
+        #: Whether the connection was closed by us, and the broker ended its side in order and in time.
+        self.parted = False
         self._decoder = decoder
         self._on_frames = on_frames
         self._on_lost = on_lost
@@ -80,6 +82,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
         self._gone.set()
+        self.parted = exc is None and isinstance(self.failure, Closed)
         self.fail(Disconnected(f"{self.address}: the connection was lost ({exc or 'closed'})"))
 
     def pause_writing(self) -> None:
@@ -159,6 +162,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         except TimeoutError:
             transport.abort()
             await self._gone.wait()
+            self.parted = False
 
     def _flush(self) -> None:
         parts, self._parts, self._size = self._parts, [], 0

@@ -30,11 +30,14 @@ class TLS(Struct, frozen=True, kw_only=True):
         try:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
+        except (OSError, ssl.SSLError) as error:
+            raise BadURL(f"TLS files that can't be used ({self.ca}): {error}") from error
+        try:
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except (OSError, ssl.SSLError) as error:
-            files = ", ".join(file for file in (self.ca, self.cert, self.key) if file)
-            raise BadURL(f"TLS files that can't be used ({files}): {error}") from error
+            key = self.key or "its key in the same file, as no other is given"
+            raise BadURL(f"TLS files that can't be used ({self.cert}, {key}): {error}") from error
         return context
 
 
