@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import Queue
 from penstock.schema import Reason
 from support.bench import NOW, SECOND, Bench
 
@@ -79,3 +82,18 @@ def test_what_a_consumer_waits_for_is_not_dropped() -> None:
     bench.publish(4)
     assert bench.given() == [(1, [1, 2])]
     assert (bench.dead(), bench.ready()) == ([(3, Reason.OVERFLOW)], [4])
+
+
+def test_a_message_with_a_time_to_live_costs_the_same_however_many_priorities_there_are() -> None:
+    """Only a deadline that has come looks at all of them: a peer may use a priority of its own for each message."""
+    bench = Bench()
+    with patch.object(Queue, "next_deadline", side_effect=AssertionError("all priorities were looked at")):
+        bench.publish(ttl=9 * SECOND, priority=1)
+        bench.publish(ttl=3 * SECOND, priority=2)
+        bench.publish(delay=5 * SECOND)
+        out = bench.broker.lock(bench.publisher, bench.queue, NOW)
+        assert out is not None
+        bench.broker.release(bench.publisher, bench.queue, out.item.position, NOW)
+    assert bench.broker.tick(NOW) == NOW + 3 * SECOND
+    assert bench.broker.tick(NOW + 3 * SECOND) == NOW + 5 * SECOND
+    assert bench.broker.tick(NOW + 5 * SECOND) == NOW + 9 * SECOND

@@ -93,7 +93,7 @@ class Publishing(Delivering):
         else:
             queue.append_run(first, sizes, priority, expires, retries)
         if expires or due:
-            self.schedule(queue)
+            self._schedule(queue, min(expires or due, due or expires))
         self._dispatch(queue, now)
         self._make_room(queue, now)
         return Published(first, accepted, refusal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
@@ -316,5 +316,5 @@ class Queue:
     def _close_lane(self, priority: int) -> None:
         """An empty lane goes, so that a queue's cost is what waits in it; left-over deadlines go with it."""
         del self.lanes[priority]
-        self.priorities.remove(priority)
+        del self.priorities[bisect_left(self.priorities, priority)]
         self.expiries.pop(priority, None)
