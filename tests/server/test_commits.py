@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+
+import pytest
 
 from penstock.core.queue import Queue
+from penstock.core.table import Table
+from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLogOptions
 from penstock.server.commits import GroupCommit
+from penstock.server.engine import Engine
 from penstock.server.opening import Opened, open_folder
 from penstock.server.upkeep import Retention
+from support.inprocess import GatedLog
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -81,3 +88,22 @@ def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() ->
     assert {q.name: q.counters.as_dict() for q in again.queues.values()} == {
         q.name: q.counters.as_dict() for q in broker.queues.values()
     }
+
+
+def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
+    """Nothing is staged any more, and what was handed over is on its way when the end begins: it still has to count."""
+    log = GatedLog()
+    engine = Engine(log, Table(), MORNING)
+    failures: list[Exception] = []
+    commits = GroupCommit(engine, lambda: None, failures.append)
+    commits.start()
+    log.hold()
+    log.broken = True
+    commits.flush(MORNING)
+    engine.broker.log.take()  # the catalogue that a new segment would begin with
+    while commits._handed:
+        time.sleep(0.001)
+    threading.Timer(0.05, log.go_on).start()
+    with pytest.raises(LogFailed, match="the disk is broken"):
+        commits.close(MORNING)
+    assert len(failures) == 1
