@@ -39,7 +39,9 @@ class MemoryChores:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
-            self._runtime.engine.log.trim(self._runtime.broker.lowest_position())
+            lowest = self._runtime.broker.lowest_position()
+            self._runtime.keep_answers(lowest)
+            self._runtime.engine.log.trim(lowest)
 
 
 class Chores:
@@ -97,6 +99,7 @@ class Chores:
         for _ in upkeep.carry(plan.table, plan.before, now):
             await self._commit()
         before = upkeep.log.start
+        runtime.keep_answers(plan.before)
         await self._trim(plan)
         upkeep.forget_places(plan)
         runtime.log.info("history trimmed", before=before, now=upkeep.log.start)

@@ -153,6 +153,14 @@ class Runtime:
             elif session.inbox:
                 session.work()
 
+    def keep_answers(self, before: int) -> None:
+        """The log is about to give up what lies before this. A message may be popped, and its answer still wait."""
+        for session in list(self.awaiting):
+            try:
+                session.keep(min(before, self.broker.committed))
+            except Exception as error:
+                session.broken(error)
+
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
         if deadline == self._timer_at:

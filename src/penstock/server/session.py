@@ -110,6 +110,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def release(self, committed: int) -> None:
         """The log is durable up to here: what waited for it may be said."""
 
+    def keep(self, before: int) -> None:
+        """The log is about to give up what lies before this: read what answers that wait still need of it."""
+
     @property
     def answers_due(self) -> bool:
         """Whether the peer is still to be given an answer."""
