@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.core.table import Table
+from penstock.journal.errors import LogFailed
 from penstock.server import chores
 from penstock.server.commits import GroupCommit
 from penstock.server.logs import Log
@@ -77,5 +78,21 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
         scene.commits.close(1)
         await asyncio.sleep(0.02)
         assert scene.astray == []
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
+    """The log takes nothing any more: who waits for the next message to find out has lost it."""
+
+    async def live() -> None:
+        scene = Scene()
+        failures: list[Exception] = []
+        scene.runtime.fail = failures.append
+        scene.opened.upkeep.log._failed = LogFailed("the disk is broken")
+        with pytest.raises(LogFailed):
+            await scene.chores._trim(Plan(Table(), 1))
+        assert [str(failure) for failure in failures] == ["the disk is broken"]
+        scene.runtime.stop()
 
     asyncio.run(asyncio.wait_for(live(), 30))

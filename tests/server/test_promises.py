@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.core.queue import Miscounted
 from penstock.server import chores
 from penstock.server import runtime as runtime_module
 from penstock.server import session as session_module
@@ -298,6 +299,26 @@ class TestFaultsAndStubbornPeers:
             broker.runtime.touched()
             await asyncio.sleep(0.01)
             assert [str(error) for error in broker.failures] == ["the law is broken"]
+
+        play(scene)
+
+    @pytest.mark.parametrize("step", ["publish", "leave"])
+    def test_a_command_that_finds_a_message_missing_ends_the_broker(self, step: str) -> None:
+        """ "The broker checks this after every command, from counters, and stops rather than going on wrong"."""
+
+        async def scene(broker: InProcess) -> None:
+            session, _ = broker.phpmq()
+            session.data_received(publish("q", b"one") + consume("q", 1))
+            await broker.settle()
+            queue = broker.runtime.broker.queue("default", "q")
+            assert queue is not None
+            queue.counters.published += 1
+            if step == "publish":
+                session.data_received(publish("q", b"two"))
+            else:
+                session.connection_lost(None)
+            await broker.settle()
+            assert isinstance(broker.failures[0], Miscounted)
 
         play(scene)
 

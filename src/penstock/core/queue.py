@@ -11,6 +11,10 @@ from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
 
 
+class Miscounted(AssertionError):
+    """A queue has lost or invented a message: the broker must not go on."""
+
+
 class Out:
     """A message that somebody has: who, since when, and everything needed to put it back."""
 
@@ -164,7 +168,7 @@ class Queue:
         """The conservation law: what came in and did not go out is here."""
         here = self.ready + len(self.out) + len(self.delayed) + len(self.dead)
         if self.counters.held != here:
-            raise AssertionError(
+            raise Miscounted(
                 f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.held} messages, but {here} "
                 f"are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
                 f"{len(self.dead)} dead)"

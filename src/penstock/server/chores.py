@@ -132,4 +132,8 @@ class Chores:
             self._runtime.loop.call_soon_threadsafe(tell, failure)
 
         self._runtime.commits.call(job)
-        await done
+        try:
+            await done
+        except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
+            self._runtime.fail(error)
+            raise

@@ -270,7 +270,10 @@ class Runtime:
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 unshown = {position for position, out in connection.out.items() if not out.shown}
-                self.broker.disconnect(connection, self.now(), unshown)
+                try:
+                    self.broker.disconnect(connection, self.now(), unshown)
+                except Exception as error:
+                    self.fail(error)
             self.touched()
 
     def _raise(self, error: Exception) -> None:
