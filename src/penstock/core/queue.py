@@ -10,6 +10,9 @@ from penstock.core.expiry import Expiry
 from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
 
+#: Request IDs that are not worth a sweep.
+REQUEST_SLACK = 10_000
+
 
 class Miscounted(AssertionError):
     """A queue has lost or invented a message: the broker must not go on."""
@@ -136,6 +139,8 @@ class Queue:
         self.moved: dict[int, int] = {}
         #: Request ID -> (position, until when it is remembered), oldest first.
         self.requests: dict[bytes, tuple[int, int]] = {}
+        #: At so many of them, those that are over are looked for.
+        self.request_limit = REQUEST_SLACK
         #: The deadline that the broker has noted for this queue; 0 = none.
         self.scheduled = 0
         self.waiting: deque[Consumer] = deque()
