@@ -17,6 +17,7 @@ from support.inprocess import InProcess, running
 from support.raw import (
     ACQUIRE,
     CONFIRM,
+    DELETE,
     FAIL_OK,
     NO_RECEIVE,
     NOP,
@@ -382,6 +383,25 @@ class TestFaultsAndStubbornPeers:
             queue = broker.runtime.broker.queue("default", "sspq")
             assert queue is not None
             assert (queue.ready, len(queue.dead)) == (1, 0)
+
+        play(scene)
+
+
+class TestAQueueThatIsDeleted:
+    def test_its_consumers_are_told_in_their_protocols_way(self) -> None:
+        """A queue of that name may be made again, but a window was on the one that is gone."""
+
+        async def scene(broker: InProcess) -> None:
+            broker.queue("sspq")
+            (reader, dispatches), (receiver, packages), (operator, _) = broker.phpmq(), broker.sspq(), broker.kokaq()
+            reader.data_received(consume("q", 5))
+            receiver.data_received(sspq(RECEIVE))
+            await broker.settle()
+            operator.data_received(kokaq(DELETE, "default/q") + kokaq(DELETE, "default/sspq"))
+            await broker.settle()
+            assert dispatches.closed
+            assert broker.events("a queue that is consumed was deleted")
+            assert (packages.sent, packages.closed) == (sspq(NO_RECEIVE), False)
 
         play(scene)
 
