@@ -19,12 +19,14 @@ from support.raw import (
     CONFIRM,
     DELETE,
     FAIL_OK,
+    GET,
     NO_RECEIVE,
     NOP,
     PEEK,
     POP,
     PUSH,
     RECEIVE,
+    UUID,
     acknowledge,
     consume,
     kokaq,
@@ -320,6 +322,21 @@ class TestFaultsAndStubbornPeers:
                 session.connection_lost(None)
             await broker.settle()
             assert isinstance(broker.failures[0], Miscounted)
+
+        play(scene)
+
+    def test_a_clock_beyond_the_protocols_last_second_loses_no_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Kokaq counts seconds with 32 bits, up to 2106. A pop that can't be put into words would be a message lost."""
+
+        async def scene(broker: InProcess) -> None:
+            monkeypatch.setattr(broker.runtime, "now", lambda: 2**33 * 1_000_000)
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            session.data_received(kokaq(PUSH, "default/q", b"payload") + kokaq(GET, "default/q"))
+            session.data_received(kokaq(ACQUIRE, "default/q", fields={UUID: bytes(16)}) + kokaq(POP, "default/q"))
+            await broker.settle()
+            assert b"payload" in wire.sent
+            assert not wire.closed
 
         play(scene)
 

@@ -248,7 +248,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if out is None:
                 self._fail(request, Reason.BAD)
             else:
-                told = Metadata(uuid=metadata.uuid, expires_at=-(-out.deadline // SECOND))
+                told = Metadata(uuid=metadata.uuid, expires_at=min(-(-out.deadline // SECOND), 2**32 - 1))
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")

@@ -41,7 +41,7 @@ class Answers:
         """What a queue says of itself: how many messages are ready, since when it is there, and its rules."""
         policy = queue.policy
         return Metadata(
-            created_at=queue.created_at // SECOND,
+            created_at=min(queue.created_at // SECOND, _MOST),
             depth=queue.ready,
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
@@ -58,7 +58,7 @@ class Answers:
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
-        return Metadata(created_at=runtime.started_at // SECOND, depth=ready, source=told)
+        return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
 
 
 class MessageAnswer:
@@ -110,7 +110,7 @@ class MessageAnswer:
         return Metadata(
             time_to_live=min(max(1, -((now - item.expires) // SECOND)), _MOST) if item.expires else None,
             version=deliveries + 1,
-            created_at=published // SECOND,
+            created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
             uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
             source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
