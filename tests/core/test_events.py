@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.events import BATCH_SPAN, ROW_BYTES, EventBatch, EventLog
+from penstock.journal.block import encode
 from penstock.schema import COLUMN, FOREVER, Kind, Rows
 
 NOW = 1_700_000_000_000_000
+MINUTE = 60_000_000
 
 
 def test_columns_that_begin_late_or_end_early_are_padded_with_their_default() -> None:
@@ -118,3 +120,21 @@ def test_positions_go_on_whatever_is_staged_and_taken(
         for name, values in batch.columns.items():
             assert len(values) == (batch.messages if COLUMN[name].rows is Rows.MESSAGES else batch.others)
     assert first == position
+
+
+def test_a_clock_that_jumps_to_and_fro_makes_no_batch_that_a_block_can_not_hold() -> None:
+    log = EventLog(1)
+    for at in (NOW, NOW - 34 * MINUTE, NOW + 34 * MINUTE, NOW - 29 * MINUTE, NOW + 29 * MINUTE):
+        log.other(Kind.STARTED, at, 0, b"x")
+    for batch in log.take():
+        assert encode(batch, 1, 0)
+
+
+def test_more_rows_than_a_block_holds_go_into_several_batches() -> None:
+    log = EventLog(7)
+    with patch("penstock.core.events.BATCH_BYTES", 10 * ROW_BYTES):
+        first = log.others(Kind.POPPED, NOW, 1, b"x", 25, {"message": array("Q", range(25)), "detail": [b""] * 25})
+    batches = log.take()
+    assert (first, log.next_position) == (7, 32)
+    assert [(batch.first, len(batch)) for batch in batches] == [(7, 10), (17, 10), (27, 5)]
+    assert [number for batch in batches for number in batch.columns["message"]] == list(range(25))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from penstock.core.policy import Policy
 from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import REQUEST_SLACK, Queue
 from penstock.schema import Reason
 from support.bench import NOW, SECOND, Bench
 
@@ -79,3 +83,29 @@ def test_what_a_consumer_waits_for_is_not_dropped() -> None:
     bench.publish(4)
     assert bench.given() == [(1, [1, 2])]
     assert (bench.dead(), bench.ready()) == ([(3, Reason.OVERFLOW)], [4])
+
+
+def test_a_message_with_a_time_to_live_costs_the_same_however_many_priorities_there_are() -> None:
+    """Only a deadline that has come looks at all of them: a peer may use a priority of its own for each message."""
+    bench = Bench()
+    with patch.object(Queue, "next_deadline", side_effect=AssertionError("all priorities were looked at")):
+        bench.publish(ttl=9 * SECOND, priority=1)
+        bench.publish(ttl=3 * SECOND, priority=2)
+        bench.publish(delay=5 * SECOND)
+        out = bench.broker.lock(bench.publisher, bench.queue, NOW)
+        assert out is not None
+        bench.broker.release(bench.publisher, bench.queue, out.item.position, NOW)
+    assert bench.broker.tick(NOW) == NOW + 3 * SECOND
+    assert bench.broker.tick(NOW + 3 * SECOND) == NOW + 5 * SECOND
+    assert bench.broker.tick(NOW + 5 * SECOND) == NOW + 9 * SECOND
+
+
+def test_requests_are_forgotten_behind_one_that_is_remembered_for_longer() -> None:
+    """As after a window was made shorter, or a clock put back: memory must not grow with every request since."""
+    bench = Bench(deduplication=86_400 * SECOND)
+    first = bench.publish(request_id=b"first").first
+    bench.broker.configure_queue(bench.queue, Policy(deduplication=SECOND), NOW)
+    for number in range(3 * REQUEST_SLACK):
+        bench.publish(now=NOW + number * SECOND, request_id=b"%d" % number)
+    assert len(bench.queue.requests) <= REQUEST_SLACK + 2
+    assert bench.publish(now=NOW + SECOND, request_id=b"first").first == first

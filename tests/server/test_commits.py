@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+
+import pytest
 
 from penstock.core.queue import Queue
+from penstock.core.table import Table
+from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLogOptions
 from penstock.server.commits import GroupCommit
+from penstock.server.engine import Engine
 from penstock.server.opening import Opened, open_folder
 from penstock.server.upkeep import Retention
+from support.inprocess import GatedLog
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -81,3 +88,51 @@ def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() ->
     assert {q.name: q.counters.as_dict() for q in again.queues.values()} == {
         q.name: q.counters.as_dict() for q in broker.queues.values()
     }
+
+
+def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
+    """Nothing is staged any more, and what was handed over is on its way when the end begins: it still has to count."""
+    log = GatedLog()
+    engine = Engine(log, Table(), MORNING)
+    failures: list[Exception] = []
+    commits = GroupCommit(engine, lambda: None, failures.append)
+    commits.start()
+    log.hold()
+    log.broken = True
+    commits.flush(MORNING)
+    engine.broker.log.take()  # the catalogue that a new segment would begin with
+    while commits._handed:
+        time.sleep(0.001)
+    threading.Timer(0.05, log.go_on).start()
+    with pytest.raises(LogFailed, match="the disk is broken"):
+        commits.close(MORNING)
+    assert len(failures) == 1
+
+
+def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_forgotten() -> None:
+    """The window of the first had passed when the second came; then the first is carried, and the checkpoints go."""
+    opened, queue, _ = opened_with_old_message()
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    assert isinstance(disk, SimDisk)
+    connection = broker.connect(2, b"test")
+    broker.publish(connection, queue, [b"old"], MORNING, request_id=b"r")
+    for _ in range(20):
+        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        engine.commit(MORNING)
+        assert broker.pop(connection, queue, MORNING) is not None
+        engine.commit(MORNING)
+    later = MORNING + queue.policy.deduplication
+    opened.upkeep.checkpoint(later)
+    second = broker.publish(connection, queue, [b"new"], later, request_id=b"r")
+    engine.commit(later)
+    assert not second.duplicate
+    assert opened.upkeep.retain(later)
+    assert engine.log.start > second.first - 20
+    engine.log.close()
+    for name in disk.names():
+        if name.endswith(".ckpt"):
+            disk.unlink(name)
+    again = open_folder(disk, later).engine.broker
+    restored = again.queue("default", "q")
+    assert restored is not None
+    assert again.publish(again.connect(3, b"test"), restored, [b"new"], later, request_id=b"r").first == second.first

@@ -101,6 +101,14 @@ class TestListeners:
 
 #: A file, and what is said about it.
 WRONG = [
+    (
+        '[queues."default/q"]\ndefault_ttl_seconds = 1e13',
+        'FILE, line 2: queues["default/q"].default_ttl_seconds: 10000000000000.0 is not accepted; it is ',
+    ),
+    (
+        '[queues."default/q"]\nlock_seconds = 1e13',
+        'FILE, line 2: queues["default/q"].lock_seconds: 10000000000000.0 is not accepted; it is ',
+    ),
     ("=", "FILE: Invalid statement (at line 1, column 1)"),
     ("x = 1", "FILE, line 1: x: there is no such option; there are: data, ephemeral, phpmq, "),
     ("\n[limits]\nx = 1", "FILE, line 3: limits.x: there is no such option; there are: connections, "),
@@ -119,7 +127,7 @@ WRONG = [
         "[limits]\nwindow = 70000",
         "FILE, line 2: limits.window: 70000 is not accepted; it is a whole number from 1 to 65535",
     ),
-    ("drain_seconds = -1", "FILE, line 1: drain_seconds: -1 is not accepted; it is a number from 0 up"),
+    ("drain_seconds = -1", "FILE, line 1: drain_seconds: -1 is not accepted; it is a number from 0 to 4294967296"),
     (
         '[queues."a/b"]\nlock_seconds = 0',
         'FILE, line 2: queues["a/b"].lock_seconds: 0 is not accepted; it is a number above 0',

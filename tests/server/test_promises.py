@@ -8,19 +8,25 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.core.queue import Miscounted
+from penstock.server import chores
 from penstock.server import runtime as runtime_module
 from penstock.server import session as session_module
+from penstock.server.cache import RecentMessages
 from support.inprocess import InProcess, running
 from support.raw import (
     ACQUIRE,
     CONFIRM,
+    DELETE,
     FAIL_OK,
+    GET,
     NO_RECEIVE,
     NOP,
     PEEK,
     POP,
     PUSH,
     RECEIVE,
+    UUID,
     acknowledge,
     consume,
     kokaq,
@@ -299,6 +305,41 @@ class TestFaultsAndStubbornPeers:
 
         play(scene)
 
+    @pytest.mark.parametrize("step", ["publish", "leave"])
+    def test_a_command_that_finds_a_message_missing_ends_the_broker(self, step: str) -> None:
+        """ "The broker checks this after every command, from counters, and stops rather than going on wrong"."""
+
+        async def scene(broker: InProcess) -> None:
+            session, _ = broker.phpmq()
+            session.data_received(publish("q", b"one") + consume("q", 1))
+            await broker.settle()
+            queue = broker.runtime.broker.queue("default", "q")
+            assert queue is not None
+            queue.counters.published += 1
+            if step == "publish":
+                session.data_received(publish("q", b"two"))
+            else:
+                session.connection_lost(None)
+            await broker.settle()
+            assert isinstance(broker.failures[0], Miscounted)
+
+        play(scene)
+
+    def test_a_clock_beyond_the_protocols_last_second_loses_no_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Kokaq counts seconds with 32 bits, up to 2106. A pop that can't be put into words would be a message lost."""
+
+        async def scene(broker: InProcess) -> None:
+            monkeypatch.setattr(broker.runtime, "now", lambda: 2**33 * 1_000_000)
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            session.data_received(kokaq(PUSH, "default/q", b"payload") + kokaq(GET, "default/q"))
+            session.data_received(kokaq(ACQUIRE, "default/q", fields={UUID: bytes(16)}) + kokaq(POP, "default/q"))
+            await broker.settle()
+            assert b"payload" in wire.sent
+            assert not wire.closed
+
+        play(scene)
+
     def test_a_peer_that_does_not_take_its_last_bytes_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def scene(broker: InProcess) -> None:
             session, wire = broker.sspq()
@@ -359,5 +400,55 @@ class TestFaultsAndStubbornPeers:
             queue = broker.runtime.broker.queue("default", "sspq")
             assert queue is not None
             assert (queue.ready, len(queue.dead)) == (1, 0)
+
+        play(scene)
+
+
+class TestAQueueThatIsDeleted:
+    def test_its_consumers_are_told_in_their_protocols_way(self) -> None:
+        """A queue of that name may be made again, but a window was on the one that is gone."""
+
+        async def scene(broker: InProcess) -> None:
+            broker.queue("sspq")
+            (reader, dispatches), (receiver, packages), (operator, _) = broker.phpmq(), broker.sspq(), broker.kokaq()
+            reader.data_received(consume("q", 5))
+            receiver.data_received(sspq(RECEIVE))
+            await broker.settle()
+            operator.data_received(kokaq(DELETE, "default/q") + kokaq(DELETE, "default/sspq"))
+            await broker.settle()
+            assert dispatches.closed
+            assert broker.events("a queue that is consumed was deleted")
+            assert (packages.sent, packages.closed) == (sspq(NO_RECEIVE), False)
+
+        play(scene)
+
+
+class TestWhatIsGivenUpIsNotNeeded:
+    def test_a_popped_message_is_told_of_however_late_its_answer_leaves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It was taken for good, so it must get there: the log gives up its place while a slow peer makes it wait."""
+        monkeypatch.setattr(chores, "INTERVAL", 0.01)
+
+        async def scene(broker: InProcess) -> None:
+            engine = broker.runtime.engine
+            engine.recent = RecentMessages(0)
+            broker.queue("q")
+            session, wire = broker.kokaq()
+            for number in range(5):
+                session.data_received(kokaq(PUSH, "default/q", b"message %d " % number + bytes(40_000)))
+                await broker.settle()
+            wire.writes.clear()
+            session.data_received(kokaq(POP, "default/q") * 4)
+            session.pause_writing()
+            tidy = chores.MemoryChores(broker.runtime)
+            tidy.start()
+            await broker.settle()
+            while engine.log.start < broker.runtime.broker.lowest_position() - 1:
+                await asyncio.sleep(0.01)
+            assert wire.writes == []
+            session.resume_writing()
+            await broker.settle()
+            await tidy.stop()
+            assert not broker.events("error in a session")
+            assert [number for number in range(5) if b"message %d " % number in wire.sent] == [0, 1, 2, 3]
 
         play(scene)

@@ -64,7 +64,7 @@ class Model:
     def delete_queue(self, name: str) -> bool:
         if self.queues[name].messages:
             return False
-        self._dismiss(name)
+        self._dismiss(name, windows=True)
         del self.queues[name]
         return True
 
@@ -73,9 +73,9 @@ class Model:
         for name in self.queues:
             self._dismiss(name)
 
-    def _dismiss(self, name: str) -> None:
+    def _dismiss(self, name: str, *, windows: bool = False) -> None:
         queue = self.queues[name]
-        for waiter in [waiter for waiter in queue.line if not waiter.window]:
+        for waiter in [waiter for waiter in queue.line if windows or not waiter.window]:
             queue.line.remove(waiter)
             del queue.waiters[waiter.connection]
             self.effects.append(Effect(name, waiter.connection, ()))

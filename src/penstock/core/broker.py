@@ -74,12 +74,8 @@ class Broker(Carrying):
         """Remove a queue. False: something is in it, in whatever state."""
         if not queue.empty:
             return False
-        self._dismiss(queue.waiting)
+        self._dismiss(queue.waiting, windows=True)  # nothing is out, so every window stands in line
         self._dismiss(queue.waiting_dead)
-        for consumer in list(queue.waiting):
-            self._leave(consumer)
-        for connection in self.connections.values():
-            connection.consumers.pop((queue.id, False), None)
         del self.queues[queue.id]
         del self.namespaces[queue.namespace][queue.name]
         self.log.other(Kind.QUEUE_DELETED, now, queue.id, source)

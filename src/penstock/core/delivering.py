@@ -208,10 +208,10 @@ class Delivering(State):
             line.remove(consumer)
             consumer.waiting = False
 
-    def _dismiss(self, line: deque[Consumer]) -> None:
-        """Tell everybody in the line who waits for a single message that none will come."""
+    def _dismiss(self, line: deque[Consumer], *, windows: bool = False) -> None:
+        """Tell everybody in the line who waits for a single message, or has a window too, that none will come."""
         for consumer in list(line):
-            if not consumer.window:
+            if windows or not consumer.window:
                 self._leave(consumer)
                 del consumer.connection.consumers[(consumer.queue.id, consumer.dead)]
                 self.effects.append(NoMessage(consumer.connection, consumer.queue))

@@ -17,8 +17,8 @@ from penstock.schema import COLUMN, Kind
 BATCH_BYTES = 32 * 2**20
 #: What a row costs beside its bytes, in memory and on disk: a bound, so that rows without any are counted too.
 ROW_BYTES = 96
-#: A block keeps times as 32-bit microseconds from its base, 71 minutes; a batch never spans more than half of that.
-BATCH_SPAN = 35 * 60 * 1_000_000
+#: A block spans less than an hour. The times of a batch lie this far from its first at most, to either side.
+BATCH_SPAN = 29 * 60 * 1_000_000
 #: Sources are numbered with 16 bits in a block.
 BATCH_SOURCES = 60_000
 
@@ -152,10 +152,15 @@ class EventLog:
         return first
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
-        """Stage rows without a message and return the position of the first."""
-        batch = self._room(at, count * ROW_BYTES + _size((), columns))
-        first = batch.end
-        batch.add_others(kind, at, queue, source, count, columns)
+        """Stage rows without a message and return the position of the first. Very many go into several batches."""
+        first = self.next_position
+        most = BATCH_BYTES // ROW_BYTES or 1
+        if count <= most:
+            self._add_others(kind, at, queue, source, count, columns)
+            return first
+        for start in range(0, count, most):
+            part = {name: values[start : start + most] for name, values in columns.items()}
+            self._add_others(kind, at, queue, source, min(most, count - start), part)
         return first
 
     def other(self, kind: Kind, at: int, queue: int, source: bytes, *, detail: bytes = b"", **columns: int) -> int:
@@ -171,6 +176,12 @@ class EventLog:
             self._turn()
         taken, self._closed = self._closed, []
         return taken
+
+    def _add_others(
+        self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
+    ) -> None:
+        batch = self._room(at, count * ROW_BYTES + _size((), columns))
+        batch.add_others(kind, at, queue, source, count, columns)
 
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch

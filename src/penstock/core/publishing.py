@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.core.delivering import Delivering
 from penstock.core.events import Values
 from penstock.core.lane import Item
-from penstock.core.queue import Connection, Queue
+from penstock.core.queue import REQUEST_SLACK, Connection, Queue
 from penstock.schema import FOREVER, Reason
 
 
@@ -84,6 +84,8 @@ class Publishing(Delivering):
         queue.counters.published += accepted
         if request_id:
             queue.requests[request_id] = (first, now + queue.policy.deduplication)
+            if len(queue.requests) > queue.request_limit:
+                self._sweep_requests(queue, now)
         if asked_id:
             self.asked[asked_id] = (queue, first)
             queue.asked[first] = asked_id
@@ -93,7 +95,7 @@ class Publishing(Delivering):
         else:
             queue.append_run(first, sizes, priority, expires, retries)
         if expires or due:
-            self.schedule(queue)
+            self._schedule(queue, min(expires or due, due or expires))
         self._dispatch(queue, now)
         self._make_room(queue, now)
         return Published(first, accepted, refusal)
@@ -109,6 +111,11 @@ class Publishing(Delivering):
             del queue.requests[oldest]
         found = queue.requests.get(request_id)
         return found[0] if found is not None and found[1] > now else None
+
+    def _sweep_requests(self, queue: Queue, now: int) -> None:
+        """Forget what is over behind one that is not: the window was made shorter, or the clock was put back."""
+        queue.requests = {key: value for key, value in queue.requests.items() if value[1] > now}
+        queue.request_limit = 2 * len(queue.requests) + REQUEST_SLACK
 
     def _admit(self, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, Refusal | None]:
         """How many of the messages may come in, and why not the rest."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
 from penstock.core.expiry import Expiry
 from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
+
+#: Request IDs that are not worth a sweep.
+REQUEST_SLACK = 10_000
+
+
+class Miscounted(AssertionError):
+    """A queue has lost or invented a message: the broker must not go on."""
 
 
 class Out:
@@ -132,6 +139,8 @@ class Queue:
         self.moved: dict[int, int] = {}
         #: Request ID -> (position, until when it is remembered), oldest first.
         self.requests: dict[bytes, tuple[int, int]] = {}
+        #: At so many of them, those that are over are looked for.
+        self.request_limit = REQUEST_SLACK
         #: The deadline that the broker has noted for this queue; 0 = none.
         self.scheduled = 0
         self.waiting: deque[Consumer] = deque()
@@ -164,7 +173,7 @@ class Queue:
         """The conservation law: what came in and did not go out is here."""
         here = self.ready + len(self.out) + len(self.delayed) + len(self.dead)
         if self.counters.held != here:
-            raise AssertionError(
+            raise Miscounted(
                 f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.held} messages, but {here} "
                 f"are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
                 f"{len(self.dead)} dead)"
@@ -316,5 +325,5 @@ class Queue:
     def _close_lane(self, priority: int) -> None:
         """An empty lane goes, so that a queue's cost is what waits in it; left-over deadlines go with it."""
         del self.lanes[priority]
-        self.priorities.remove(priority)
+        del self.priorities[bisect_left(self.priorities, priority)]
         self.expiries.pop(priority, None)

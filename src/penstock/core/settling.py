@@ -124,8 +124,7 @@ class Settling(Publishing):
                 queue.dead.insert(out.item)
             else:
                 queue.put(out.item)
-        if outs:
-            self.schedule(queue)
+        self._schedule_for(queue, [out.item for out in outs if not out.dead])
 
     def _give_back(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages back at their old places. A dead letter just lies where it lay: nothing happened to it."""
@@ -141,7 +140,7 @@ class Settling(Publishing):
         for out in back:
             queue.put(out.item)
             queue.note(out.item, out.deliveries + 1)
-        self.schedule(queue)
+        self._schedule_for(queue, [out.item for out in back])
 
     def _put_at_end(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages at the end of their priority."""
@@ -153,7 +152,7 @@ class Settling(Publishing):
             item = out.item._replace(rank=first + offset)
             queue.put(item)
             queue.note(item, out.deliveries + 1)
-        self.schedule(queue)
+        self._schedule_for(queue, [out.item for out in back])
 
     def _bury_spent(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> list[Out]:
         """Of messages that come back, bury those that have expired or were given out too often; return the others."""

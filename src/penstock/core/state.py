@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappush
 from typing import NamedTuple
 
@@ -70,8 +70,14 @@ class State:
         return effects
 
     def schedule(self, queue: Queue) -> None:
-        """Note the queue's next deadline, if it is earlier than the one noted."""
-        deadline = queue.next_deadline()
+        """Note the queue's next deadline, if it is earlier than the one noted. Looks at all of its priorities."""
+        self._schedule(queue, queue.next_deadline())
+
+    def _schedule_for(self, queue: Queue, items: Iterable[Item]) -> None:
+        """Messages have come to a queue whose other deadlines are noted: note when the first of them expires."""
+        self._schedule(queue, min((item.expires for item in items if item.expires), default=None))
+
+    def _schedule(self, queue: Queue, deadline: int | None) -> None:
         if deadline is not None and (not queue.scheduled or deadline < queue.scheduled):
             queue.scheduled = deadline
             heappush(self._deadlines, (deadline, queue.id))

@@ -360,7 +360,9 @@ class Table:
             queue = int(events.queues[row])
             at = int(events.numbers("published_at")[which]) or events.request_times[which]
             noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
-            self.meta.requests.setdefault(queue, {})[value.hex()] = noted
+            known = self.meta.requests.setdefault(queue, {})
+            if not original or noted[1] > known.get(value.hex(), (0, 0))[1]:  # a copy may be of a request long past
+                known[value.hex()] = noted
         for which, value in events.strings("asked_id", low, high):
             position = events.numbers("original")[which] or events.positions[events.message_rows[which]]
             self.meta.asked[int(position)] = value.hex()

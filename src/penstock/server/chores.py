@@ -39,7 +39,9 @@ class MemoryChores:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
-            self._runtime.engine.log.trim(self._runtime.broker.lowest_position())
+            lowest = self._runtime.broker.lowest_position()
+            self._runtime.keep_answers(lowest)
+            self._runtime.engine.log.trim(lowest)
 
 
 class Chores:
@@ -75,8 +77,9 @@ class Chores:
                 if segments and segments[-1].first != self._seen:
                     await self._tidy()
                     self._seen = segments[-1].first
-            except (OSError, LogError) as error:
-                self._runtime.log.error("upkeep failed; the log has everything", reason=str(error))
+            except Exception as error:  # whatever it is: somebody has to go on watching the disk
+                reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
+                self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
 
     def watch_disk(self) -> None:
         """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
@@ -97,6 +100,7 @@ class Chores:
         for _ in upkeep.carry(plan.table, plan.before, now):
             await self._commit()
         before = upkeep.log.start
+        runtime.keep_answers(plan.before)
         await self._trim(plan)
         upkeep.forget_places(plan)
         runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
@@ -111,13 +115,25 @@ class Chores:
     async def _trim(self, plan: Plan) -> None:
         done: asyncio.Future[None] = self._runtime.loop.create_future()
 
+        def tell(error: Exception | None) -> None:
+            if done.done():  # the broker ends, and nobody waits any more
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
         def job() -> None:
+            failure = None
             try:
                 self._upkeep.trim(plan)
             except Exception as error:
-                self._runtime.loop.call_soon_threadsafe(done.set_exception, error)
-            else:
-                self._runtime.loop.call_soon_threadsafe(done.set_result, None)
+                failure = error
+            self._runtime.loop.call_soon_threadsafe(tell, failure)
 
         self._runtime.commits.call(job)
-        await done
+        try:
+            await done
+        except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
+            self._runtime.fail(error)
+            raise

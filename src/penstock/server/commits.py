@@ -100,13 +100,14 @@ class GroupCommit:
 
     def close(self, now: int) -> None:
         """See Commits. Ends the thread."""
-        while self.engine.broker.log.staged or self._handed:
-            self.flush(now)
-            self._committer.close()
-            if self._committer.failure is not None:
-                raise self._committer.failure
+        self._committer.close()  # what is on its way gets there, or not
+        while self._committer.failure is None:
             self.engine.settle()
-        self._committer.close()
+            self.flush(now)
+            if not self._handed:
+                return
+            self._committer.close()
+        raise self._committer.failure
 
     def _take(self) -> Handed | None:
         while self._jobs:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
-from penstock.server.kokaq_answers import Answers
+from penstock.server.kokaq_answers import Answers, MessageAnswer
 from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
 from penstock.server.session import Session
@@ -121,6 +121,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self.runtime.awaiting.discard(self)
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
+
+    def keep(self, before: int) -> None:
+        """See Session."""
+        for waiting in self._waiting:
+            if isinstance(waiting.words, MessageAnswer) and waiting.words.position < before:
+                waiting.words.keep()
 
     # Answers
 
@@ -242,7 +248,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if out is None:
                 self._fail(request, Reason.BAD)
             else:
-                told = Metadata(uuid=metadata.uuid, expires_at=-(-out.deadline // SECOND))
+                told = Metadata(uuid=metadata.uuid, expires_at=min(-(-out.deadline // SECOND), 2**32 - 1))
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")

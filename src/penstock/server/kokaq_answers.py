@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.core.lane import Item
 from penstock.core.policy import SECOND
 from penstock.core.publishing import Published
 from penstock.core.queue import Out, Queue
+from penstock.journal.rows import Message
 from penstock.schema import Reason as Why
 from penstock.wire import kokaq
 from penstock.wire.kokaq import Metadata, Reason, Request, Response, Status
@@ -33,27 +33,15 @@ class Answers:
 
     def message(
         self, request: Request, queue: Queue, item: Item, deliveries: int, began: int, lock: Out | None = None
-    ) -> Callable[[], list[kokaq.KokaqResponse]]:
+    ) -> MessageAnswer:
         """A message with its metadata, in as many pieces as it takes."""
-        lock_ends = lock.deadline if lock is not None else 0
-
-        def words() -> list[kokaq.KokaqResponse]:
-            metadata, payload = self._metadata(queue, item, deliveries, began, lock_ends)
-            if lock is not None:
-                lock.shown = True
-            names = queue.namespace, queue.name
-            outcome = request.opcode, Status.SUCCESS, Reason.OK, request.op_opaque
-            return [
-                *kokaq.in_pieces(Response(request.message_type, request.opaque, *outcome, metadata, *names, payload))
-            ]
-
-        return words
+        return MessageAnswer(self._runtime, request, queue, item, deliveries, began, lock)
 
     def queue_facts(self, queue: Queue) -> Metadata:
         """What a queue says of itself: how many messages are ready, since when it is there, and its rules."""
         policy = queue.policy
         return Metadata(
-            created_at=queue.created_at // SECOND,
+            created_at=min(queue.created_at // SECOND, _MOST),
             depth=queue.ready,
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
@@ -70,27 +58,66 @@ class Answers:
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
-        return Metadata(created_at=runtime.started_at // SECOND, depth=ready, source=told)
+        return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
 
-    def _metadata(
-        self, queue: Queue, item: Item, deliveries: int, began: int, lock_ends: int
-    ) -> tuple[Metadata, bytes]:
-        (message,) = self._runtime.engine.messages([item.position])
+
+class MessageAnswer:
+    """A message for who asked for it, read from the log when the answer's turn has come."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: Request,
+        queue: Queue,
+        item: Item,
+        deliveries: int,
+        began: int,
+        lock: Out | None,
+    ) -> None:
+        self.position = item.position
+        self._runtime = runtime
+        self._request = request
+        self._queue = queue
+        self._item = item
+        self._deliveries = deliveries
+        self._began = began
+        self._lock = lock
+        self._lock_ends = lock.deadline if lock is not None else 0
+        self._message: Message | None = None
+
+    def keep(self) -> None:
+        """The log will not have the message much longer: read it now."""
+        if self._message is None:
+            (self._message,) = self._runtime.engine.messages([self.position])
+
+    def __call__(self) -> list[kokaq.KokaqResponse]:
+        """The answer, in as many pieces as it takes."""
+        self.keep()
+        assert self._message is not None
+        metadata = self._metadata(self._message)
+        if self._lock is not None:
+            self._lock.shown = True
+        request, names = self._request, (self._queue.namespace, self._queue.name)
+        outcome = request.opcode, Status.SUCCESS, Reason.OK, request.op_opaque
+        response = Response(request.message_type, request.opaque, *outcome, metadata, *names, self._message.payload)
+        return [*kokaq.in_pieces(response)]
+
+    def _metadata(self, message: Message) -> Metadata:
+        item, deliveries = self._item, self._deliveries
         now = self._runtime.now()
         published = message.published_at or message.at
-        ends = lock_ends or item.expires
-        metadata = Metadata(
+        ends = self._lock_ends or item.expires
+        return Metadata(
             time_to_live=min(max(1, -((now - item.expires) // SECOND)), _MOST) if item.expires else None,
             version=deliveries + 1,
-            created_at=published // SECOND,
+            created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
-            uuid=message.asked_id or self._runtime.ids.raw(queue, item.position),  # popped: only the log knows it
+            uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
             source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
             modified_at=message.at * 1000,
             request_id=message.request_id or None,
             correlation_id=message.correlation_id or None,
-            handling_time=max(0, min(now - began, _MOST)),
+            handling_time=max(0, min(now - self._began, _MOST)),
             priority=item.priority or None,
             dead_reason=Why(item.reason).name.lower() if item.reason else None,
         )
-        return metadata, message.payload

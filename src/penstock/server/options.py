@@ -13,7 +13,9 @@ from msgspec import Meta, Struct, field
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
+#: As long as the protocols can say at most, 136 years: an end of the world that still fits into the journal's columns.
+MOST_SECONDS = 2**32
+Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 
 MEBIBYTE = 2**20
 #: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
@@ -216,7 +218,7 @@ class QueueOptions(_Options, frozen=True, kw_only=True):
     max_depth: NotNegative = 0
     max_bytes: NotNegative = 0
     on_full: Literal["reject", "drop-oldest"] = "reject"
-    lock_seconds: Annotated[float, Meta(gt=0)] = 30.0
+    lock_seconds: Annotated[float, Meta(gt=0, le=MOST_SECONDS)] = 30.0
     deduplication_seconds: Seconds = 300.0
     paused: bool = False
 

@@ -46,6 +46,10 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             ttls = tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
         return phpmq.encode([phpmq.Dispatch(queue.name, tuple(ids), tuple(payloads), ttls)], style)
 
+    def no_message(self, queue: Queue) -> None:
+        """See Session. The queue was deleted under a window: whoever consumes on must not wait for ever unheard."""
+        self.close("a queue that is consumed was deleted", queue=queue.name)
+
     def _publish(self, frame: phpmq.Publish) -> bool:
         queue = self._queue("publish", frame.queue)
         if queue is None:

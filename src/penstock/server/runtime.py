@@ -153,6 +153,14 @@ class Runtime:
             elif session.inbox:
                 session.work()
 
+    def keep_answers(self, before: int) -> None:
+        """The log is about to give up what lies before this. A message may be popped, and its answer still wait."""
+        for session in list(self.awaiting):
+            try:
+                session.keep(min(before, self.broker.committed))
+            except Exception as error:
+                session.broken(error)
+
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
         if deadline == self._timer_at:
@@ -262,7 +270,10 @@ class Runtime:
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 unshown = {position for position, out in connection.out.items() if not out.shown}
-                self.broker.disconnect(connection, self.now(), unshown)
+                try:
+                    self.broker.disconnect(connection, self.now(), unshown)
+                except Exception as error:
+                    self.fail(error)
             self.touched()
 
     def _raise(self, error: Exception) -> None:

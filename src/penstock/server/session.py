@@ -27,7 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from penstock.core.publishing import Published, Refusal
-from penstock.core.queue import Connection, Out, Queue
+from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import Delivery
 from penstock.server.access import Peer, Rights
 from penstock.server.options import Right
@@ -109,6 +109,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def release(self, committed: int) -> None:
         """The log is durable up to here: what waited for it may be said."""
+
+    def keep(self, before: int) -> None:
+        """The log is about to give up what lies before this: read what answers that wait still need of it."""
 
     @property
     def answers_due(self) -> bool:
@@ -338,12 +341,17 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.transport.close()
 
     def broken(self, error: Exception) -> None:
-        """A fault of ours: say so in the log and end the connection at once. Nothing else is touched by it."""
+        """A fault of ours: say so in the log and end the connection at once.
+
+        Nothing else is touched by it, unless the broker's books are wrong: then it is the end of everything.
+        """
         self.runtime.count("session_errors")
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{at.filename}:{at.lineno}"
         self.runtime.log.error("error in a session", **self.facts(), error=repr(error), place=place)
         self.abort()
+        if isinstance(error, Miscounted):
+            self.runtime.fail(error)
 
     def abort(self) -> None:
         """End the connection at once. What was read and not worked on is not done."""
