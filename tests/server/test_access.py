@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.access import Peer, Rights, fits, plain_address
+from penstock.patterns import fits
+from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.options import AccessRule, Right
 
 ANYBODY = Peer("192.0.2.1")

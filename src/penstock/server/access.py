@@ -1,18 +1,13 @@
-"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue.
-
-Patterns know ``*`` (anything) and ``?`` (one character), and nothing else. Those of queues are two, one for the
-namespace and one for the name, so that no namespace can look like another one's queue.
-"""
+"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue."""
 
 from __future__ import annotations
 
 import ipaddress
 import pwd
-import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
+from penstock.patterns import fits, fits_queue
 from penstock.server.options import AccessRule, Right
 
 #: Answers remembered for one peer: it may name queues without end.
@@ -52,22 +47,7 @@ class Rights:
 
 
 def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
-    for pattern in patterns:
-        namespaces, slash, names = pattern.partition("/")
-        if fits(namespaces, namespace) and fits(names if slash else "*", name):
-            return True
-    return False
-
-
-def fits(pattern: str, text: str) -> bool:
-    """Whether the whole text is as the pattern says."""
-    return _expression(pattern).fullmatch(text) is not None
-
-
-@lru_cache(maxsize=10_000)
-def _expression(pattern: str) -> re.Pattern[str]:
-    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
-    return re.compile("".join(parts), re.DOTALL)
+    return any(fits_queue(pattern, namespace, name) for pattern in patterns)
 
 
 def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

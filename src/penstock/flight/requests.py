@@ -1,0 +1,182 @@
+"""What the Flight endpoint asks the broker for, over a private Unix socket.
+
+Layout of both directions, one answer for each request, in order:
+
+    ┌───────────────┬─────────────────────────┐
+    │ length  u32le │ MessagePack, that long  │
+    └───────────────┴─────────────────────────┘
+
+A request is one of ``Request``. The answer is what its description says, or a ``calls.Problem``. Arrays of numbers
+travel as little-endian bytes, so that numpy reads them as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+#: A frame may be this long: the largest write, with room for the rest.
+FRAME_BYTES = 80 * 2**20
+#: A chunk of a writer is one block of the journal, so its payloads may have no more bytes than this ...
+CHUNK_BYTES = 24 * 2**20
+#: ... and it may have no more rows.
+CHUNK_ROWS = 100_000
+
+Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all requests have."""
+
+
+class Rights(_Request, frozen=True, kw_only=True, tag="rights"):
+    """What may this peer do? Answered by ``Allowed``."""
+
+    address: str
+    subject: str = ""
+    token: str = ""
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
+    """What the access rules say of a peer: a list of rights and patterns of namespace/queue. ``open``: no rules."""
+
+    open: bool
+    #: A token was shown, and no rule knows it.
+    unknown_token: bool = False
+    rules: list[tuple[list[Right], list[str]]] = []
+
+
+class Outs(_Request, frozen=True, kw_only=True, tag="outs"):
+    """Which messages does somebody have now? Answered by ``OutNow``."""
+
+
+class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
+    """Positions of the messages that connections have (u64), at the moment when the log's next position was this.
+
+    Those of leases are not among them: the journal tells of these.
+    """
+
+    position: int
+    messages: bytes
+
+
+class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
+    """Settle what the reader leased before ``start``; then lease more, unless something after it is outstanding.
+
+    So a reader that comes back with the same start gets the same answer. ``start`` 0 settles nothing: the reader is
+    new, or has lost its memory, and begins with what is outstanding. Answered by ``Leased``, once that is durable.
+    """
+
+    reader: str
+    #: Tells two queries of the same name apart: the newer one takes over, and the older is told.
+    instance: str
+    #: Full names; a queue that does not exist any more is passed over.
+    queues: list[str]
+    start: int
+    max_rows: int
+    max_bytes: int
+    #: Microseconds after which the messages go back.
+    timeout: int
+    take: bool = True
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True, tag="leased"):
+    """The reader's outstanding leases lie in this range; it is empty if there are none.
+
+    Without any, ``first`` and ``stop`` are both the start that was asked for, or for start 0 the log's next position.
+    """
+
+    first: int
+    stop: int
+    rows: int
+    bytes: int
+
+
+class LeasedRows(_Request, frozen=True, kw_only=True, tag="leased-rows"):
+    """Which messages are leased at positions of the range? Answered by ``Rows``."""
+
+    reader: str
+    start: int
+    stop: int
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
+    """Messages (u64), and where each one's payload lies now (u64), in the order of leases, then of the queue."""
+
+    messages: bytes
+    places: bytes
+
+
+class Write(_Request, frozen=True, kw_only=True, tag="write"):
+    """Publish a chunk, all or nothing, once. Answered by ``calls.Written``, once it is durable.
+
+    Chunks of a partition come in order, from 0. One that was taken before is answered as done, one of an epoch before
+    the newest too.
+    """
+
+    writer: str
+    epoch: int
+    partition: int
+    chunk: int
+    #: Full names, and for each row the index of its queue (u32).
+    queues: list[str]
+    queue: bytes
+    payloads: list[bytes]
+    #: Microseconds (i64); −1 is as the queue says, for ttl. Empty: for all rows.
+    ttl: bytes = b""
+    delay: bytes = b""
+    #: u64
+    priority: bytes = b""
+    correlation_ids: list[bytes] = []
+    create_queues: bool = False
+    #: Who writes, for the journal: as in "10.0.0.1:4711".
+    peer: str = ""
+
+
+class EndWriter(_Request, frozen=True, kw_only=True, tag="end-writer"):
+    """Forget a writer. Answered by true if it was known."""
+
+    writer: str
+
+
+class Report(_Request, frozen=True, kw_only=True, tag="report"):
+    """A reader is this far. Answered by true."""
+
+    reader: str
+    view: str
+    #: What it reads: a queue or a pattern.
+    where: str
+    position: int
+    lag_rows: int
+    lag_seconds: float
+    pin: bool = False
+    peer: str = ""
+
+
+class Readers(_Request, frozen=True, kw_only=True, tag="readers"):
+    """Who reads? Answered by a list of ``Reader``."""
+
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """A reader as operators see it. ``at`` is when it was last heard of."""
+
+    reader: str
+    view: str
+    where: str
+    position: int
+    lag_rows: int
+    lag_seconds: float
+    pin: bool
+    peer: str
+    at: int
+    leased: int = 0
+
+
+class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
+    """Drop a reader: its pin, and its leases, which go back. Answered by true if it was known."""
+
+    reader: str
+
+
+Request = Rights | Outs | Lease | LeasedRows | Write | EndWriter | Report | Readers | ForgetReader
