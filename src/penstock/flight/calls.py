@@ -213,7 +213,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndWriter(msgspec.Struct, frozen=True, kw_only=True, tag="end-writer"):
-    """Action: nothing of this writer will be repeated, so nobody has to remember it. Answered by whether it was known."""
+    """Action: nothing of this writer will be repeated, so it can be forgotten. Answered by whether it was known."""
 
     writer: str
 
