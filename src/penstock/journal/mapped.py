@@ -66,6 +66,15 @@ class MappedSegment:
         entry = bisect_left(index.offsets, time, key=lambda offset: self._header(offset).base) - 1
         return index.positions[entry] if entry >= 0 else self.first
 
+    def marks(self, limit: int) -> tuple[list[int], list[int]]:
+        """Positions of blocks and where those start in the file, for every 64 KiB or so; at last, where all end."""
+        index = self._index_up_to(limit)
+        with self._lock:
+            end = (self._walked_position, self._walked_to)
+            if self.footer is not None:
+                end = (self.footer.end, self.footer.blocks_end)
+            return [*index.positions, end[0]], [*index.offsets, end[1]]
+
     def name_of(self, number: int, limit: int) -> QueueName | None:
         """The name of a queue that a row of this segment mentions; None if the journal does not tell it."""
         name = self._catalogue.names.get(number)

@@ -31,6 +31,7 @@ from penstock.server.logs import Log
 from penstock.server.opening import open_folder
 from penstock.server.options import Options, QueueOptions
 from penstock.server.runtime import Runtime
+from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
 
 #: Exit codes: see ``penstock serve --help``.
@@ -75,10 +76,12 @@ class _Life:
         self.failure: Exception | None = None
         self.runtime: Runtime | None = None
         self.doors: list[Door] = []
+        self.flight: FlightProcess | None = None
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
+        flight = wanted_settings(self.options, self.log)
         engine, upkeep = self._open()
         commits = self._commits(engine)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
@@ -91,6 +94,9 @@ class _Life:
             self._prepare_queues(runtime)
             chores.watch_disk()  # before the first peer is let in
             self.doors = await open_doors(runtime)
+            if flight is not None:
+                self.flight = FlightProcess(flight, self.log)
+                await self.flight.start()
             self._listen_to_signals()
             self._say_ready()
             chores.start()
@@ -101,6 +107,8 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
+            if self.flight is not None:
+                await self.flight.stop()
             await chores.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
@@ -186,6 +194,8 @@ class _Life:
 
     def _say_ready(self) -> None:
         listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        if self.flight is not None:
+            listeners.append({"protocol": "flight", "address": self.flight.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -222,6 +232,8 @@ class _Life:
                     self.log.info("certificate read again", protocol=door.protocol, address=door.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+        if self.flight is not None and self.flight.reload_certificate():
+            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
 
     # Ending
 
