@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.client import connect
+from penstock.flight.calls import Range, Status
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.options import Settings
 from penstock.spark.session import session
 from support.livebroker import LiveBroker
 
@@ -40,6 +44,10 @@ def shared_session(folder: Path) -> Iterator[SparkSession]:
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
+#: A journal that keeps next to nothing.
+FORGETFUL = {"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024}
+
+
 class SparkBroker(LiveBroker):
     """A broker with an endpoint, and shortcuts for what these tests do all the time."""
 
@@ -57,6 +65,22 @@ class SparkBroker(LiveBroker):
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             client.create_queue(exist_ok=True)
             client.publish_many(payloads)
+
+    def status(self) -> Range:
+        """What its endpoint says."""
+        endpoint = Endpoint(Settings(endpoint=self.endpoint))
+        try:
+            return endpoint.ask(Status(), Range)
+        finally:
+            endpoint.close()
+
+    def publish_until_trimmed(self, queue: str, position: int = 0) -> None:
+        """Publish until what is at a position is forgotten. Needs a FORGETFUL journal."""
+        deadline = time.monotonic() + 60
+        while self.status().earliest <= max(position, 1):
+            assert time.monotonic() < deadline, "retention did not come"
+            self.publish(queue, *[b"x" * 10_000] * 20)
+            time.sleep(0.1)
 
     def read(self, spark: SparkSession, **options: object) -> DataFrame:
         """A batch read."""

@@ -34,8 +34,6 @@ from penstock.spark.reporting import Reporter
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04
-#: "No limit", where rows must be counted all the same: without any there is no batch to be made.
-ALL = 2**62
 #: A stream of a quiet queue in a busy journal passes over this many positions, or waits this many seconds, before it
 #: writes down how far it is with a batch that has no rows. It must not stand still: retention moves on.
 QUIET_POSITIONS = 5_000_000
@@ -175,13 +173,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         quiet = self._quiet
         if quiet is None or quiet.begin != begin:
             quiet = self._quiet = _Quiet(begin)
+        limited = bool(rows or size)
         asked = Advance(
             queue=self._pick.queue,
             pattern=self._pick.pattern,
             view=self._settings.view,  # type: ignore[arg-type]
             start=quiet.seen,
             stop=stop,
-            max_rows=rows or ALL,
+            # Without limits it is enough to know that there is a row: then the batch goes to the end.
+            max_rows=rows if limited else 1,
             max_bytes=size,
             identity=begin.identity,
             accept_loss=not self._settings.fail_on_data_loss,
@@ -192,9 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._endpoint.ask(asked, Advanced)
         except (DataLoss, NoQueue) as error:
             raise type(error)(f"{error}. {ADVICE}") from None
-        if found.rows or self._last is not None:
-            return found.stop
-        return quiet.passed(found.stop)
+        if found.rows:
+            return found.stop if limited else stop
+        return stop if self._last is not None else quiet.passed(stop)
 
     def _report(self, begin: Offset) -> None:
         if self._reporter is None:
