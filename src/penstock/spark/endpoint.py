@@ -25,7 +25,7 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.spark")
 
 #: Seconds for the very first call: who names a broker that is not there should hear of it soon.
-FIRST_PATIENCE = 8.0
+FIRST_PATIENCE = 5.0
 #: Seconds that an answer may take. Cutting a very long journal into parts is the slowest thing that is asked.
 ANSWER_SECONDS = 120.0
 #: Seconds between attempts: from, to.

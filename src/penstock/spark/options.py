@@ -131,14 +131,14 @@ def parse(options: Mapping[str, str], use: Use) -> Settings:
     for name, text in options.items():
         if name.lower() not in _SPARKS_OWN:
             given[_known(name, use).name] = text
-    if given.get("mode", "read").strip().lower() == "consume" and Use.STREAM in use:
-        use = Use.CONSUME | (use & Use.BATCH)
+    if given.get("mode", "read").strip().lower() == "consume" and use & Use.READING:
+        use = _consuming(use)
     elif "mode" in given:
         use &= ~Use.CONSUME
     for name in given:
         _belongs(_BY_NAME[name.lower()], use)
     fields = {_BY_NAME[name.lower()].field: _value(_BY_NAME[name.lower()], text) for name, text in given.items()}
-    _check(given, fields, use)
+    _check(given, fields)
     return Settings(**fields)
 
 
@@ -172,7 +172,7 @@ def _value(option: Option, text: str) -> Any:
         raise BadOption(f"option {option.name}: {error}") from None
 
 
-def _check(given: Mapping[str, str], fields: Mapping[str, Any], use: Use) -> None:
+def _check(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
     """What can only be said of several options together."""
     for one, other in (
         ("queue", "queuePattern"),
@@ -192,7 +192,7 @@ def _check(given: Mapping[str, str], fields: Mapping[str, Any], use: Use) -> Non
     if fields.get("pin") and "readerName" not in given:
         raise BadOption("option pinRetention needs a readerName: operators must see who holds history back")
     if fields.get("mode") == "consume":
-        _check_consume(given, use)
+        _check_consume(given)
     if ("writerName" in given) != ("epoch" in given):
         raise BadOption("options writerName and epoch belong together: they say which write it is that may be repeated")
 
@@ -217,12 +217,16 @@ def _check_tls(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
         raise BadOption("options tlsCertificate and tlsKey belong together")
 
 
-def _check_consume(given: Mapping[str, str], use: Use) -> None:
-    if use == Use.BATCH:
+def _consuming(use: Use) -> Use:
+    if Use.STREAM not in use:
         raise BadOption(
             "mode=consume is for streams: a batch has no checkpoint to tell what was worked off. "
             "Use spark.readStream, with trigger(availableNow=True) to stop at the end"
         )
+    return Use.CONSUME
+
+
+def _check_consume(given: Mapping[str, str]) -> None:
     if "readerName" not in given:
         raise BadOption("mode=consume needs a readerName: what it has leased is kept under that name")
     if "queue" not in given and "queuePattern" not in given:
