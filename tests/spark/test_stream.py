@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from penstock.client import connect
 from support.brokers import wait_for
 from support.sparks import FORGETFUL, SparkBroker
 
@@ -198,8 +197,7 @@ def test_a_queue_that_is_deleted(
     stream = broker.stream(spark, queue=queue, failOnDataLoss=fail)
     once(stream, tmp_path)
     broker.publish(queue, "b")
-    with connect(broker.url("kokaq", f"/default/{queue}")) as client:
-        client.delete_queue(force=True)
+    broker.delete(queue)
     if fail == "true":
         with pytest.raises(StreamingQueryException, match=r"there is no queue .*failOnDataLoss=false"):
             once(stream, tmp_path)

@@ -66,6 +66,21 @@ class SparkBroker(LiveBroker):
             client.create_queue(exist_ok=True)
             client.publish_many(payloads)
 
+    def take(self, queue: str) -> list[bytes]:
+        """Receive and acknowledge all that is ready."""
+        with connect(self.url("kokaq", f"/default/{queue}")) as client:
+            found = []
+            for message in client.consume(idle=0.2):
+                found.append(bytes(message.payload))
+                message.ack()
+            return found
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, whatever is in it."""
+        self.take(queue)
+        with connect(self.url("kokaq", f"/default/{queue}")) as client:
+            client.delete_queue()
+
     def status(self) -> Range:
         """What its endpoint says."""
         endpoint = Endpoint(Settings(endpoint=self.endpoint))
