@@ -24,7 +24,7 @@ from penstock.flight.writing import as_request, check_schema
 #: A position, a number of rows or bytes, a time in microseconds: all that fits into 63 bits.
 MOST = 2**63 - 1
 #: The longest name of a reader or a writer.
-NAME_BYTES = 1000
+NAME_BYTES = 255
 
 
 class Service:
