@@ -97,23 +97,11 @@ class History:
         wanted = chosen(pick, caller, "read")
         return [name for name in self.names() if wanted is None or wanted(name)]
 
-    def read(self, call: Read, caller: Caller) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def read(self, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
         """Rows of ``messages`` or ``events``. All is checked before the first batch is asked for."""
-        shape = schema_of(call)
         queues = self.chooser(call, caller, accept_loss=call.accept_loss)
         start, stop, _ = self.check(call)
         columns = call.columns or None
-        batches = arrow.read(
+        return arrow.read(
             self.reader, call.view, start, stop, queues=queues, columns=columns, accept_loss=call.accept_loss
         )
-        return shape, batches
-
-
-def schema_of(call: Read) -> pa.Schema:
-    """The columns that a call asks for. Raises Trouble for those that are not there."""
-    if len(set(call.columns)) < len(call.columns):
-        raise trouble("bad-request", "a column is asked for twice")
-    try:
-        return arrow.schema(call.view, call.columns or None)
-    except ValueError as error:
-        raise trouble("bad-request", str(error)) from None

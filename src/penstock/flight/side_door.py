@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from struct import Struct
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +19,8 @@ from penstock.flight.requests import FRAME_BYTES, Request
 
 #: Seconds that an answer may take: a commit, on a disk that is very slow.
 PATIENCE = 60.0
+#: Questions at a time, well below what the broker lets in: more wait for their turn.
+AT_A_TIME = 32
 #: Connections that are kept for the next question.
 KEPT = 8
 
@@ -33,11 +35,15 @@ class SideDoor:
         self._path = path
         self._patience = patience
         self._lock = Lock()
+        self._turn = BoundedSemaphore(AT_A_TIME)
         self._idle: list[socket.socket] = []
 
     def ask(self, request: Request, kind: type[T]) -> T:
         """The answer, which is of this kind. Raises Trouble: the broker's, or that it is away."""
-        data = msgspec.msgpack.encode(request)
+        with self._turn:
+            return self._ask(msgspec.msgpack.encode(request), kind)
+
+    def _ask(self, data: bytes, kind: type[T]) -> T:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is not None:

@@ -1,4 +1,4 @@
-"""Record batches on their way into queues: each becomes one ``requests.Write``, checked here so that errors name rows."""
+"""Record batches on their way into queues: each becomes one ``requests.Write``, checked so that errors name rows."""
 
 from __future__ import annotations
 
