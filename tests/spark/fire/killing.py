@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -76,7 +77,9 @@ class Story:
             assert driver.poll() is None, self._log()
         finally:
             _kill(driver)
-        return f"driver killed {life:.2f} s after it was {mark}" + (f", broker after {broker_at:.2f} s" if broker_at else "")
+        return f"driver killed {life:.2f} s after it was {mark}" + (
+            f", broker after {broker_at:.2f} s" if broker_at else ""
+        )
 
     def _wait(self, driver: subprocess.Popen[bytes], mark: str) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -163,8 +166,6 @@ def _difference(found: Counter[object], wanted: Counter[object]) -> str:
 
 def _kill(driver: subprocess.Popen[bytes]) -> None:
     """kill -9 for the driver and all it has started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(driver.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     driver.wait(20)
