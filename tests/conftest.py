@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
@@ -15,3 +20,17 @@ settings.load_profile("house")
 # tests of Ctrl-C need it as it is on a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder() -> Iterator[None]:
+    """A broker that is killed can't remove its private socket: processes of ours make theirs where it is swept up."""
+    folder = tempfile.mkdtemp(prefix="pn")
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = folder
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
+    if before is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before
