@@ -385,7 +385,7 @@ def _peer(group: _Group) -> pa.Array:
 
 
 _WITH_DELIVERIES = [Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED]
-_WITH_COUNT = [Kind.PURGED, Kind.DEAD_PURGED]
+_WITH_COUNT = [Kind.PURGED, Kind.DEAD_PURGED, Kind.LEASED, Kind.LEASE_ENDED, Kind.WRITTEN]
 
 
 def _only_for(name: str, kinds: list[Kind]) -> Callable[[_Group], pa.Array]:

@@ -30,7 +30,7 @@ _PUBLISHED = np.zeros(256, np.bool_)
 _PUBLISHED[Kind.PUBLISHED] = True
 #: What the view of events leaves out: it is about where things lie, not about what happened.
 _SHOWN = np.ones(256, np.bool_)
-_SHOWN[[Kind.CARRIED, Kind.CATALOGUE]] = False
+_SHOWN[[Kind.CARRIED, Kind.CATALOGUE, Kind.HELD]] = False
 
 
 class Piece(NamedTuple):

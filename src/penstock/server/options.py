@@ -7,6 +7,7 @@ them all.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
@@ -136,6 +137,11 @@ class JournalOptions(_Options, frozen=True, kw_only=True):
     #: need to notice that a pipeline has stopped, and to run it again.
     retention_seconds: NotNegative = 7 * 24 * 3600
     retention_bytes: NotNegative = 0
+    #: A reader may pin history until it has read it: if it was heard of not longer ago than this (0 = nobody can), and
+    #: up to so many bytes beyond the retention (0 = without limit). A week, as for retention itself; the bytes are
+    #: there because a reader that is forgotten must not fill the disk.
+    pin_seconds: NotNegative = 7 * 24 * 3600
+    pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
     #: Publishing is refused when the disk has less free space than this; consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
@@ -183,11 +189,12 @@ class LogOptions(_Options, frozen=True, kw_only=True):
     format: Literal["auto", "text", "json"] = "auto"
 
 
-Right = Literal["publish", "consume", "dead-letter", "administer"]
+#: "read" is for the history of a queue, over Flight.
+Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
 
 
 class AccessRule(_Options, frozen=True, kw_only=True):
-    """Who may do what, where. A peer must match everything that is given of ``subject``, ``user`` and ``network``."""
+    """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
     #: The certificate's common name, or a pattern of it (* and ?).
     subject: str = ""
@@ -195,6 +202,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
     user: str = ""
     #: The network that the peer's address is in, as in 10.0.0.0/8.
     network: str = ""
+    #: SHA-256 of the token that the peer shows, in hex. Over Flight only: the other protocols can't show one.
+    token_sha256: str = ""
     may: list[Right]
     #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     where: list[str] = field(default_factory=lambda: ["*"])
@@ -204,6 +213,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
             raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+        if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
+            raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
         if "" in self.where:
             raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
