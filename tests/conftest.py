@@ -7,9 +7,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
@@ -34,3 +38,12 @@ def temporary_folder() -> Iterator[None]:
         del os.environ["TMPDIR"]
     else:
         os.environ["TMPDIR"] = before
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
+    from support.sparks import shared_session
+
+    with shared_session(tmp_path_factory.mktemp("spark")) as found:
+        yield found

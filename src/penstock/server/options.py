@@ -124,6 +124,16 @@ class KokaqListener(Listener, frozen=True, kw_only=True):
     create_queues: bool = False
 
 
+class FlightListener(Listener, frozen=True, kw_only=True):
+    """The Arrow Flight endpoint."""
+
+    address: str = "127.0.0.1:8815"
+
+
+#: It stands for "where that is possible": without pyarrow it is left out. Who asks for an endpoint must get one.
+DEFAULT_FLIGHT = FlightListener()
+
+
 class JournalOptions(_Options, frozen=True, kw_only=True):
     """How durable, how large, for how long."""
 
@@ -243,6 +253,8 @@ class Options(_Options, frozen=True, kw_only=True):
     phpmq: list[PhpmqListener] = field(default_factory=lambda: [PhpmqListener(address="127.0.0.1:9100")])
     sspq: list[SspqListener] = field(default_factory=lambda: [SspqListener(address="127.0.0.1:8888")])
     kokaq: list[KokaqListener] = field(default_factory=lambda: [KokaqListener(address="127.0.0.1:9420")])
+    #: None is off.
+    flight: FlightListener | None = DEFAULT_FLIGHT
     #: Listen to other machines without TLS.
     insecure_bind: bool = False
     #: Written when everything accepts, removed at the end.
@@ -260,16 +272,21 @@ class Options(_Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for protocol in ("phpmq", "sspq", "kokaq"):
             for index, listener in enumerate(getattr(self, protocol)):
-                address = Address.parse(listener.address)
-                if not (address.is_local or listener.tls_certificate or self.insecure_bind):
-                    raise BadOption(
-                        f"{protocol}[{index}].address",
-                        f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
-                        f"or allow it with --insecure-bind (insecure_bind = true)",
-                    )
+                self._check_reach(f"{protocol}[{index}].address", listener)
+        if self.flight is not None:
+            self._check_reach("flight.address", self.flight)
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
                 raise BadOption(
                     f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
                 )
+
+    def _check_reach(self, path: str, listener: Listener) -> None:
+        address = Address.parse(listener.address)
+        if not (address.is_local or listener.tls_certificate or self.insecure_bind):
+            raise BadOption(
+                path,
+                f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
+                f"or allow it with --insecure-bind (insecure_bind = true)",
+            )

@@ -33,6 +33,7 @@ from penstock.server.options import Options, QueueOptions
 from penstock.server.readers import Readers
 from penstock.server.runtime import Runtime
 from penstock.server.side_door import SideDoor
+from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
 
 #: Exit codes: see ``penstock serve --help``.
@@ -78,10 +79,12 @@ class _Life:
         self.runtime: Runtime | None = None
         self.side_door: SideDoor | None = None
         self.doors: list[Door] = []
+        self.flight: FlightProcess | None = None
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
+        flight = wanted_settings(self.options, self.log)
         engine, upkeep = self._open()
         commits = self._commits(engine)
         readers = Readers(self.log, self._data)
@@ -97,6 +100,9 @@ class _Life:
             chores.watch_disk()  # before the first peer is let in
             await self.side_door.open()
             self.doors = await open_doors(runtime)
+            if flight is not None:
+                self.flight = FlightProcess(replace(flight, side_door=self.side_door.path), self.log)
+                await self.flight.start()
             self._listen_to_signals()
             self._say_ready()
             chores.start()
@@ -107,6 +113,8 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
+            if self.flight is not None:
+                await self.flight.stop()
             await chores.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
@@ -202,6 +210,8 @@ class _Life:
 
     def _say_ready(self) -> None:
         listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        if self.flight is not None:
+            listeners.append({"protocol": "flight", "address": self.flight.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -238,6 +248,8 @@ class _Life:
                     self.log.info("certificate read again", protocol=door.protocol, address=door.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+        if self.flight is not None and self.flight.reload_certificate():
+            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
 
     # Ending
 
