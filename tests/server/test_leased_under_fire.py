@@ -98,7 +98,7 @@ class Reader(threading.Thread):
             last = not self.writer.is_alive()
             leased = self.lease()
             rows = self.rows_of(leased)
-            if self.random.random() < 0.3 and self.start_at:
+            if rows and self.random.random() < 0.3:
                 self.instance += 1
                 again = self.lease()
                 assert (again, self.rows_of(again)) == (leased, rows)
