@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ RULES: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    queues = {name: {} for name in ("default/open", "default/more", "default/secret", "other/q", "net/q")}
+    queues: dict[str, Any] = {
+        name: {} for name in ("default/open", "default/more", "default/secret", "other/q", "net/q")
+    }
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "access": RULES, "queues": queues}
     with LiveBroker(tmp_path_factory.mktemp("guarded"), **options) as live:
         with caller(live, "boss") as boss:
@@ -67,7 +70,7 @@ class TestTokens:
     def test_what_it_may_not_read_is_denied_whether_it_is_there_or_not(self, guarded: LiveBroker, queue: str) -> None:
         with caller(guarded, "reader") as flight:
             for view in ("messages", "events", "live"):
-                assert problem(lambda view=view: flight.read(view=view, queue=queue)).code == "denied"
+                assert problem(partial(flight.read, view=view, queue=queue)).code == "denied"
             assert problem(lambda: flight.act("plan", queue=queue)).code == "denied"
             assert problem(lambda: flight.info(queue=queue)).code == "denied"
             assert problem(lambda: flight.act("progress", queue=queue, reader="r", position=1)).code == "denied"
@@ -151,7 +154,7 @@ class TestTLS:
             assert problem(lambda: flight.act("queues")).code == "denied"
 
     def test_no_certificate(self, secure: LiveBroker, authority: Authority) -> None:
-        roots = {"tls_root_certs": authority.path.read_bytes(), "override_hostname": "localhost"}
+        roots: dict[str, Any] = {"tls_root_certs": authority.path.read_bytes(), "override_hostname": "localhost"}
         with Flight(secure.addresses["flight"], **roots) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
 
