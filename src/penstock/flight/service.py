@@ -148,10 +148,12 @@ class Service:
                 return self.door.ask(requests.EndWriter(writer=call.writer), bool)
 
     def _progress(self, call: calls.Progress, caller: Caller) -> calls.Lag:
-        _check_name("reader", call.reader)
         self.history.check_identity(call.identity)
         queues = chosen(call, caller, "consume" if call.view == "leased" else "read")
         lag = self.measures.lag(queues, call.view, call.position)
+        if not call.reader:
+            return lag
+        _check_name("reader", call.reader)
         report = requests.Report(
             reader=call.reader,
             view=call.view,
