@@ -134,6 +134,9 @@ def test_bytes_are_counted_but_one_message_always_fits() -> None:
     house.broker.publish(house.peer, house.queue, [bytes(50), bytes(10), bytes(10), bytes(10)], NOW)
     leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_bytes=25) for _ in range(4)]
     assert [lease and len(lease.messages) for lease in leases] == [1, 2, 1, None]
+    house.broker.forget_reader("lake", NOW)
+    assert house.broker.lease("lake", house.queue, NOW, DAY, max_bytes=25, one_anyway=False) is None
+    assert house.queue.ready == 4
 
 
 def test_what_ends_a_lease_is_in_one_block() -> None:
