@@ -1,0 +1,1 @@
+"""Spark: the data source and the pipelines."""
