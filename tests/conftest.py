@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
@@ -15,3 +21,12 @@ settings.load_profile("house")
 # tests of Ctrl-C need it as it is on a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
+    from support.sparks import shared_session
+
+    with shared_session(tmp_path_factory.mktemp("spark")) as found:
+        yield found

@@ -6,8 +6,9 @@ the byte layout and the recipe for changing it.
 
 An event is a row. Its position in the log is its identity; a message is named by the position of the event that
 published it. Rows come in two sorts: *message rows* carry a whole message (``PUBLISHED`` and ``CARRIED``), all others
-say what happened to one message, or to a queue. Each column belongs to all rows or to one of the two sorts, and is laid
-down only for those, so that an acknowledgement does not pay for a payload it doesn't have.
+say what happened to one message, to a queue, to a reader's lease, or to a writer. Each column belongs to all rows or to
+one of the two sorts, and is laid down only for those, so that an acknowledgement does not pay for a payload it doesn't
+have.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Kind(IntEnum):
     NAMESPACE_DELETED = 16
     STARTED = 17  # a broker opened the journal
     CATALOGUE = 18  # all namespaces, queues, policies and counters at this position: first in every segment
+    LEASED = 19  # messages are given to a reader; `detail` says which. The position is the lease's identity
+    LEASE_ENDED = 20  # the messages were settled, or went back: see the reason
+    WRITTEN = 21  # the messages before it in its block are a writer's chunk; `detail` says which
+    WRITER_ENDED = 22  # a writer is forgotten
+    HELD = 23  # leases and writers at this position: after a CATALOGUE, if there are any
 
 
 class Reason(IntEnum):
@@ -61,6 +67,8 @@ MESSAGE_KINDS = frozenset({Kind.PUBLISHED, Kind.CARRIED})
 STATE_KINDS = frozenset({Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.REDRIVEN})
 #: Rows after which a message is no more.
 FINAL_KINDS = frozenset({Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED})
+#: Rows about leases and writers. They say nothing of a message: a leased one is in the state of its own last event.
+SPARK_KINDS = frozenset({Kind.LEASED, Kind.LEASE_ENDED, Kind.WRITTEN, Kind.WRITER_ENDED})
 
 #: Retry counter of a message that may be given out again without end.
 FOREVER = 255
@@ -113,7 +121,7 @@ COLUMNS = (
     Column(36, "retries_left", Rows.OTHERS, "B", FOREVER),
     Column(37, "new_expires_at", Rows.OTHERS, "q"),  # STATE_KINDS: the time it expires at from now on
     Column(38, "rank", Rows.OTHERS, "Q"),  # RETURNED: its place in the order; 0 = that of its position
-    Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED
+    Column(39, "count", Rows.OTHERS, "Q"),  # PURGED, DEAD_PURGED, LEASED, LEASE_ENDED, WRITTEN: how many messages
     Column(40, "detail", Rows.OTHERS, "binary"),  # JSON
     Column(41, "from_queue", Rows.OTHERS, "I"),  # REDRIVEN: the queue it was dead in, if that is another one
 )

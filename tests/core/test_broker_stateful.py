@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.core.broker import Broker
+from penstock.core.held import ChunkKey
 from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
 from penstock.core.publishing import Published
@@ -22,6 +23,7 @@ from penstock.core.queue import Connection, Queue
 from penstock.core.restore import restore
 from penstock.core.state import NoMessage
 from penstock.core.table import Table
+from penstock.core.writing import Portion, WriterError
 from penstock.journal.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
@@ -50,6 +52,11 @@ RULES: list[dict[str, Any]] = [
     {"paused": True},
 ]
 POLICIES = st.sampled_from([Policy(**rules) for rules in RULES])
+READERS = st.sampled_from(["r", "s"])
+#: Size, time to live, delay and priority.
+ROWS = st.tuples(
+    st.integers(0, 5), st.sampled_from([-1, -1, 0, SECOND]), st.sampled_from([0, 0, SECOND]), st.integers(0, 1)
+)
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -66,7 +73,14 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = [patch("penstock.core.lane.CHUNK", 3), patch("penstock.core.expiry.SWEEP_SLACK", 0)]
+        small = {
+            "lane.CHUNK": 3,
+            "expiry.SWEEP_SLACK": 0,
+            "leasing.PIECE": 1,
+            "leasing.END_SLACK": 0,
+            "held.ROW_BYTES": 1,
+        }
+        self.patches = [patch(f"penstock.core.{name}", value) for name, value in small.items()]
         for each in self.patches:
             each.start()
         self.now = START
@@ -102,6 +116,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def owned(self, pick: int) -> tuple[int, str, int]:
         """A connection, a queue and a message: mostly one that is out there, sometimes any."""
         outs = [(m.owner, name, m.position) for name, queue in sorted(self.model.queues.items()) for m in queue.out]
+        outs = [(max(owner, 0), name, position) for owner, name, position in outs]  # a leased one is nobody's to settle
         name = self.name(pick)
         return outs[pick % len(outs)] if outs and pick else (0, name, self.position(name, pick))
 
@@ -158,6 +173,59 @@ class BrokerMachine(RuleBasedStateMachine):
         ids |= {"asked_id": b"a%d" % mark} if kind & 2 else {}
         ids |= {"expires_at": self.now + end} if end else {}
         self.publish(number, pick, [1], options | ids)
+
+    @rule(
+        writer=st.sampled_from(["v", "w"]),
+        numbers=st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2)),
+        rows=st.dictionaries(PICKS, st.lists(ROWS, min_size=1, max_size=4), max_size=2),
+    )
+    def write(
+        self, writer: str, numbers: tuple[int, int, int], rows: dict[int, list[tuple[int, int, int, int]]]
+    ) -> None:
+        by_name = {self.name(pick): each for pick, each in rows.items()}
+        expected = self.model.write((writer, *numbers), by_name, self.now, self.broker.log.next_position)
+        portions = []
+        for name, each in by_name.items():
+            sizes, ttl, delay, priority = zip(*each, strict=True)
+            portions.append(Portion(self.queue(name), list(map(bytes, sizes)), ttl, delay, priority))
+        try:
+            done = self.broker.write(b"spark test", ChunkKey(writer, *numbers), portions, self.now)
+        except WriterError:
+            assert expected == "gap"
+        else:
+            assert expected == (done.refusal.name if done.refusal else "duplicate" if done.duplicate else "written")
+
+    @rule(writer=st.sampled_from(["v", "w"]))
+    def write_on(self, writer: str) -> None:
+        """The next chunk, so that chunks are not mostly out of turn."""
+        epoch, chunks = self.model.writers.get(writer, (0, {}))
+        self.write(writer, (epoch, 0, chunks.get(0, 0)), {0: [(1, -1, 0, 0), (2, -1, 0, 0)]})
+
+    @rule(writer=st.sampled_from(["v", "w"]))
+    def end_writer(self, writer: str) -> None:
+        assert self.broker.end_writer(writer, self.now, b"spark test") == self.model.end_writer(writer)
+
+    # Leases
+
+    @rule(reader=READERS, pick=PICKS, max_rows=st.integers(1, 5), max_bytes=st.sampled_from([0, 0, 4]), span=SPANS)
+    def lease(self, reader: str, pick: int, max_rows: int, max_bytes: int, span: int) -> None:
+        name = self.name(pick)
+        queue, until = self.queue(name), span + 1
+        lease = self.broker.lease(reader, queue, self.now, until, max_rows=max_rows, max_bytes=max_bytes)
+        at = lease.position if lease else 0
+        expected = self.model.lease(reader, name, self.now, until, at, max_rows=max_rows, max_bytes=max_bytes)
+        assert (lease.messages if lease else []) == expected
+
+    @rule(reader=READERS, pick=PICKS)
+    def settle_leases(self, reader: str, pick: int) -> None:
+        leases = sorted(self.model.leases)
+        before = leases[pick % len(leases)] + pick % 2 if leases else pick
+        result = self.broker.settle_leases(reader, before, self.now)
+        assert result == self.model.settle_leases(reader, before, self.now)
+
+    @rule(reader=READERS)
+    def forget_reader(self, reader: str) -> None:
+        assert self.broker.forget_reader(reader, self.now) == self.model.forget_reader(reader, self.now)
 
     # Giving out
 
@@ -336,6 +404,18 @@ class BrokerMachine(RuleBasedStateMachine):
         assert set(self.broker.namespaces.get("default", {})) == set(self.model.queues)
         for name in self.model.queues:
             assert describe(self.queue(name)) == self.model.queues[name].describe()
+
+    @invariant()
+    def same_leases_and_writers(self) -> None:
+        leases = {at: (each.entry.reader, each.entry.until, each.messages) for at, each in self.broker.leases.items()}
+        assert list(leases) == sorted(leases)
+        assert leases == {
+            at: (each.reader, each.until, [m.position for m in each.messages]) for at, each in self.model.leases.items()
+        }
+        assert self.broker.leased == sum(len(messages) for _, _, messages in leases.values())
+        writers = {name: (each.epoch, each.chunks) for name, each in self.broker.writers.items()}
+        assert writers == self.model.writers
+        assert self.broker.partitions == sum(len(chunks) for _, chunks in writers.values())
 
     @invariant()
     def nothing_lost(self) -> None:

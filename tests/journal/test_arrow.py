@@ -147,7 +147,7 @@ class TestEvents:
         assert [row["position"] for row in found] == sorted(row["position"] for row in found)
         kinds = {row["kind"] for row in found}
         assert {"published", "started", "queue_created", "namespace_created"} <= kinds
-        assert kinds <= {kind.name.lower() for kind in Kind} - {"carried", "catalogue"}
+        assert kinds <= {kind.name.lower() for kind in Kind} - {"carried", "catalogue", "held"}
 
     def test_carried_messages_are_not_shown(self, tmp_path: Path) -> None:
         life = Life(tmp_path / "x", 3, age=30 * SECOND).run(300)
@@ -174,7 +174,8 @@ class TestEvents:
                 assert row["deliveries"] is None
             else:
                 assert row["payload_size"] is None
-            assert (row["count"] is not None) == (row["kind"] in ("purged", "dead_purged"))
+            counted = ("purged", "dead_purged", "leased", "lease_ended", "written")
+            assert (row["count"] is not None) == (row["kind"] in counted)
 
     def test_reasons_and_peers(self, reader: JournalReader) -> None:
         found = rows(reader, "events")

@@ -213,6 +213,9 @@ def paths(kind: inspect.Type, path: str = "") -> set[str]:
     """The path of every option there is, whatever list or table it is in."""
     if isinstance(kind, inspect.StructType):
         return {found for each in kind.fields for found in paths(each.type, f"{path}.{each.name}".lstrip("."))}
+    if isinstance(kind, inspect.UnionType):
+        kind = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+        return paths(kind, path)
     inner = kind.item_type if isinstance(kind, inspect.ListType) else getattr(kind, "value_type", None)
     return paths(inner, path) if isinstance(inner, inspect.StructType) else {path}
 

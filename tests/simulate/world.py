@@ -7,6 +7,8 @@ What is checked, at every start and at the end:
 * Nobody was told of a message that was not committed, and nobody ever gets a payload that was not published there.
 * No position that was shown names two messages.
 * A damaged journal is refused or reported, never silently used.
+* A reader that asks again after a crash gets the leases it was told of, with the same messages in the same order.
+* A chunk that was confirmed counts, and adds nothing when it is sent again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from random import Random
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.core.held import ChunkKey
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
 from penstock.journal.checkpoints import Checkpoints
@@ -59,6 +62,10 @@ class World:
         self.shown: dict[int, bytes] = {}
         #: Payloads of everything published in the current life, by position.
         self.published: dict[int, bytes] = {}
+        #: Leases that their reader was told of, and which have not ended: the positions of the messages.
+        self.told: dict[int, list[int]] = {}
+        #: Chunks that were confirmed, by writer and partition, the newest.
+        self.confirmed: dict[tuple[str, int], ChunkKey] = {}
         self.safe_end = 1
         self.flipped = False
         self.refused = False
@@ -106,6 +113,7 @@ class World:
             self.workload = Workload(self.random.randrange(2**32), self.opened.engine.broker)
         else:
             self.workload.reconnect(self.opened.engine.broker)
+            self._check_readers_and_writers()
         self.published.clear()
 
     def _check_recovery(self) -> None:
@@ -134,6 +142,27 @@ class World:
         if self.known and log.end < max(self.shown, default=0) + 1 and not self.flipped:
             raise Broken(f"position {log.end} will be used again, but {max(self.shown)} was shown")
         log.close()
+
+    def _check_readers_and_writers(self) -> None:
+        """What they were told holds. Weaker settings may lose it, and damage too; then positions may be used again."""
+        assert self.opened is not None
+        broker = self.opened.engine.broker
+        if self.flipped or self.durability is Durability.OS:
+            self.told.clear()
+            self.confirmed.clear()
+            return
+        for position, messages in self.told.items():
+            lease = broker.leases.get(position)
+            if lease is not None and lease.messages != messages:
+                raise Broken(f"lease {position} had {messages}, and has {lease.messages} now")
+        for key in self.confirmed.values():
+            before = broker.log.next_position
+            if key.writer in self.workload.ended:  # that was on its way when the lights went out
+                continue
+            if not broker.write(b"spark again", key, [], self.workload.now).duplicate:
+                raise Broken(f"{key} was confirmed, but is taken again")
+            if broker.log.next_position != before:
+                raise Broken(f"{key} was sent again, and added something")
 
     def _check_state(self, broker: Broker, reached: int, forget_until: int) -> None:
         if reached not in self.known:
@@ -200,11 +229,25 @@ class World:
         for effect in engine.released():
             if isinstance(effect, Delivery):
                 self._check_delivery(effect)
+        self._tell_readers_and_writers()
+
+    def _tell_readers_and_writers(self) -> None:
+        assert self.opened is not None
+        engine, committed = self.opened.engine, self.opened.engine.log.committed
+        leases = {at: lease for at, lease in engine.broker.leases.items() if at < committed}
+        for position in leases.keys() - self.told.keys():
+            self._check_payloads(leases[position].messages)
+        self.told = {at: lease.messages for at, lease in leases.items()}
+        ended, self.workload.ended = self.workload.ended, set()
+        self.confirmed = {chunk: key for chunk, key in self.confirmed.items() if key.writer not in ended}
+        self.confirmed |= {chunk: key for chunk, (key, end) in self.workload.chunks.items() if end <= committed}
 
     def _check_delivery(self, effect: Delivery) -> None:
+        self._check_payloads([out.item.position for out in effect.messages])
+
+    def _check_payloads(self, positions: list[int]) -> None:
         assert self.opened is not None
         engine = self.opened.engine
-        positions = [out.item.position for out in effect.messages]
         for position, payload in zip(positions, engine.payloads(positions), strict=True):
             if position >= engine.log.committed:
                 raise Broken(f"message {position} was shown before its commit")
@@ -279,6 +322,7 @@ class World:
         for queue in engine.broker.queues.values():
             positions = [item.position for lane in queue.lanes.values() for item in lane]
             positions += [item.position for item in (*queue.delayed, *queue.dead)]
+            positions += queue.out
             for position, payload in zip(positions, engine.payloads(positions), strict=True):
                 if self.shown.get(position, payload) != payload:
                     raise Broken(f"message {position} has become {payload!r}")

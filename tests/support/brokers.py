@@ -128,6 +128,8 @@ class BrokerProcess:
         self.log = folder / "log"
         self._largest_file = largest_file
         self._config = folder / "penstock.toml"
+        if "flight" not in top + tables:  # it takes a second to start: for those who ask for it
+            top += '\nflight = "off"'
         self._config.write_text(f'data = "{self.data}"\nready_file = "{self.ready}"\n{top}\n{tables}')
         self.process: subprocess.Popen[bytes] | None = None
         self._listeners: list[dict[str, str]] = []

@@ -33,6 +33,7 @@ class LiveBroker:
             "phpmq": free,
             "sspq": free,
             "kokaq": [{**free[0], "create_queues": True}],
+            "flight": None,  # it takes a second to start: for those who ask for it
             **options,
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,7 +51,10 @@ class LiveBroker:
     def start(self) -> None:
         """Start, on the ports that it had before, if it was started before."""
         for protocol, address in self.addresses.items():
-            self._options[protocol] = [{**self._options[protocol][0], "address": address}]
+            if protocol == "flight":
+                self._options[protocol] = {**self._options[protocol], "address": address.partition("://")[2]}
+            else:
+                self._options[protocol] = [{**self._options[protocol][0], "address": address}]
         with self.log.open("ab") as log:
             command = [sys.executable, "-c", _START, json.dumps(self._options)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

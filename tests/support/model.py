@@ -8,18 +8,28 @@ deliveries), then as they stood.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.policy import Policy
 from penstock.schema import FOREVER, Reason
 from support.model_queue import Message, ModelQueue, Waiter
 
+#: Who has a leased message.
+LEASE = -1
+
 
 class Effect(NamedTuple):
     queue: str
     connection: int
     positions: tuple[int, ...]  # empty: no message will come
+
+
+class ModelLease(NamedTuple):
+    reader: str
+    queue: str
+    until: int
+    messages: list[Message]
 
 
 class Model:
@@ -29,6 +39,8 @@ class Model:
         self.queues: dict[str, ModelQueue] = {}
         self.connections: dict[int, bool] = {}  # the value: it spends retries
         self.effects: list[Effect] = []
+        self.leases: dict[int, ModelLease] = {}
+        self.writers: dict[str, tuple[int, dict[int, int]]] = {}  # the newest epoch, and the chunks of each partition
         self.draining = False
         self._serial = 0
 
@@ -45,7 +57,7 @@ class Model:
             queue.waiters.clear()
             queue.line.clear()
             queue.dead_line.clear()
-            for message in queue.out:
+            for message in [message for message in queue.out if message.owner != LEASE]:
                 message.state = "dead" if message.reason else "ready"
                 message.owner = message.handed = message.deadline = message.locked = 0
 
@@ -113,20 +125,54 @@ class Model:
         if ttl is None and not expires_at:
             ttl = queue.policy.default_ttl
         ends = [end for end in (ttl and now + ttl, expires_at) if end]
-        expires = min(ends) if ends else 0
         for offset in range(accepted):
-            message = Message(first + offset, sizes[offset], priority, expires, retries, self._next())
-            message.published_retries = retries
+            message = self._add(queue, first + offset, sizes[offset], min(ends, default=0), now, priority, delay)
+            message.retries = message.published_retries = retries
             message.asked = asked_id
-            if delay:
-                message.state, message.due = "delayed", now + delay
-            queue.messages.append(message)
-        queue.counters["published"] += accepted
         if request_id:
             queue.requests[request_id] = (first, now + queue.policy.deduplication)
         self._dispatch(name, now)
         self._make_room(name, now)
         return first, accepted, refusal, False
+
+    def _add(
+        self, queue: ModelQueue, position: int, size: int, expires: int, now: int, priority: int, delay: int
+    ) -> Message:
+        message = Message(position, size, priority, expires, FOREVER, self._next())
+        if delay:
+            message.state, message.due = "delayed", now + delay
+        queue.messages.append(message)
+        queue.counters["published"] += 1
+        return message
+
+    def write(
+        self, key: tuple[str, int, int, int], rows: dict[str, list[tuple[int, int, int, int]]], now: int, first: int
+    ) -> str:
+        """``rows`` has size, ttl (-1: as the queue says), delay and priority. Returns what becomes of the chunk."""
+        writer, epoch, partition, chunk = key
+        newest, chunks = self.writers.get(writer, (epoch, {}))
+        if epoch < newest:
+            return "duplicate"
+        chunks = chunks if epoch == newest else {}
+        if chunk != chunks.get(partition, 0):
+            return "duplicate" if chunk < chunks.get(partition, 0) else "gap"
+        for name, each in rows.items():
+            _, refusal = self._admit(self.queues[name], [row[0] for row in each], b"", any(row[2] for row in each))
+            if refusal:
+                return refusal
+        for name, each in rows.items():
+            for size, ttl, delay, priority in each:
+                span = self.queues[name].policy.default_ttl if ttl < 0 else ttl
+                self._add(self.queues[name], first, size, now + span if span else 0, now, priority, delay)
+                first += 1
+        self.writers[writer] = (epoch, chunks | {partition: chunk + 1})
+        for name in rows:
+            self._dispatch(name, now)
+            self._make_room(name, now)
+        return "written"
+
+    def end_writer(self, writer: str) -> bool:
+        return self.writers.pop(writer, None) is not None
 
     def _admit(self, queue: ModelQueue, sizes: Sequence[int], asked_id: bytes, delayed: bool) -> tuple[int, str | None]:
         if asked_id and any(asked_id == m.asked for other in self.queues.values() for m in other.messages):
@@ -330,6 +376,42 @@ class Model:
         for message in outs:
             queue.line_up(message.owner)
 
+    # Leases
+
+    def lease(
+        self, reader: str, name: str, now: int, timeout: int, position: int, *, max_rows: int, max_bytes: int
+    ) -> list[int]:
+        """``position`` is that of the lease. Returns those of the messages."""
+        taken: list[Message] = []
+        while len(taken) < max_rows and (message := self._head(name, now)) is not None:
+            if max_bytes and taken and sum(m.size for m in taken) + message.size > max_bytes:
+                break
+            self._hand_out(message, LEASE)
+            taken.append(message)
+        if taken:
+            self.leases[position] = ModelLease(reader, name, now + timeout, taken)
+        return [message.position for message in taken]
+
+    def settle_leases(self, reader: str, before: int, now: int) -> int:
+        ended = self._end_leases(lambda at, lease: lease.reader == reader and at < before)
+        for lease in ended:
+            self._remove(lease.queue, lease.messages, "acknowledged")
+            self._dispatch(lease.queue, now)
+        return sum(len(lease.messages) for lease in ended)
+
+    def forget_reader(self, reader: str, now: int) -> int:
+        return self._return_leases(self._end_leases(lambda at, lease: lease.reader == reader), now)
+
+    def _end_leases(self, which: Callable[[int, ModelLease], bool]) -> list[ModelLease]:
+        ended = [at for at in sorted(self.leases) if which(at, self.leases[at])]
+        return [self.leases.pop(at) for at in ended]
+
+    def _return_leases(self, leases: list[ModelLease], now: int) -> int:
+        for lease in leases:
+            self._come_back(lease.queue, lease.messages, now, at_end=False)
+            self._dispatch(lease.queue, now)
+        return sum(len(lease.messages) for lease in leases)
+
     # Ends
 
     def _bury(self, name: str, messages: list[Message], reason: Reason) -> None:
@@ -390,6 +472,8 @@ class Model:
         for message, name in sorted(ended, key=lambda entry: (entry[0].deadline, entry[0].locked)):
             self._come_back(name, [message], now, at_end=False)
             self._dispatch(name, now)
+        late_leases = self._end_leases(lambda at, lease: lease.until <= now)
+        self._return_leases(sorted(late_leases, key=lambda lease: lease.until), now)
         for name, queue in self.queues.items():
             late = [message for message in queue.delayed if message.fires <= now]
             expired = [m for m in queue.ready if m.expired(now)] + [m for m in late if m.expired(now)]
@@ -401,7 +485,7 @@ class Model:
 
     def deadlines(self) -> list[int]:
         """When something is due, in no order."""
-        times: list[int] = []
+        times = [lease.until for lease in self.leases.values()]
         for queue in self.queues.values():
             times += [message.expires for message in queue.ready if message.expires]
             times += [message.fires for message in queue.delayed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.core.held import Lease
 from penstock.core.lane import Item
 from penstock.core.queue import Queue
 
@@ -19,6 +20,10 @@ def lasting(broker: Broker, now: int) -> dict[str, Any]:
         "next_queue_id": broker.next_queue_id,
         "queues": {queue.full_name: _queue(queue, now) for queue in broker.queues.values()},
         "asked": {asked: (queue.full_name, position) for asked, (queue, position) in broker.asked.items()},
+        "leases": {position: _lease(lease) for position, lease in broker.leases.items()},
+        "leased": broker.leased,
+        "writers": {name: (writer.epoch, dict(writer.chunks)) for name, writer in broker.writers.items()},
+        "partitions": broker.partitions,
     }
 
 
@@ -55,6 +60,13 @@ def _queue(queue: Queue, now: int) -> dict[str, Any]:
         "asked": dict(queue.asked),
         "bytes": sum(item.size for item in waiting),
     }
+
+
+def _lease(lease: Lease) -> tuple[Any, ...]:
+    """All but who has nothing: a lease from a catalogue names only the messages that were there."""
+    entry = lease.describe()
+    outs = [(out.item, out.delivered_at, out.deliveries) for out in lease.connection.out.values()]
+    return (entry.reader, entry.instance, entry.since, entry.until, entry.queue, outs)
 
 
 def _message(queue: Queue, item: Item) -> tuple[Any, ...]:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.core.broker import Broker
+from penstock.core.held import ChunkKey
 from penstock.core.policy import SECOND, Policy
 from penstock.core.queue import Connection, Queue
+from penstock.core.writing import Portion
 
 #: Where time starts: an ordinary day.
 MORNING = 1_750_000_000 * SECOND
+READERS = ("lake", "report")
 STEPS = (0, 1, 1000, SECOND // 2, SECOND, 3 * SECOND)
 
 
@@ -36,6 +39,10 @@ class Workload:
         self.now = MORNING
         self.broker = broker
         self.connections: list[Connection] = []
+        #: The newest chunk of each writer and partition, and the position after it.
+        self.chunks: dict[tuple[str, int], tuple[ChunkKey, int]] = {}
+        #: Writers that were ended, for whoever wants to know.
+        self.ended: set[str] = set()
         self._next_id = 1
         self._queues = queues
         self._make_queues()
@@ -44,6 +51,7 @@ class Workload:
         """Go on with another broker, as after a restart: all connections are new."""
         self.broker = broker
         self.connections.clear()
+        self.chunks.clear()
         self._make_queues()
 
     def _make_queues(self) -> None:
@@ -143,6 +151,55 @@ class Workload:
             policy = random_policy(self.random)
             self.broker.create_queue("default", queue.name, self.now, policy, connection.source)
 
+    # Spark
+
+    def _lease(self, connection: Connection, queue: Queue) -> None:
+        random = self.random
+        timeout = random.choice((SECOND, 30 * SECOND, 3600 * SECOND))
+        limits = {"max_rows": random.randrange(1, 12), "max_bytes": random.choice((0, 0, 40))}
+        reader, instance = random.choice(READERS), random.choice(("one", "two"))
+        self.broker.lease(reader, queue, self.now, timeout, instance=instance, **limits)
+
+    def _settle_leases(self, connection: Connection, queue: Queue) -> None:
+        before = self.random.choice([*self.broker.leases, self.broker.log.next_position])
+        self.broker.settle_leases(self.random.choice(READERS), before, self.now)
+
+    def _forget_reader(self, connection: Connection, queue: Queue) -> None:
+        self.broker.forget_reader(self.random.choice(READERS), self.now)
+
+    def _write(self, connection: Connection, queue: Queue) -> None:
+        """Mostly the next chunk; sometimes one again, or a new epoch."""
+        random, name = self.random, self.random.choice(("v", "w"))
+        known, partition = self.broker.writers.get(name), random.randrange(3)
+        epoch = known.epoch if known else 0
+        taken = known.chunks.get(partition, 0) if known else 0
+        step = random.randrange(8)
+        key = ChunkKey(name, epoch, partition, max(0, taken - (step == 0)))
+        if step == 1:
+            key = ChunkKey(name, epoch + 1, partition)
+        queues = random.sample(list(self.broker.queues.values()), random.randint(1, len(self.broker.queues)))
+        if self.broker.write(b"spark 127.0.0.1:1", key, list(map(self._portion, queues)), self.now).refusal is None:
+            self.chunks[(name, partition)] = (key, self.broker.log.next_position)
+
+    def _portion(self, queue: Queue) -> Portion:
+        random = self.random
+        payloads = [random.randbytes(random.randrange(30)) for _ in range(random.randrange(1, 6))]
+        each = range(len(payloads))
+        return Portion(
+            queue,
+            payloads,
+            [random.choice((-1, 0, 5 * SECOND)) for _ in each] if random.random() < 0.3 else (),
+            [random.choice((0, 2 * SECOND)) for _ in each] if random.random() < 0.2 else (),
+            [random.choice((0, 5)) for _ in each] if random.random() < 0.3 else (),
+            [random.choice((b"", b"about")) for _ in each] if random.random() < 0.3 else (),
+        )
+
+    def _end_writer(self, connection: Connection, queue: Queue) -> None:
+        name = self.random.choice(("v", "w"))
+        self.broker.end_writer(name, self.now, b"spark 127.0.0.1:1")
+        self.chunks = {key: value for key, value in self.chunks.items() if key[0] != name}
+        self.ended.add(name)
+
 
 def _held(connection: Connection, queue: Queue) -> list[int]:
     return sorted(position for position, out in connection.out.items() if out.queue is queue)
@@ -158,6 +215,9 @@ _WEIGHTED: list[tuple[int, Callable[[Workload, Connection, Queue], None]]] = [
     (3, Workload._acknowledge),
     (3, Workload._give_back),
     (1, Workload._redrive),
+    (1, Workload._lease),
+    (1, Workload._settle_leases),
+    (2, Workload._write),
 ]
 _RARE: list[tuple[float, Callable[[Workload, Connection, Queue], None]]] = [
     (0.5, Workload._disconnect),
@@ -165,6 +225,8 @@ _RARE: list[tuple[float, Callable[[Workload, Connection, Queue], None]]] = [
     (0.3, Workload._delete_one),
     (0.2, Workload._configure),
     (0.1, Workload._recreate),
+    (0.1, Workload._forget_reader),
+    (0.1, Workload._end_writer),
 ]
 _COMMANDS = [command for _, command in [*_WEIGHTED, *_RARE]]
 _WEIGHTS = [weight for weight, _ in [*_WEIGHTED, *_RARE]]

@@ -17,6 +17,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "phpmq": ("phpmq",),
     "sspq": ("sspq",),
     "kokaq": ("kokaq",),
+    "flight": ("flight",),
     "durability": ("journal", "durability"),
     "ephemeral": ("ephemeral",),
     "ready_file": ("ready_file",),
@@ -51,6 +52,7 @@ def options(command: Any) -> Any:
             click.option("--phpmq", **listener, help="Speak PHPMQ here. [default: 127.0.0.1:9100]"),
             click.option("--sspq", **listener, help="Speak SSPQ here. [default: 127.0.0.1:8888]"),
             click.option("--kokaq", **listener, help="Speak Kokaq here. [default: 127.0.0.1:9420]"),
+            click.option("--flight", metavar="ADDR", help="Arrow Flight, for tables. [default: 127.0.0.1:8815]"),
             click.option(
                 "--durability",
                 type=_choice(JournalOptions, "durability"),
@@ -82,7 +84,8 @@ def command(config: str | None, **given: Any) -> int:
     flags; `penstock config show` tells what results. penstock.example.toml has every option.
 
     ADDR is host:port (port 0: a free one), [ipv6]:port or unix:PATH, then options of the listener after commas; `off`
-    for none. A flag may be given several times. Addresses that other machines can reach need TLS or --insecure-bind.
+    for none. A flag may be given several times, but for --flight. Addresses that other machines can reach need TLS or
+    --insecure-bind.
 
     A first SIGTERM or SIGINT drains: nobody new, what is out goes back, everything on disk. A second one ends at once.
     SIGHUP reads TLS certificates again.

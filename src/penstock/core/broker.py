@@ -4,8 +4,10 @@
     Delivering   subscribe, receive, lock, renew, peek, pop
     Publishing   publish
     Settling     acknowledge, release, requeue, reject, connect, disconnect
+    Leasing      lease, settle_leases, forget_reader
     DeadLetters  redrive, purge, purge_dead, delete_message
     Carrying     find, carry
+    Writing      write, end_writer
     Broker       namespaces and queues, tick, drain
 
 A command takes the time as an argument, changes the state, stages what happened in ``log`` and leaves effects in
@@ -19,17 +21,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.carrying import Carrying
+from penstock.core.held import held_rows
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.core.state import NOBODY, lock_holds
+from penstock.core.writing import Writing
 from penstock.schema import Kind, Reason
 
 #: How many messages one ``tick`` expires before it asks to be called again, so that the caller's loop stays free.
 TICK_LIMIT = 10_000
 
 
-class Broker(Carrying):
+class Broker(Writing):
     """All queues. See the module's description."""
 
     def create_namespace(self, name: str, now: int, source: bytes = NOBODY) -> bool:
@@ -76,18 +79,19 @@ class Broker(Carrying):
             return False
         self._dismiss(queue.waiting, windows=True)  # nothing is out, so every window stands in line
         self._dismiss(queue.waiting_dead)
+        self._end_empty_leases(queue, now)
         del self.queues[queue.id]
         del self.namespaces[queue.namespace][queue.name]
         self.log.other(Kind.QUEUE_DELETED, now, queue.id, source)
         return True
 
     def tick(self, now: int) -> int | None:
-        """Do what time asks for: expire messages, end locks, let delayed messages in.
+        """Do what time asks for: expire messages, end locks and leases, let delayed messages in.
 
         Returns when to call again at the latest: ``now`` if there is more to do at once, None if nothing is pending.
         """
         self._end_locks(now)
-        budget = TICK_LIMIT
+        budget = self._end_late_leases(now, TICK_LIMIT) if self._lease_ends else TICK_LIMIT
         while budget > 0 and self._deadlines and self._deadlines[0][0] <= now:
             deadline, queue_id = heappop(self._deadlines)
             queue = self.queues.get(queue_id)
@@ -110,8 +114,12 @@ class Broker(Carrying):
         self.log.other(Kind.STARTED, now, 0, NOBODY, detail=msgspec.json.encode(detail))
 
     def catalogue(self, now: int) -> None:
-        """Stage all namespaces, queues, rules and counters: the first row of every segment."""
-        described = {
+        """Stage all namespaces, queues, rules and counters: the first row of every segment. Leases and writers follow.
+
+        They have rows of their own: all queues there may be nearly fill a block.
+        """
+        held = held_rows(self.leases, self.writers)
+        described: dict[str, Any] = {
             "namespaces": sorted(self.namespaces),
             "next_queue_id": self.next_queue_id,
             "queues": [
@@ -126,7 +134,11 @@ class Broker(Carrying):
                 for queue in self.queues.values()
             ],
         }
+        if held:
+            described["held"] = len(held)
         self.log.other(Kind.CATALOGUE, now, 0, NOBODY, detail=msgspec.json.encode(described))
+        for row in held:
+            self.log.other(Kind.HELD, now, 0, NOBODY, detail=row)
 
     def check(self) -> None:
         """Assert that no queue has lost or invented a message."""
@@ -165,6 +177,8 @@ class Broker(Carrying):
 
     def _next_deadline(self, now: int) -> int | None:
         times = [heap[0][0] for heap in (self._locks, self._deadlines) if heap]
+        if self._lease_ends and (ends := self._next_lease_end()) is not None:
+            times.append(ends)
         return max(now, min(times)) if times else None
 
 

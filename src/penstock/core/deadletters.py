@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.core.lane import Item
+from penstock.core.leasing import Leasing
 from penstock.core.queue import Connection, Queue
-from penstock.core.settling import Settling
 from penstock.core.state import NOBODY
 from penstock.schema import Kind, Reason
 
 
-class DeadLetters(Settling):
+class DeadLetters(Leasing):
     """Re-drive, purge and delete."""
 
     def redrive(
@@ -84,11 +84,13 @@ class DeadLetters(Settling):
         return self._drop_one(queue, position, now, Reason.DELETED, connection.source)
 
     def drop_damaged(self, queue: Queue, positions: Iterable[int], now: int) -> int:
-        """Give up messages whose payloads are lost. Returns how many that were."""
+        """Give up messages whose payloads are lost, leased or not. Returns how many that were."""
         return sum(self._drop_one(queue, position, now, Reason.DAMAGED, NOBODY) for position in positions)
 
     def _drop_one(self, queue: Queue, position: int, now: int, reason: Reason, source: bytes) -> bool:
         item = self._take_one(queue, position)
+        if item is None and reason is Reason.DAMAGED:
+            item = self._take_leased(queue, position)
         if item is None:
             return False
         self.log.other(

@@ -170,6 +170,15 @@ class EventLog:
             values["detail"] = [detail]
         return self.others(kind, at, queue, source, 1, values)
 
+    def make_room(self, at: int, size: int) -> EventBatch:
+        """The batch that so many bytes, and what their rows cost, go into together, so that a crash can't part them.
+
+        What is staged next is in one block if it is no larger, or is added to the batch itself.
+        """
+        if len(self.batch.sources) >= BATCH_SOURCES:
+            self._turn()
+        return self._room(at, size)
+
     def take(self) -> list[EventBatch]:
         """Hand over everything staged so far, as batches in order."""
         if len(self.batch):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.schema import COLUMN, FINAL_KINDS, STATE_KINDS, Kind, Rows
+from penstock.schema import COLUMN, FINAL_KINDS, SPARK_KINDS, STATE_KINDS, Kind, Rows
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ _NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
 _STRINGS = _WANTED - _NUMBERS - {"payload"}
 
 _MANY = np.zeros(256, np.bool_)
-_MANY[[*STATE_KINDS, *FINAL_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
 
 
 class Block(Protocol):
@@ -96,7 +96,7 @@ class Events:
     message_rows: Array
     other_rows: Array
     other_kinds: Array
-    #: Rows that are about a queue, and not about one message.
+    #: Rows that are about all that a queue, or the broker, has.
     singular: Array
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Events:
         return found[bisect_left(found, (low,)) : bisect_left(found, (high,))]
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into spans: one event about a queue, or many about messages."""
+        """Cut the rows into spans: one event about a queue, or many about messages, leases and writers."""
         if not self.count:
             return
         cuts = np.zeros(self.count, np.bool_)

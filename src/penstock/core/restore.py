@@ -1,11 +1,13 @@
 """A broker made from a table: how a start gets its queues back.
 
 Messages that were out when the broker went away are ready again, at their old place and with their counts unchanged:
-a delivery is written down by what ends it, so the journal never knew of these.
+a delivery is written down by what ends it, so the journal never knew of these. Leased ones are out, as they were: of a
+lease the journal knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +15,8 @@ import numpy as np
 from penstock.core.broker import Broker
 from penstock.core.expiry import Expiry
 from penstock.core.gathering import Array
-from penstock.core.lane import Lane
+from penstock.core.held import WriterEntry
+from penstock.core.lane import Item, Lane
 from penstock.core.queue import Queue
 from penstock.core.table import COLUMNS, QueueEntry, Table
 
@@ -28,7 +31,11 @@ def restore(table: Table, next_position: int) -> Broker:
     broker.namespaces = {name: {} for name in meta.namespaces}
     for number, entry in meta.queues.items():
         broker.enter(_queue(number, entry))
-    _fill(broker, table)
+    leased = table.leased()
+    _fill(broker, table, leased.values())
+    _lease(broker, table, leased)
+    broker.writers = {name: WriterEntry(each.epoch, dict(each.chunks)) for name, each in meta.writers.items()}
+    broker.partitions = sum(len(each.chunks) for each in broker.writers.values())
     for number, requests in meta.requests.items():
         if number in broker.queues:
             broker.queues[number].requests = {bytes.fromhex(key): value for key, value in requests.items()}
@@ -48,12 +55,17 @@ def _queue(number: int, entry: QueueEntry) -> Queue:
     return queue
 
 
-def _fill(broker: Broker, table: Table) -> None:
+def _fill(broker: Broker, table: Table, leased: Iterable[Array]) -> None:
     """Give every queue its rows."""
     queues = table.columns["queue"]
     if not len(queues):
         return
     columns = {name: table.column(name) for name in COLUMNS} | {"rank": table.ranks()}
+    columns["leased"] = np.broadcast_to(np.array(0, np.bool_), len(table))
+    for taken in leased:
+        if not columns["leased"].flags.writeable:
+            columns["leased"] = np.zeros(len(table), np.bool_)
+        columns["leased"][taken] = True
     order = None if (queues[1:] >= queues[:-1]).all() else np.argsort(queues, kind="stable")
     ordered = queues if order is None else queues[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
@@ -64,11 +76,24 @@ def _fill(broker: Broker, table: Table) -> None:
         broker.schedule(queue)
 
 
+def _lease(broker: Broker, table: Table, leased: dict[int, Array]) -> None:
+    """Give every lease its messages."""
+    names = ("position", "size", "expires", "retries", "priority", "reason")
+    for position, rows in leased.items():
+        columns = [table.ranks()[rows], *(table.column(name)[rows] for name in names)]
+        items = map(Item._make, zip(*(column.tolist() for column in columns), strict=True))
+        broker.restore_lease(position, table.meta.leases[position], list(items))
+
+
 def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
-    dead, delayed = _filled(columns["reason"]), _filled(columns["due"])
+    dead, delayed, leased = _filled(columns["reason"]), _filled(columns["due"]), _filled(columns["leased"])
     ready: Rows = slice(None)
-    if dead.size or delayed.size:
-        ready = np.flatnonzero((columns["reason"] == 0) & (columns["due"] == 0))
+    alive: Rows = slice(None)
+    if dead.size or delayed.size or leased.size:
+        waits = (columns["due"] != 0) & ~columns["leased"]
+        delayed = np.flatnonzero(waits)
+        alive = np.flatnonzero((columns["reason"] == 0) & ~waits)
+        ready = np.flatnonzero((columns["reason"] == 0) & ~waits & ~columns["leased"])
         fires = np.where(columns["expires"], np.minimum(columns["due"], columns["expires"]), columns["due"])
         queue.dead = _lane(columns, dead, columns["rank"])
         queue.delayed = _lane(columns, delayed, fires)
@@ -78,7 +103,7 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
     if not (_is_one_value(columns["retries"]) and _is_one_value(columns["published_retries"])):
         spent = np.flatnonzero(columns["retries"] != columns["published_retries"])
         queue.published_retries = _noted(columns["position"], columns["published_retries"], spent)
-    ranks, positions = columns["rank"][ready], columns["position"][ready]
+    ranks, positions = columns["rank"][alive], columns["position"][alive]
     queue.moved = _noted(positions, ranks, np.flatnonzero(ranks != positions))
 
 

@@ -22,11 +22,7 @@ class Settling(Publishing):
         """The messages are done with. Returns how many of them the connection had."""
         outs = self._settle(connection, queue, positions)
         if outs:
-            self.log.others(Kind.ACKNOWLEDGED, now, queue.id, connection.source, len(outs), _ends(outs))
-            queue.counters.acknowledged += len(outs)
-            if self.homes or queue.has_notes:
-                for out in outs:
-                    self._forget(queue, out.item.position)
+            self._acknowledge(queue, outs, now, connection.source)
             self._dispatch(queue, now)
         return len(outs)
 
@@ -103,6 +99,13 @@ class Settling(Publishing):
         if outs and window is not None and window.window:
             self._refresh(window)
         return outs
+
+    def _acknowledge(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
+        self.log.others(Kind.ACKNOWLEDGED, now, queue.id, source, len(outs), _ends(outs))
+        queue.counters.acknowledged += len(outs)
+        if self.homes or queue.has_notes:
+            for out in outs:
+                self._forget(queue, out.item.position)
 
     def _spend_retries(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
         """Lost with a connection that counts retries: to the end while some are left, then to the dead letters."""

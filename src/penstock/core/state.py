@@ -8,6 +8,7 @@ from heapq import heappush
 from typing import NamedTuple
 
 from penstock.core.events import EventLog
+from penstock.core.held import Lease, WriterEntry
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Out, Queue
 from penstock.schema import Kind, Reason
@@ -58,7 +59,13 @@ class State:
         self.asked: dict[bytes, tuple[Queue, int]] = {}
         #: The queue of messages that were moved to another one since this broker started.
         self.homes: dict[int, int] = {}
+        #: Leases by their position, in order, and how many messages they have.
+        self.leases: dict[int, Lease] = {}
+        self.leased = 0
+        self.writers: dict[str, WriterEntry] = {}
+        self.partitions = 0
         self.draining = False
+        self._lease_ends: list[tuple[int, int]] = []
         self._locks: list[tuple[int, int, Out]] = []
         self._lock_serial = 0
         self._lock_limit = LOCK_SLACK

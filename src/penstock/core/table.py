@@ -5,7 +5,8 @@ checkpoint's table, plus the blocks after it. Applying a block is numpy over col
 
 That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
 message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about whole
-queues are applied one by one, between the spans of events about messages.
+queues are applied one by one, between the spans of events about messages. Leases and writers (``core/held.py``) are no
+part of that: they say nothing of a message, and are kept beside the rows.
 
 Columns in which every row has the default are not kept; a plain waiting message costs 16 bytes.
 """
@@ -18,9 +19,10 @@ import msgspec
 import numpy as np
 
 from penstock.core.gathering import Array, Block, Events
+from penstock.core.held import ChunkKey, Held, LeaseEnd, LeaseEntry, WriterEntry
 from penstock.core.policy import Policy
 from penstock.core.queue import Counters
-from penstock.schema import FINAL_KINDS, FOREVER, Kind
+from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 
 #: Events gathered before they are applied together; more when the table is large, because each time it is copied.
 GROUP = 1_000_000
@@ -53,6 +55,8 @@ _PUBLISHED = {
 
 _FINAL = np.zeros(256, np.bool_)
 _FINAL[list(FINAL_KINDS)] = True
+_SPARK = np.zeros(256, np.bool_)
+_SPARK[list(SPARK_KINDS)] = True
 _COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPPED: "dropped"}
 
 
@@ -87,6 +91,8 @@ class _Catalogue(msgspec.Struct):
     next_queue_id: int
     queues: list[_Listed]
     lost: tuple[int, int] | None = None
+    #: How many rows about leases and writers follow.
+    held: int = 0
 
 
 class Meta(msgspec.Struct):
@@ -100,6 +106,9 @@ class Meta(msgspec.Struct):
     requests: dict[int, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
     #: Position -> ID that the publisher asked for (hex)
     asked: dict[int, str] = msgspec.field(default_factory=dict)
+    #: By position. Of the messages named there, some may be gone.
+    leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
+    writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)
     #: False for a table that began in the middle of a log: events about messages it has never seen are passed over.
     complete: bool = True
 
@@ -134,6 +143,25 @@ class Table:
         kept = self.columns.get("location")
         positions = self.columns["position"]
         return positions if kept is None else np.where(kept, kept, positions)
+
+    def leased(self) -> dict[int, Array]:
+        """The rows of the messages of each lease, in its order, by the lease's position.
+
+        A row belongs to one lease at most. Messages that are gone, dead, or in another queue by now are left out: a
+        repair may have lost the end of their lease.
+        """
+        positions, free = self.columns["position"], self.column("reason") == 0
+        found: dict[int, Array] = {}
+        for position, entry in sorted(self.meta.leases.items()):
+            runs = [np.arange(first, first + count, dtype=np.uint64) for first, count in entry.runs]
+            wanted = np.concatenate(runs) if runs else np.empty(0, np.uint64)
+            rows = np.searchsorted(positions, wanted)
+            there = rows < len(positions)
+            rows, wanted = rows[there], wanted[there]
+            rows = rows[(positions[rows] == wanted) & free[rows] & (self.columns["queue"][rows] == entry.queue)]
+            free[rows] = False
+            found[position] = rows
+        return found
 
     def apply(self, blocks: Iterable[Block]) -> None:
         """Apply blocks in order. Those below ``meta.position`` must not be among them."""
@@ -170,16 +198,23 @@ class Table:
         if low == high:
             return
         kinds = events.other_kinds[low:high]
-        queues = events.queues[events.other_rows[low:high]]
+        which: Array | slice = slice(low, high)
+        if (held := _SPARK[kinds]).any():
+            for each in (low + np.flatnonzero(held)).tolist():
+                self._apply_held(events, each)
+            which = low + np.flatnonzero(~held)
+            kinds = kinds[~held]
+        queues = events.queues[events.other_rows[which]]
         for kind, name in _COUNTED.items():
             self._count(name, queues[kinds == kind])
         if events.has("from_queue"):
-            origins = events.numbers("from_queue")[low:high]
+            origins = events.numbers("from_queue")[which]
             self._count("moved_out", origins[origins != 0])
             self._count("moved_in", queues[origins != 0])
-        messages = events.numbers("message")[low:high]
+        messages = events.numbers("message")[which]
         last = _last_of_each(messages)
-        self._update(events, low + last, messages[last], kinds[last], queues[last])
+        rows = low + last if isinstance(which, slice) else which[last]
+        self._update(events, rows, messages[last], kinds[last], queues[last])
 
     def _update(self, events: Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
         """Set rows to what their last event says, or remove them."""
@@ -294,6 +329,8 @@ class Table:
                 self.meta.namespaces.append(detail.decode())
             case Kind.NAMESPACE_DELETED:
                 self.meta.namespaces = [name for name in self.meta.namespaces if name != detail.decode()]
+            case Kind.HELD:
+                self._take_held(detail)
             case Kind.CATALOGUE:
                 begins = self.meta.position == 1 and row == 0 and int(events.positions[0]) > 1
                 self._take_catalogue(detail, begins=begins)
@@ -307,6 +344,8 @@ class Table:
             self._begin(described, keep=True)
         elif begins or not self.meta.complete:
             self._begin(described, keep=False)
+            if not described.held:
+                self.meta.leases, self.meta.writers = {}, {}
 
     def _begin(self, described: _Catalogue, *, keep: bool) -> None:
         """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
@@ -324,6 +363,8 @@ class Table:
         """After a loss there may be messages left of a queue that is deleted."""
         if not self.meta.complete:
             self._keep(np.isin(self.columns["queue"], list(self.meta.queues)))
+            leases = self.meta.leases
+            self.meta.leases = {key: each for key, each in leases.items() if each.queue in self.meta.queues}
 
     def reconcile(self) -> None:
         """After a loss the counters don't add up: count what is gone as dropped, and what has come back as moved in."""
@@ -342,6 +383,39 @@ class Table:
             raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {int(gone.sum())} were there")
         self.meta.queues[queue].counters["purged"] += int(count)
         self._keep(~gone)
+
+    # Leases and writers
+
+    def _apply_held(self, events: Events, other: int) -> None:
+        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
+        row = events.other_rows[other]
+        match Kind(int(events.other_kinds[other])):
+            case Kind.LEASED:
+                entry = msgspec.json.decode(detail, type=LeaseEntry)
+                entry.queue = int(events.queues[row])
+                self.meta.leases[int(events.positions[row])] = entry
+            case Kind.LEASE_ENDED:
+                ended = msgspec.json.decode(detail, type=LeaseEnd).lease
+                if self.meta.leases.pop(ended, None) is None and self.meta.complete:
+                    raise Inconsistent(f"lease {ended} ended, but is not outstanding")
+            case Kind.WRITTEN:
+                key = msgspec.json.decode(detail, type=ChunkKey)
+                known = self.meta.writers.get(key.writer)
+                if known is None or known.epoch != key.epoch:
+                    known = self.meta.writers[key.writer] = WriterEntry(key.epoch, {})
+                known.chunks[key.partition] = key.chunk + 1
+            case _:
+                self.meta.writers.pop(msgspec.json.decode(detail, type=ChunkKey).writer, None)
+
+    def _take_held(self, detail: bytes) -> None:
+        """As for a catalogue: it says what is known already, if no event was lost."""
+        if self.meta.complete:
+            return
+        held = msgspec.json.decode(detail, type=Held)
+        if held.first:
+            self.meta.leases, self.meta.writers = {}, {}
+        self.meta.leases |= held.leases
+        self.meta.writers |= held.writers
 
     # Small steps
 

@@ -148,7 +148,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="progress"):
     """Action: a reader tells how far it is, so that operators see it. Answered by ``Lag``."""
 
-    reader: str
+    #: Empty: it has no name, and only wants to know.
+    reader: str = ""
     view: View = "messages"
     position: int
     identity: str = ""

@@ -116,9 +116,9 @@ def read(
 
 
 def _batches(reader: JournalReader, wanted: pa.Schema, view: str, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-    builders = _MESSAGE_COLUMNS if view == "messages" else _EVENT_COLUMNS
+    builders = MESSAGE_COLUMNS if view == "messages" else _EVENT_COLUMNS
     for group in groups(pieces, payloads="payload" in wanted.names):
-        rows = _Group(group, reader.identity)
+        rows = Group(group, reader.identity)
         try:
             arrays = [builders[name](rows) for name in wanted.names]
         except BlockError as error:
@@ -130,7 +130,7 @@ def _batches(reader: JournalReader, wanted: pa.Schema, view: str, pieces: Iterab
             yield batch.slice(at, MOST_ROWS)
 
 
-class _Group:
+class Group:
     """The rows of one batch, and what several of its columns need."""
 
     def __init__(self, pieces: list[Piece], identity: int) -> None:
@@ -218,7 +218,7 @@ def _binary(piece: Piece, name: str) -> pa.Array:
     return whole.take(pa.array(index))
 
 
-def _sizes(piece: Piece) -> Array:
+def piece_sizes(piece: Piece) -> Array:
     """The payload size per row; -1 on rows without a message."""
     sizes = np.full(piece.block.count, -1, np.int32)
     sizes[piece.block.message_rows()] = np.diff(_offsets(piece.block, "payload")[0])
@@ -228,74 +228,75 @@ def _sizes(piece: Piece) -> Array:
 # ---------------------------------------------------------------------------------------------------- columns of views
 
 
-def _position(group: _Group) -> pa.Array:
+def _position(group: Group) -> pa.Array:
     return pa.array(group.positions().astype(np.int64, copy=False))
 
 
-def _timed(values: Array, missing: Array | None = None) -> pa.Array:
+def timed(values: Array, missing: Array | None = None) -> pa.Array:
+    """Microseconds since 1970 as times."""
     return pa.array(values.astype(np.int64, copy=False), mask=missing).cast(_TIME)
 
 
-def _at(group: _Group) -> pa.Array:
-    return _timed(group.join(lambda piece: piece.block.column("at")[piece.rows].astype(np.int64) + piece.block.base))
+def _at(group: Group) -> pa.Array:
+    return timed(group.join(lambda piece: piece.block.column("at")[piece.rows].astype(np.int64) + piece.block.base))
 
 
-def _nullable_time(name: str) -> Callable[[_Group], pa.Array]:
-    def build(group: _Group) -> pa.Array:
+def _nullable_time(name: str) -> Callable[[Group], pa.Array]:
+    def build(group: Group) -> pa.Array:
         values = group.numbers(name)
-        return _timed(values, values == 0)
+        return timed(values, values == 0)
 
     return build
 
 
-def _ids(identity: int, positions: Array, missing: Array | None = None) -> pa.Array:
+def ids(identity: int, positions: Array, missing: Array | None = None) -> pa.Array:
     """16 bytes each: the journal's identity and the position, both with the highest byte first."""
     raw = np.empty((len(positions), 2), ">u8")
     raw[:, 0] = identity
     raw[:, 1] = positions
-    ids = pa.Array.from_buffers(pa.binary(16), len(positions), [None, pa.py_buffer(raw)]).cast(pa.binary())
-    return ids if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, pa.binary()), ids)
+    made = pa.Array.from_buffers(pa.binary(16), len(positions), [None, pa.py_buffer(raw)]).cast(pa.binary())
+    return made if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, pa.binary()), made)
 
 
-def _id(group: _Group) -> pa.Array:
-    ids = _ids(group.identity, group.positions())
+def _id(group: Group) -> pa.Array:
+    made = ids(group.identity, group.positions())
     if not group.any_has("asked_id"):
-        return ids
+        return made
     asked = group.binary("asked_id")
-    return pc.if_else(pc.greater(pc.binary_length(asked), 0), asked, ids)
+    return pc.if_else(pc.greater(pc.binary_length(asked), 0), asked, made)
 
 
-def _message(group: _Group) -> Array:
+def _message(group: Group) -> Array:
     """The position of the message that a row is about; 0 for none."""
     own = group.kinds() == Kind.PUBLISHED
     return np.where(own, group.positions().astype(np.uint64), group.numbers("message")).astype(np.int64)
 
 
-def _message_position(group: _Group) -> pa.Array:
+def _message_position(group: Group) -> pa.Array:
     positions = _message(group)
     return pa.array(positions, mask=positions == 0)
 
 
-def _message_id(group: _Group) -> pa.Array:
+def _message_id(group: Group) -> pa.Array:
     positions = _message(group)
-    return _ids(group.identity, positions, positions == 0)
+    return ids(group.identity, positions, positions == 0)
 
 
-def _priority(group: _Group) -> pa.Array:
+def _priority(group: Group) -> pa.Array:
     raw = np.zeros((group.count, 2), np.uint64)
     raw[:, 0] = group.numbers("priority")
     return pa.Array.from_buffers(_PRIORITY, group.count, [None, pa.py_buffer(raw)])
 
 
-def _retries(group: _Group) -> pa.Array:
+def _retries(group: Group) -> pa.Array:
     values = group.numbers("retries").astype(np.int32)
     return pa.array(values, mask=values == FOREVER)
 
 
-def _text_or_none(name: str) -> Callable[[_Group], pa.Array]:
+def _text_or_none(name: str) -> Callable[[Group], pa.Array]:
     """Byte strings of message rows, null where there is none."""
 
-    def build(group: _Group) -> pa.Array:
+    def build(group: Group) -> pa.Array:
         if not group.any_has(name):
             return pa.nulls(group.count, pa.binary())
         values = group.binary(name)
@@ -316,14 +317,15 @@ def _spelled(numbers: Array, words: list[str | None]) -> pa.Array:
     return _look_up(words, numbers) if len(words) > 1 else pa.nulls(len(numbers), pa.string())
 
 
-def _words(kinds: type[Kind] | type[Reason]) -> list[str | None]:
+def spellings(kinds: type[Kind] | type[Reason]) -> list[str | None]:
+    """The word for each number; None where there is no meaning, or nothing to say."""
     words: list[str | None] = [None] * (max(kinds) + 1)
     for each in kinds:
         words[each] = each.name.lower() if each else None
     return words
 
 
-_KIND_WORDS, _REASON_WORDS = _words(Kind), _words(Reason)
+_KIND_WORDS, _REASON_WORDS = spellings(Kind), spellings(Reason)
 
 
 def _codes(numbers: Array, values: dict[Any, int], value_of: Callable[[int], Any]) -> Array:
@@ -368,39 +370,39 @@ def _rows_of(column: Array, piece: Piece) -> Array:
     return column[: len(piece.rows)] if not column.strides[0] else column[piece.rows]
 
 
-def _namespace(group: _Group) -> pa.Array:
+def _namespace(group: Group) -> pa.Array:
     return group.words(_namespace_codes, lambda name: name and name.namespace)
 
 
-def _queue(group: _Group) -> pa.Array:
+def _queue(group: Group) -> pa.Array:
     return group.words(_queue_codes, lambda name: name and name.queue)
 
 
-def _protocol(group: _Group) -> pa.Array:
+def _protocol(group: Group) -> pa.Array:
     return group.words(_source_codes, lambda source: source.partition(b" ")[0].decode("utf-8", "replace") or None)
 
 
-def _peer(group: _Group) -> pa.Array:
+def _peer(group: Group) -> pa.Array:
     return group.words(_source_codes, lambda source: source.partition(b" ")[2].decode("utf-8", "replace") or None)
 
 
 _WITH_DELIVERIES = [Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED]
-_WITH_COUNT = [Kind.PURGED, Kind.DEAD_PURGED]
+_WITH_COUNT = [Kind.PURGED, Kind.DEAD_PURGED, Kind.LEASED, Kind.LEASE_ENDED, Kind.WRITTEN]
 
 
-def _only_for(name: str, kinds: list[Kind]) -> Callable[[_Group], pa.Array]:
-    def build(group: _Group) -> pa.Array:
+def _only_for(name: str, kinds: list[Kind]) -> Callable[[Group], pa.Array]:
+    def build(group: Group) -> pa.Array:
         return pa.array(group.numbers(name).astype(np.int64), mask=~np.isin(group.kinds(), kinds))
 
     return build
 
 
-def _payload_size(group: _Group) -> pa.Array:
-    sizes = group.join(_sizes)
+def _payload_size(group: Group) -> pa.Array:
+    sizes = group.join(piece_sizes)
     return pa.array(sizes, mask=sizes < 0)
 
 
-_MESSAGE_COLUMNS: dict[str, Callable[[_Group], pa.Array]] = {
+MESSAGE_COLUMNS: dict[str, Callable[[Group], pa.Array]] = {
     "position": _position,
     "id": _id,
     "namespace": _namespace,
@@ -414,7 +416,7 @@ _MESSAGE_COLUMNS: dict[str, Callable[[_Group], pa.Array]] = {
     "correlation_id": _text_or_none("correlation_id"),
     "request_id": _text_or_none("request_id"),
 }
-_EVENT_COLUMNS: dict[str, Callable[[_Group], pa.Array]] = {
+_EVENT_COLUMNS: dict[str, Callable[[Group], pa.Array]] = {
     "position": _position,
     "kind": lambda group: _spelled(group.kinds(), _KIND_WORDS),
     "at": _at,

@@ -184,6 +184,13 @@ class JournalReader:
         """The segments that are there now, oldest first; some may lie below the beginning of the history."""
         return self._spans(self.tail().committed)
 
+    def segment(self, span: Span) -> MappedSegment | None:
+        """A segment, to be kept: it stays readable whatever becomes of it. None if it is gone already."""
+        try:
+            return self._segment(span)
+        except FileNotFoundError:
+            return None
+
     def catalogue(self) -> Catalogue:
         """The queues that exist now."""
         committed = self.tail().committed

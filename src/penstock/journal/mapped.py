@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from bisect import bisect_left
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
 from zlib import crc32
@@ -37,6 +38,8 @@ class MappedSegment:
         self._walked = SparseIndex()  # ours, as far as the headers were walked
         self._walked_to = HEADER_SIZE
         self._walked_position = 0
+        #: Bytes whose checksums were right, once the file can't change any more.
+        self._verified = Verified()
         self.header, self.footer = read_ends(self._file)
         self.first = self._walked_position = self.header.first
 
@@ -50,21 +53,36 @@ class MappedSegment:
         """
         offset = self._offset(max(start, self.first), stop)
         before: Header | None = None
-        while before is None or before.end < stop:
-            header = self._header(offset)
-            _check_order(before, header, offset)
-            if header.end > start:
-                if header.first >= stop:
-                    return
-                yield self._block(header, offset, verify=verify)
-            offset += header.length
-            before = header
+        run = _Run(self._verified if self.footer is not None else None)
+        try:
+            while before is None or before.end < stop:
+                header = self._header(offset)
+                _check_order(before, header, offset)
+                if header.end > start:
+                    if header.first >= stop:
+                        return
+                    yield self._block(header, offset, verify=verify and not run.knows(offset, header.length))
+                    if verify:
+                        run.add(offset, header.length)
+                offset += header.length
+                before = header
+        finally:
+            run.end()
 
     def position_before(self, time: int, limit: int) -> int:
         """A position before which all events are older than a time, unless the clock was set back."""
         index = self._index_up_to(limit)
         entry = bisect_left(index.offsets, time, key=lambda offset: self._header(offset).base) - 1
         return index.positions[entry] if entry >= 0 else self.first
+
+    def marks(self, limit: int) -> tuple[list[int], list[int]]:
+        """Positions of blocks and where those start in the file, for every 64 KiB or so; at last, where all end."""
+        index = self._index_up_to(limit)
+        with self._lock:
+            end = (self._walked_position, self._walked_to)
+            if self.footer is not None:
+                end = (self.footer.end, self.footer.blocks_end)
+            return [*index.positions, end[0]], [*index.offsets, end[1]]
 
     def name_of(self, number: int, limit: int) -> QueueName | None:
         """The name of a queue that a row of this segment mentions; None if the journal does not tell it."""
@@ -136,6 +154,53 @@ class MappedSegment:
             # As long as the file is then: its writer may cut it between looking and mapping.
             view = self._view = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
         return view
+
+
+class Verified:
+    """Which bytes of a finished file were found to be sound: checksums cost most of a scan, and once is enough."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: list[tuple[int, int]] = []
+
+    def covers(self, start: int, stop: int) -> bool:
+        """Whether all of these bytes are among them."""
+        at = bisect_right(self._runs, (start, sys.maxsize)) - 1
+        return at >= 0 and self._runs[at][1] >= stop
+
+    def add(self, start: int, stop: int) -> None:
+        """Take note of some more."""
+        with self._lock:
+            runs = sorted([*self._runs, (start, stop)])
+            joined = runs[:1]
+            for low, high in runs[1:]:
+                if low <= joined[-1][1]:
+                    joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+                else:
+                    joined.append((low, high))
+            self._runs = joined
+
+
+class _Run:
+    """The bytes that one reader has verified in a row."""
+
+    def __init__(self, verified: Verified | None) -> None:
+        self._verified = verified
+        self._start = self._stop = 0
+
+    def knows(self, offset: int, length: int) -> bool:
+        return self._verified is not None and self._verified.covers(offset, offset + length)
+
+    def add(self, offset: int, length: int) -> None:
+        if offset != self._stop:
+            self.end()
+            self._start = offset
+        self._stop = offset + length
+
+    def end(self) -> None:
+        if self._verified is not None and self._start < self._stop:
+            self._verified.add(self._start, self._stop)
+        self._start = self._stop = 0
 
 
 def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:

@@ -29,8 +29,8 @@ Index: TypeAlias = npt.NDArray[np.intp]
 _PUBLISHED = np.zeros(256, np.bool_)
 _PUBLISHED[Kind.PUBLISHED] = True
 #: What the view of events leaves out: it is about where things lie, not about what happened.
-_SHOWN = np.ones(256, np.bool_)
-_SHOWN[[Kind.CARRIED, Kind.CATALOGUE]] = False
+SHOWN = np.ones(256, np.bool_)
+SHOWN[[Kind.CARRIED, Kind.CATALOGUE, Kind.HELD]] = False
 
 
 class Piece(NamedTuple):
@@ -55,7 +55,7 @@ class Selection:
         self.start = start
         self.stop = stop
         self.queues = queues
-        self._kinds = _PUBLISHED if messages else _SHOWN
+        self._kinds = _PUBLISHED if messages else SHOWN
         self._messages = messages
         self._verdicts: dict[int, bool] = {}
         self._segment: MappedSegment | None = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import pwd
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.flight.requests import Allowed
 from penstock.patterns import fits, fits_queue
 from penstock.server.options import AccessRule, Right
 
@@ -24,6 +27,8 @@ class Peer(NamedTuple):
     #: The number of the user at the other end of a Unix-domain socket.
     user: int | None = None
     port: int = 0
+    #: What it has shown over Flight; the other protocols have no place for one.
+    token: str = ""
 
 
 class Rights:
@@ -46,6 +51,17 @@ class Rights:
         return known
 
 
+def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:
+    """What a peer may do, for our own helpers, which have to hold it to that."""
+    matching = [rule for rule in rules if _matches(rule, peer)]
+    known = any(rule.token_sha256 and _is_token(rule.token_sha256, peer.token) for rule in rules)
+    return Allowed(
+        open=not rules,
+        unknown_token=bool(peer.token) and not known,
+        rules=[(rule.may, rule.where) for rule in matching],
+    )
+
+
 def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
     return any(fits_queue(pattern, namespace, name) for pattern in patterns)
 
@@ -64,7 +80,14 @@ def _matches(rule: AccessRule, peer: Peer) -> bool:
         return False
     if rule.user and not _is_user(rule.user, peer.user):
         return False
+    if rule.token_sha256 and not _is_token(rule.token_sha256, peer.token):
+        return False
     return not rule.network or _is_in(rule.network, peer.address)
+
+
+def _is_token(wanted: str, token: str) -> bool:
+    shown = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    return bool(token) and hmac.compare_digest(wanted.lower(), shown)
 
 
 def _is_user(wanted: str, user: int | None) -> bool:

@@ -54,6 +54,7 @@ class Chores:
         self._task: asyncio.Task[None] | None = None
         #: What goes on in another thread.
         self._reading: asyncio.Future[Plan] | None = None
+        upkeep.pins = runtime.readers.pins
         self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
 
     def start(self) -> None:
@@ -95,6 +96,10 @@ class Chores:
         self._reading = runtime.loop.run_in_executor(None, upkeep.plan, now)
         plan = await asyncio.shield(self._reading)
         runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
+        for pin, reason in plan.dropped:
+            runtime.readers.unpin(pin.reader)
+            facts = {"reader": pin.reader, "position": pin.position, "reason": reason}
+            runtime.log.warning("history is not kept for a reader any more", **facts)
         if not plan.before:
             return
         for _ in upkeep.carry(plan.table, plan.before, now):

@@ -98,6 +98,8 @@ class Layers:
             if protocol in table:
                 listeners = [each for each in _as_list(table[protocol]) if each != "off"]
                 table[protocol] = [self._listener(protocol, each) for each in listeners]
+        if "flight" in table:
+            table["flight"] = None if table["flight"] == "off" else self._listener("flight", table["flight"])
         return table
 
     def _lay(self, under: dict[str, Any], over: Mapping[str, Any], path: str, origin: Callable[[str], str]) -> None:
@@ -126,7 +128,7 @@ class Layers:
                     f"{self._nearest(protocol)}: {protocol}: {option!r} is not an option of a listener; "
                     f"they follow the address as name=value, as in {address},{_EXAMPLES[protocol]}"
                 )
-            table[key] = _value(text, [protocol, "[0]", key])
+            table[key] = _value(text, [protocol, key] if protocol == "flight" else [protocol, "[0]", key])
         return table
 
     def _explain(self, error: msgspec.ValidationError, table: dict[str, Any]) -> str:
@@ -176,7 +178,12 @@ def variables() -> list[str]:
     return [f"{PREFIX}{name.upper()}" for name in names]
 
 
-_EXAMPLES = {"phpmq": "dialect=32", "sspq": "queue=default/jobs", "kokaq": "create_queues=true"}
+_EXAMPLES = {
+    "phpmq": "dialect=32",
+    "sspq": "queue=default/jobs",
+    "kokaq": "create_queues=true",
+    "flight": "tls_certificate=cert.pem",
+}
 
 
 def _keys_of(variable: str) -> tuple[str, ...]:
@@ -248,7 +255,7 @@ def _lines_of(text: str) -> Iterator[tuple[str, int]]:
 
 def _value(text: str, keys: list[str]) -> Any:
     """A value as TOML would read it, if the option is not text anyway. What TOML can't read is text."""
-    if is_text(keys):
+    if is_text(keys) or keys == ["flight"]:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -7,6 +7,7 @@ them all.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
@@ -123,6 +124,16 @@ class KokaqListener(Listener, frozen=True, kw_only=True):
     create_queues: bool = False
 
 
+class FlightListener(Listener, frozen=True, kw_only=True):
+    """The Arrow Flight endpoint."""
+
+    address: str = "127.0.0.1:8815"
+
+
+#: It stands for "where that is possible": without pyarrow it is left out. Who asks for an endpoint must get one.
+DEFAULT_FLIGHT = FlightListener()
+
+
 class JournalOptions(_Options, frozen=True, kw_only=True):
     """How durable, how large, for how long."""
 
@@ -136,6 +147,11 @@ class JournalOptions(_Options, frozen=True, kw_only=True):
     #: need to notice that a pipeline has stopped, and to run it again.
     retention_seconds: NotNegative = 7 * 24 * 3600
     retention_bytes: NotNegative = 0
+    #: A reader may pin history until it has read it: if it was heard of not longer ago than this (0 = nobody can), and
+    #: up to so many bytes beyond the retention (0 = without limit). A week, as for retention itself; the bytes are
+    #: there because a reader that is forgotten must not fill the disk.
+    pin_seconds: NotNegative = 7 * 24 * 3600
+    pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
     #: Publishing is refused when the disk has less free space than this; consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
@@ -183,11 +199,12 @@ class LogOptions(_Options, frozen=True, kw_only=True):
     format: Literal["auto", "text", "json"] = "auto"
 
 
-Right = Literal["publish", "consume", "dead-letter", "administer"]
+#: "read" is for the history of a queue, over Flight.
+Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
 
 
 class AccessRule(_Options, frozen=True, kw_only=True):
-    """Who may do what, where. A peer must match everything that is given of ``subject``, ``user`` and ``network``."""
+    """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
     #: The certificate's common name, or a pattern of it (* and ?).
     subject: str = ""
@@ -195,6 +212,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
     user: str = ""
     #: The network that the peer's address is in, as in 10.0.0.0/8.
     network: str = ""
+    #: SHA-256 of the token that the peer shows, in hex. Over Flight only: the other protocols can't show one.
+    token_sha256: str = ""
     may: list[Right]
     #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     where: list[str] = field(default_factory=lambda: ["*"])
@@ -204,6 +223,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
             raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+        if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
+            raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
         if "" in self.where:
             raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
@@ -232,6 +253,8 @@ class Options(_Options, frozen=True, kw_only=True):
     phpmq: list[PhpmqListener] = field(default_factory=lambda: [PhpmqListener(address="127.0.0.1:9100")])
     sspq: list[SspqListener] = field(default_factory=lambda: [SspqListener(address="127.0.0.1:8888")])
     kokaq: list[KokaqListener] = field(default_factory=lambda: [KokaqListener(address="127.0.0.1:9420")])
+    #: None is off.
+    flight: FlightListener | None = DEFAULT_FLIGHT
     #: Listen to other machines without TLS.
     insecure_bind: bool = False
     #: Written when everything accepts, removed at the end.
@@ -249,16 +272,21 @@ class Options(_Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for protocol in ("phpmq", "sspq", "kokaq"):
             for index, listener in enumerate(getattr(self, protocol)):
-                address = Address.parse(listener.address)
-                if not (address.is_local or listener.tls_certificate or self.insecure_bind):
-                    raise BadOption(
-                        f"{protocol}[{index}].address",
-                        f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
-                        f"or allow it with --insecure-bind (insecure_bind = true)",
-                    )
+                self._check_reach(f"{protocol}[{index}].address", listener)
+        if self.flight is not None:
+            self._check_reach("flight.address", self.flight)
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
                 raise BadOption(
                     f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
                 )
+
+    def _check_reach(self, path: str, listener: Listener) -> None:
+        address = Address.parse(listener.address)
+        if not (address.is_local or listener.tls_certificate or self.insecure_bind):
+            raise BadOption(
+                path,
+                f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
+                f"or allow it with --insecure-bind (insecure_bind = true)",
+            )

@@ -24,6 +24,7 @@ from penstock.server.engine import Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
 from penstock.server.options import Options
+from penstock.server.readers import Readers
 
 if TYPE_CHECKING:
     from penstock.server.session import Session
@@ -41,12 +42,15 @@ RESERVED = 100
 class Runtime:
     """What the sessions of a running broker share."""
 
-    def __init__(self, options: Options, engine: Engine, commits: Commits, log: Log) -> None:
+    def __init__(
+        self, options: Options, engine: Engine, commits: Commits, log: Log, readers: Readers | None = None
+    ) -> None:
         self.options = options
         self.engine = engine
         self.broker = engine.broker
         self.commits = commits
         self.log = log
+        self.readers = readers or Readers(log)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
         self.sessions: dict[int, AnySession] = {}
@@ -133,6 +137,10 @@ class Runtime:
 
     def _tell(self) -> None:
         for effect in self.engine.released():
+            if isinstance(effect, asyncio.Future):  # somebody waits for a commit
+                if not effect.done():
+                    effect.set_result(None)
+                continue
             session = self.sessions.get(effect.connection.id)
             if session is None:
                 continue
@@ -198,6 +206,7 @@ class Runtime:
         """Four times a second: try what was refused again, and look for peers that take too long or too much."""
         self._round = self.loop.call_later(ROUND, self._do_round)
         self.log.tell_suppressed()
+        self.readers.save(self.loop.time())
         for session in list(self.stalled):
             session.work()
         now = self.loop.time()

@@ -30,7 +30,10 @@ from penstock.server.listening import Door, ListenError, open_doors
 from penstock.server.logs import Log
 from penstock.server.opening import open_folder
 from penstock.server.options import Options, QueueOptions
+from penstock.server.readers import Readers
 from penstock.server.runtime import Runtime
+from penstock.server.side_door import SideDoor
+from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
 
 #: Exit codes: see ``penstock serve --help``.
@@ -74,14 +77,19 @@ class _Life:
         self.stopping = asyncio.Event()
         self.failure: Exception | None = None
         self.runtime: Runtime | None = None
+        self.side_door: SideDoor | None = None
         self.doors: list[Door] = []
+        self.flight: FlightProcess | None = None
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
+        flight = wanted_settings(self.options, self.log)
         engine, upkeep = self._open()
         commits = self._commits(engine)
-        runtime = self.runtime = Runtime(self.options, engine, commits, self.log)
+        readers = Readers(self.log, self._data)
+        runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
+        self.side_door = SideDoor(runtime, self._data)
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
@@ -90,7 +98,11 @@ class _Life:
         try:
             self._prepare_queues(runtime)
             chores.watch_disk()  # before the first peer is let in
+            await self.side_door.open()
             self.doors = await open_doors(runtime)
+            if flight is not None:
+                self.flight = FlightProcess(replace(flight, side_door=self.side_door.path), self.log)
+                await self.flight.start()
             self._listen_to_signals()
             self._say_ready()
             chores.start()
@@ -101,6 +113,8 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
+            if self.flight is not None:
+                await self.flight.stop()
             await chores.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
@@ -111,6 +125,11 @@ class _Life:
         return OK
 
     # Starting
+
+    @property
+    def _data(self) -> Path | None:
+        """The data folder, if there is one."""
+        return None if self.options.ephemeral else Path(self.options.data)
 
     def _open(self) -> tuple[Engine, Upkeep | None]:
         began = time.monotonic()
@@ -127,7 +146,12 @@ class _Life:
                 segment_bytes=journal.segment_bytes,
                 segment_age=journal.segment_seconds * SECOND,
             ),
-            Retention(journal.retention_seconds * SECOND, journal.retention_bytes),
+            Retention(
+                journal.retention_seconds * SECOND,
+                journal.retention_bytes,
+                journal.pin_seconds * SECOND,
+                journal.pin_bytes,
+            ),
             min_free=journal.min_free_bytes,
         )
         for line in opened.report:
@@ -186,6 +210,8 @@ class _Life:
 
     def _say_ready(self) -> None:
         listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        if self.flight is not None:
+            listeners.append({"protocol": "flight", "address": self.flight.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -222,6 +248,8 @@ class _Life:
                     self.log.info("certificate read again", protocol=door.protocol, address=door.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+        if self.flight is not None and self.flight.reload_certificate():
+            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
 
     # Ending
 
@@ -234,16 +262,22 @@ class _Life:
         if self.failure is not None:
             for session in list(runtime.sessions.values()):
                 session.transport.abort()
+            await self._close_side_door(0)
             return
         runtime.broker.drain(runtime.now())
         runtime.turn()
         await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
+        await self._close_side_door(max(0.0, deadline - time.monotonic()))
         for session in list(runtime.sessions.values()):
             session.end()
         await self._wait(lambda: runtime.sessions, deadline)
         for session in list(runtime.sessions.values()):
             session.transport.abort()
         await asyncio.sleep(0)
+
+    async def _close_side_door(self, seconds: float) -> None:
+        if self.side_door is not None:
+            await self.side_door.close(seconds)
 
     async def _read_what_came(self, runtime: Runtime) -> None:
         """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
@@ -261,6 +295,7 @@ class _Life:
     def _finish(self, runtime: Runtime, upkeep: Upkeep | None) -> None:
         """Commit the rest, write the state down, and close the log."""
         runtime.stop()
+        runtime.readers.save()
         now = runtime.now()
         try:
             if self.failure is None:

@@ -3,12 +3,13 @@
 *Retention* moves the history floor: below it, settled history is no longer shown, and its space may be given back.
 Space goes back in whole segments, oldest first. *Compaction* makes that possible where old segments still hold live
 messages: it carries them forward, when the segments that can go then are at least twice as large as what is copied.
-So the disk holds at most the history, plus twice the live messages.
+So the disk holds at most the history, plus twice the live messages. Readers may *pin* history that they have not read
+yet, within limits; then the floor waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.core.table import Table
 from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.files import FileLog
 from penstock.server.engine import Engine, locations, recover
+from penstock.server.readers import Pin
 
 #: Publishing is refused while the disk has less room than this. Consuming goes on, and needs some: an acknowledgement
 #: in a commit of its own takes about 200 bytes (a million of them, 200 MB), segments are reserved ahead in steps of
@@ -40,6 +42,9 @@ class Retention(NamedTuple):
 
     age: int = 7 * 24 * 3600 * 1_000_000
     bytes: int = 0
+    #: For pins: how long ago the reader may have been heard of (0 = there are none), and bytes beyond all this.
+    pin_age: int = 7 * 24 * 3600 * 1_000_000
+    pin_bytes: int = 10 * 2**30
 
 
 class SegmentUse(NamedTuple):
@@ -58,6 +63,8 @@ class Plan(NamedTuple):
 
     table: Table
     before: int
+    #: Pins that history could not be kept for, and why.
+    dropped: Sequence[tuple[Pin, str]] = ()
 
 
 class Upkeep:
@@ -77,6 +84,8 @@ class Upkeep:
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
         self.min_free = min_free
+        #: Asked for the pins of readers, in whatever thread.
+        self.pins: Callable[[], list[Pin]] = list
 
     def watch_disk(self) -> bool:
         """Refuse publishing while the disk is nearly full. Returns whether that has changed: worth a line in the log.
@@ -100,7 +109,7 @@ class Upkeep:
         return table
 
     def floor(self, now: int) -> int:
-        """Where history should begin now: the first segment that retention keeps."""
+        """Where history should begin now, if nobody has pinned it: the first segment that retention keeps."""
         segments = self.log.segments()
         floor = self.log.floor
         total = sum(segment.size for segment in segments)
@@ -112,6 +121,22 @@ class Upkeep:
             total -= segment.size
             floor = max(floor, segment.end)
         return floor
+
+    def pinned(self, floor: int, now: int) -> tuple[int, list[tuple[Pin, str]]]:
+        """Where history should begin so that readers can read what they have not, and which of them can't be helped."""
+        dropped: list[tuple[Pin, str]] = []
+        segments = self.log.segments()
+        for pin in sorted(self.pins(), key=lambda pin: pin.position):
+            if pin.position >= floor:
+                break
+            kept = [each for each in segments if pin.position < each.end <= floor]
+            if now - pin.at > self.retention.pin_age:
+                dropped.append((pin, "it was not heard of for too long"))
+            elif self.retention.pin_bytes and sum(each.size for each in kept) > self.retention.pin_bytes:
+                dropped.append((pin, "it would keep too many bytes"))
+            elif kept:
+                return max(self.log.floor, kept[0].first), dropped
+        return floor, dropped
 
     def use(self, table: Table) -> list[SegmentUse]:
         """What of each segment is alive, as the table says."""
@@ -157,9 +182,10 @@ class Upkeep:
 
     def plan(self, now: int) -> Plan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker."""
-        self.log.set_floor(self.floor(now))
+        floor, dropped = self.pinned(self.floor(now), now)
+        self.log.set_floor(floor)
         table = self.checkpoint(now)
-        return Plan(table, self.victims(table))
+        return Plan(table, self.victims(table), dropped)
 
     def trim(self, plan: Plan) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""

@@ -1,0 +1,193 @@
+"""Commands of writers whose chunks count once: each is published whole or not at all, and never again.
+
+A chunk is known by writer, epoch, partition and number. Its messages and the row that says so are in one block, so a
+crash keeps both or neither. Of each writer the newest epoch is remembered, for ever: how many chunks of each partition
+were taken. What comes again is answered as done, and so is everything of an older epoch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.carrying import Carrying
+from penstock.core.events import ROW_BYTES, Values
+from penstock.core.held import MOST_PARTITIONS, MOST_WRITERS, ChunkKey, WriterEntry
+from penstock.core.publishing import Refusal, delayed_item
+from penstock.core.queue import Queue
+from penstock.schema import FOREVER, Kind
+
+
+class WriterError(Exception):
+    """A chunk that can't be taken as things stand. The text says why, and what would be right."""
+
+
+class Portion(NamedTuple):
+    """The rows of a chunk that go to one queue, in order. A column that is empty holds its default for all of them."""
+
+    queue: Queue
+    payloads: Sequence[bytes]
+    #: Microseconds; −1 is as the queue says, 0 is for ever.
+    ttl: Sequence[int] = ()
+    delay: Sequence[int] = ()
+    priority: Sequence[int] = ()
+    correlation_ids: Sequence[bytes] = ()
+
+
+class Wrote(NamedTuple):
+    """A chunk was taken: now, or before (``duplicate``). Or not: for ``refusal``, by ``queue``."""
+
+    duplicate: bool = False
+    refusal: Refusal | None = None
+    queue: Queue | None = None
+
+
+class _Times(NamedTuple):
+    """When the rows of a portion expire and become ready; 0 = never, at once."""
+
+    expires: list[int]
+    due: list[int]
+
+
+class Writing(Carrying):
+    """Writers. See the module's description."""
+
+    def was_written(self, key: ChunkKey) -> bool:
+        """Whether this chunk counts already. Raises WriterError if one before it is missing."""
+        known = self.writers.get(key.writer)
+        taken = 0
+        if known is not None:
+            if key.epoch < known.epoch:
+                return True
+            taken = known.chunks.get(key.partition, 0) if key.epoch == known.epoch else 0
+        if key.chunk > taken:
+            raise WriterError(
+                f"chunk {key.chunk} of writer {key.writer!r}, epoch {key.epoch}, partition {key.partition} comes too "
+                f"early: the next is chunk {taken}"
+            )
+        return key.chunk < taken
+
+    def write(self, source: bytes, key: ChunkKey, portions: Sequence[Portion], now: int) -> Wrote:
+        """Publish a chunk, once. It must not be confirmed before the log is durable up to ``log.next_position``.
+
+        Raises WriterError for a chunk out of turn, and when there are too many writers.
+        """
+        if self.was_written(key):
+            return Wrote(duplicate=True)
+        self._check_writer(key)
+        for portion in portions:
+            refusal = self._refusal(portion)
+            if refusal is not None:
+                return Wrote(refusal=refusal, queue=portion.queue)
+        detail = msgspec.json.encode(key)
+        batch = self.log.make_room(now, sum(map(_size, portions)) + len(detail) + 2 * ROW_BYTES)
+        times = [_times(portion, now) for portion in portions]
+        for portion, ends in zip(portions, times, strict=True):
+            first = batch.end
+            columns = _columns(portion, ends)
+            batch.add_messages(Kind.PUBLISHED, now, portion.queue.id, source, portion.payloads, columns)
+            self._add(portion, ends, first)
+        count = sum(len(portion.payloads) for portion in portions)
+        where = portions[0].queue.id if len(portions) == 1 else 0
+        more: dict[str, Values] = {"count": array("Q", (count,)), "detail": [detail]}
+        batch.add_others(Kind.WRITTEN, now, where, source, 1, more)
+        self._note_chunk(key)
+        for portion, ends in zip(portions, times, strict=True):
+            first_time = min(filter(None, chain(ends.expires, ends.due)), default=None)
+            self._schedule(portion.queue, first_time)
+            self._dispatch(portion.queue, now)
+            self._make_room(portion.queue, now)
+        return Wrote()
+
+    def end_writer(self, writer: str, now: int, source: bytes) -> bool:
+        """Forget a writer: nothing of it will be repeated. False: it is not known."""
+        known = self.writers.pop(writer, None)
+        if known is None:
+            return False
+        self.partitions -= len(known.chunks)
+        self.log.other(Kind.WRITER_ENDED, now, 0, source, detail=msgspec.json.encode(ChunkKey(writer, known.epoch)))
+        return True
+
+    def _check_writer(self, key: ChunkKey) -> None:
+        if key.writer not in self.writers and len(self.writers) >= MOST_WRITERS:
+            raise WriterError(
+                f"{len(self.writers)} writers are remembered already, and no more can be: end those that will not come "
+                f"back, or write under fewer names"
+            )
+        if self.partitions >= MOST_PARTITIONS:
+            raise WriterError(
+                f"{self.partitions} partitions of writers are remembered already, and no more can be: write with fewer "
+                f"partitions, or end writers that will not come back"
+            )
+
+    def _note_chunk(self, key: ChunkKey) -> None:
+        known = self.writers.get(key.writer)
+        if known is None or known.epoch != key.epoch:
+            self.partitions -= len(known.chunks) if known else 0
+            known = self.writers[key.writer] = WriterEntry(key.epoch, {})
+        self.partitions += key.partition not in known.chunks
+        known.chunks[key.partition] = key.chunk + 1
+
+    def _refusal(self, portion: Portion) -> Refusal | None:
+        """Why these can't come in, all of them. Where some are delayed, all count as if they were."""
+        return self._admit(portion.queue, list(map(len, portion.payloads)), any(portion.delay))[1]
+
+    def _add(self, portion: Portion, times: _Times, first: int) -> None:
+        """The messages are in their queue."""
+        queue, sizes = portion.queue, list(map(len, portion.payloads))
+        queue.counters.published += len(sizes)
+        for start, stop, priority, expires, due in _runs(portion, times):
+            if due:
+                for at in range(start, stop):
+                    queue.delayed.insert(delayed_item(first + at, sizes[at], expires, FOREVER, priority, due))
+            else:
+                queue.append_run(first + start, sizes[start:stop], priority, expires, FOREVER)
+
+
+def _size(portion: Portion) -> int:
+    """What the rows take in a block."""
+    return sum(map(len, chain(portion.payloads, portion.correlation_ids))) + ROW_BYTES * len(portion.payloads)
+
+
+def _times(portion: Portion, now: int) -> _Times:
+    default = portion.queue.policy.default_ttl
+    if portion.ttl:
+        ttls = [default if ttl < 0 else ttl for ttl in portion.ttl]
+        expires = [now + ttl if ttl else 0 for ttl in ttls]
+    else:
+        expires = [now + default] * len(portion.payloads) if default else []
+    due = [now + delay if delay else 0 for delay in portion.delay] if any(portion.delay) else []
+    return _Times(expires, due)
+
+
+def _columns(portion: Portion, times: _Times) -> dict[str, Values]:
+    """The journal's columns of these messages; those that say nothing are left out."""
+    columns: dict[str, Values] = {}
+    if any(times.expires):
+        columns["expires_at"] = array("q", times.expires)
+    if any(portion.priority):
+        columns["priority"] = array("Q", portion.priority)
+    if times.due:
+        columns["not_before"] = array("q", times.due)
+    if any(portion.correlation_ids):
+        columns["correlation_id"] = list(portion.correlation_ids)
+    return columns
+
+
+def _runs(portion: Portion, times: _Times) -> Iterator[tuple[int, int, int, int, int]]:
+    """Neighbours that are alike, as start, stop, priority, expires and due."""
+    count = len(portion.payloads)
+    columns = (portion.priority, times.expires, times.due)
+    if not any(columns):
+        yield 0, count, 0, 0, 0
+        return
+    rows = list(zip(*(column or [0] * count for column in columns), strict=True))
+    start = 0
+    for at in range(1, count + 1):
+        if at == count or rows[at] != rows[start]:
+            yield start, at, *rows[start]
+            start = at

@@ -1,0 +1,118 @@
+"""The Flight server: calls come in as JSON, go to the service, and every error goes out as a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from penstock.flight import calls
+from penstock.flight.problems import told, trouble
+from penstock.flight.service import Service
+
+_ACTIONS = msgspec.json.Decoder(calls.Action)
+
+
+class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """See ``calls`` for what can be asked of it. Its threads are gRPC's."""
+
+    def __init__(self, address: str, service: Service, report: Callable[[BaseException], None], **how: Any) -> None:
+        """``address`` is as in options. Raises what pyarrow raises if it can't listen there."""
+        self._service = service
+        self._report = report
+        scheme = "grpc+unix" if address.startswith("unix:") else "grpc+tls" if "tls_certificates" in how else "grpc"
+        where = address.removeprefix("unix:")
+        super().__init__(f"{scheme}://{where}", **how)
+        if not address.startswith("unix:"):
+            where = f"{address.rpartition(':')[0]}:{self.port}"
+        #: Where it really listens, as clients say it.
+        self.told_address = f"{scheme}://{where}"
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """A range of a view."""
+        with told(self._report):
+            call = _decoded(ticket.ticket, calls.Read)
+            schema, batches = self._service.read(call, self._service.doorman.caller(context))
+            return fl.GeneratorStream(schema, self._guarded(batches))
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Chunks of messages to be published."""
+        with told(self._report):
+            call = _decoded(descriptor.command or b"", calls.Write)
+            caller = self._service.doorman.caller(context)
+            batches = (chunk.data for chunk in reader if chunk.data is not None)
+            for written in self._service.write(call, caller, reader.schema, batches):
+                writer.write(pa.py_buffer(msgspec.json.encode(written)))
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        """One JSON value."""
+        with told(self._report):
+            body = action.body.to_pybytes() if action.body is not None else b""
+            call = _action(action.type, body)
+            answer = self._service.act(call, self._service.doorman.caller(context))
+            return iter([fl.Result(pa.py_buffer(msgspec.json.encode(answer)))])
+
+    def list_actions(self, context: Any) -> list[Any]:
+        """Their names, and what they do."""
+        return [fl.ActionType(name, text) for name, text in ACTIONS.items()]
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
+        """One for each queue."""
+        with told(self._report):
+            pick = _decoded(bytes(criteria) or b"{}", calls.Pick)
+            return iter(list(self._service.flights(pick, self._service.doorman.caller(context))))
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """Tickets for the parts of a range."""
+        with told(self._report):
+            return self._service.flight(_described(descriptor), self._service.doorman.caller(context))
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        """The columns of a view."""
+        with told(self._report):
+            return fl.SchemaResult(self._service.schema(_described(descriptor)))
+
+    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with told(self._report):
+            yield from batches
+
+
+def _described(descriptor: Any) -> calls.Read:
+    """What a descriptor means: a command, or a path that names a queue."""
+    if descriptor.command is not None and descriptor.descriptor_type == fl.DescriptorType.CMD:
+        call: calls.Read = _decoded(descriptor.command, calls.Read)
+        return call
+    path = [part.decode("utf-8", "replace") for part in descriptor.path or []]
+    return calls.Read(queue="/".join(path))
+
+
+def _decoded(data: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        known = ", ".join(kind.__struct_fields__)
+        raise trouble("bad-request", f"{error}; it is JSON with these fields: {known}") from None
+
+
+def _action(name: str, body: bytes) -> calls.Action:
+    """The action of this name; the body need not repeat the name."""
+    if name not in ACTIONS:
+        raise trouble("bad-request", f"there is no action {name!r}; there are: {', '.join(ACTIONS)}")
+    try:
+        values = msgspec.json.decode(body) if body.strip() else {}
+        if not isinstance(values, dict) or values.setdefault("type", name) != name:
+            raise trouble("bad-request", f"the body of the action {name} is a JSON object of that type")
+        call: calls.Action = msgspec.convert(values, calls.Action)
+        return call
+    except msgspec.DecodeError as error:
+        raise trouble("bad-request", f"action {name}: {error}") from None
+
+
+def _about(kind: type) -> str:
+    return (kind.__doc__ or "").removeprefix("Action: ").split("\n")[0]
+
+
+ACTIONS: dict[str, str] = {str(kind.__struct_config__.tag): _about(kind) for kind in calls.Action.__args__}

@@ -1,0 +1,107 @@
+"""What the journal holds, as clients ask for it: ranges that are checked, and the queues that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.flight.access import Caller, chosen, queue_name
+from penstock.flight.calls import Pick, Range, Read
+from penstock.flight.problems import trouble
+from penstock.journal import JournalReader, arrow
+from penstock.journal.catalogue import QueueName
+from penstock.journal.following import DataLoss
+
+Chooser = Callable[[QueueName], bool] | None
+
+
+class _Ranged(Protocol):
+    """A call that names a range."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def accept_loss(self) -> bool: ...
+
+
+class Checked(NamedTuple):
+    """A range of positions that makes sense, and what of it is lost, if that was accepted."""
+
+    start: int
+    stop: int
+    losses: list[DataLoss]
+
+
+class History:
+    """The journal of the broker that this process belongs to."""
+
+    def __init__(self, folder: str) -> None:
+        self.reader = JournalReader(folder)
+
+    def status(self) -> Range:
+        """Which journal, from where to where."""
+        tail = self.reader.tail()
+        return Range(
+            identity=f"{tail.identity:016x}",
+            earliest=max(tail.floor, tail.start),
+            latest=tail.committed,
+            version=version("penstock"),
+        )
+
+    def check_identity(self, identity: str) -> None:
+        """Raises Trouble if it is another journal that is meant."""
+        if identity and identity != f"{self.reader.identity:016x}":
+            raise trouble("replaced", f"this is journal {self.reader.identity:016x} now, not {identity}")
+
+    def check(self, call: _Ranged) -> Checked:
+        """The range that a call names, with 0 replaced by what it stands for. Raises Trouble, or DataLoss."""
+        self.check_identity(call.identity)
+        if call.start < 0 or call.stop < 0:
+            raise trouble("bad-request", "positions count from 1; 0 stands for the beginning or the end")
+        tail = self.reader.tail()
+        earliest = max(tail.floor, tail.start)
+        start, stop = call.start or min(earliest, call.stop or earliest), call.stop or tail.committed
+        if start > stop and call.stop:
+            raise trouble("bad-request", f"the range from {start} to {stop} ends before it starts")
+        if start > stop:
+            if not call.accept_loss:
+                text = f"the journal ends at position {stop}, before the position {start} that was asked for"
+                raise trouble("data-loss", text, (stop, start))
+            return Checked(stop, stop, [])
+        losses = self.reader.losses(start, stop)
+        if losses and not call.accept_loss:
+            raise losses[0]
+        return Checked(start, max(min(stop, tail.committed), start), losses)
+
+    def chooser(self, pick: Pick, caller: Caller, *, accept_loss: bool = False) -> Chooser:
+        """Which queues are meant. Raises Trouble for one that is not there, unless losses are accepted."""
+        found = chosen(pick, caller, "read")
+        if pick.queue and not accept_loss and queue_name(pick.queue) not in self.names():
+            raise trouble("no-queue", f"there is no queue {pick.queue}")
+        return found
+
+    def names(self) -> list[QueueName]:
+        """The queues that exist now, by name."""
+        entries = self.reader.catalogue().queues.values()
+        return sorted(QueueName(entry["namespace"], entry["name"]) for entry in list(entries))
+
+    def queues(self, pick: Pick, caller: Caller) -> list[QueueName]:
+        """Those of the existing queues that are meant and may be seen."""
+        wanted = chosen(pick, caller, "read")
+        return [name for name in self.names() if wanted is None or wanted(name)]
+
+    def read(self, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
+        """Rows of ``messages`` or ``events``. All is checked before the first batch is asked for."""
+        queues = self.chooser(call, caller, accept_loss=call.accept_loss)
+        start, stop, _ = self.check(call)
+        columns = call.columns or None
+        return arrow.read(
+            self.reader, call.view, start, stop, queues=queues, columns=columns, accept_loss=call.accept_loss
+        )

@@ -1,0 +1,172 @@
+"""What is in the queues now: a snapshot that is worked out here, so that the broker does not stand still for it.
+
+The broker is asked for one thing that no journal tells: which messages somebody has at this moment, and where the log
+ends at it. The rest is the newest checkpoint and the blocks since, as a start of the broker reads them. What was worked
+out is kept, and carried on from at the next call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.core.table import Meta, Table
+from penstock.flight.history import Chooser, History
+from penstock.flight.problems import trouble
+from penstock.flight.requests import OutNow
+from penstock.flight.views import LIVE, split
+from penstock.journal import Checkpoints, JournalReader, RealDisk
+from penstock.journal.arrow import spellings
+from penstock.journal.catalogue import QueueName
+from penstock.journal.checkpoints import BadCheckpoint
+from penstock.journal.errors import Gone
+from penstock.journal.placed import Holding, Places
+from penstock.schema import Reason
+
+#: How often a snapshot is begun again when compaction has moved messages in between.
+TRIES = 5
+#: Seconds that a commit may take.
+COMMIT_SECONDS = 30.0
+
+STATES = ("ready", "out", "delayed", "dead")
+_FROM_TABLE = ("namespace", "queue", "state", "deliveries", "reason")
+Codes = npt.NDArray[np.int8]
+
+
+class Snapshot(NamedTuple):
+    """The messages alive at one moment, sorted by where they lie."""
+
+    places: Places
+    sizes: npt.NDArray[np.uint32]
+    queues: npt.NDArray[np.uint32]
+    names: dict[int, QueueName]
+    states: Codes
+    deliveries: npt.NDArray[np.uint32]
+    reasons: npt.NDArray[np.uint8]
+    holding: Holding
+
+
+class Live:
+    """Takes snapshots. Threads may share one."""
+
+    def __init__(self, history: History, outs: Callable[[], OutNow], now: Callable[[], float] = time.time) -> None:
+        self._reader = history.reader
+        self._outs = outs
+        self._now = now
+        self._lock = Lock()
+        self._table: Table | None = None
+
+    def read(self, columns: Sequence[str], queues: Chooser) -> Iterator[pa.RecordBatch]:
+        """The rows of the view. The snapshot is taken before the first is asked for."""
+        return _batches(self._snapshot(queues), list(columns) or LIVE.names)
+
+    def _snapshot(self, queues: Chooser) -> Snapshot:
+        for _ in range(TRIES):
+            outs = self._outs()
+            self._wait_for(outs.position)
+            with self._lock:
+                table = self._fold(outs.position)
+                try:
+                    return _taken(self._reader, table, outs, int(self._now() * 1e6), queues)
+                except Gone:
+                    continue
+        raise trouble("away", "messages are being moved faster than they can be found; try again")
+
+    def _wait_for(self, position: int) -> None:
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while self._reader.latest < position:
+            if time.monotonic() > deadline:
+                raise trouble("away", "the broker does not commit")
+            time.sleep(0.005)
+
+    def _fold(self, stop: int) -> Table:
+        """The table up to a position, or a little further where a block goes on."""
+        table, self._table = self._table, None
+        if table is None or table.meta.position < self._reader.tail().start:
+            table = newest_table(self._reader, stop)
+        begin = table.meta.position
+        if begin < stop:
+            table.apply(found.block for found in self._reader.read(begin, stop, accept_loss=True))
+            if begin > 1 and begin < self._reader.tail().start:
+                raise trouble("away", "the journal was trimmed meanwhile; try again")
+        for column in table.columns.values():
+            column.flags.writeable = False  # a snapshot may be looking at it: the table makes a copy when it changes it
+        table.forget_requests(int(self._now() * 1e6))
+        self._table = table
+        return table
+
+
+def newest_table(reader: JournalReader, stop: int) -> Table:
+    """The state of the newest checkpoint that does not lie behind a position."""
+    checkpoints = Checkpoints(RealDisk(reader.folder, read_only=True), reader.identity)
+    for position in reversed(checkpoints.positions()):
+        if position <= stop:
+            try:
+                found = checkpoints.read(position)
+            except (FileNotFoundError, BadCheckpoint):
+                continue  # it was replaced by a newer one just now, or the broker's next start will tell of it
+            return Table(msgspec.json.decode(found.meta, type=Meta), found.columns)
+    return Table()
+
+
+def _taken(reader: JournalReader, table: Table, outs: OutNow, now: int, queues: Chooser) -> Snapshot:
+    names = {number: QueueName(entry.namespace, entry.name) for number, entry in table.meta.queues.items()}
+    wanted = [number for number, name in names.items() if queues is None or queues(name)]
+    states = _states(table, np.frombuffer(outs.messages, "<u8"), now)
+    rows = np.flatnonzero(np.isin(table.column("queue"), wanted))
+    places = table.places()[rows]
+    order = np.argsort(places, kind="stable")
+    rows = rows[order]
+    return Snapshot(
+        places[order],
+        table.column("size")[rows],
+        table.column("queue")[rows],
+        names,
+        states[rows],
+        table.column("deliveries")[rows],
+        table.column("reason")[rows],
+        Holding(reader, places),
+    )
+
+
+def _states(table: Table, outs: npt.NDArray[np.uint64], now: int) -> Codes:
+    """The index in ``STATES`` for each row."""
+    states = np.zeros(len(table), np.int8)
+    states[table.column("due") > now] = STATES.index("delayed")
+    states[table.column("reason") != 0] = STATES.index("dead")
+    states[np.isin(table.column("position"), outs)] = STATES.index("out")
+    for rows in table.leased().values():
+        states[rows] = STATES.index("out")
+    return states
+
+
+def _batches(snapshot: Snapshot, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    stored = [name for name in columns if name not in _FROM_TABLE]
+    for part in split(snapshot.sizes, payloads="payload" in stored):
+        found = snapshot.holding.read(snapshot.places[part], stored) if stored else None
+        arrays = [
+            found.column(name) if found is not None and name in stored else _from_table(snapshot, part, name)
+            for name in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([LIVE.field(name) for name in columns]))
+
+
+def _from_table(snapshot: Snapshot, part: slice, name: str) -> pa.Array:
+    match name:
+        case "state":
+            return pa.array(STATES).take(pa.array(snapshot.states[part]))
+        case "deliveries":
+            return pa.array(snapshot.deliveries[part].astype(np.int64))
+        case "reason":
+            return pa.array(spellings(Reason), pa.string()).take(pa.array(snapshot.reasons[part]))
+        case _:
+            numbers, which = np.unique(snapshot.queues[part], return_inverse=True)
+            texts = [getattr(snapshot.names[number], name) for number in numbers.tolist()]
+            return pa.array(texts, pa.string()).take(pa.array(which))

@@ -1,0 +1,212 @@
+"""What the endpoint does, call by call, without a word about Flight's own ways: those are in ``endpoint``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from penstock.flight import calls, requests
+from penstock.flight.access import Caller, Doorman, Peer, chosen, queue_name
+from penstock.flight.history import History
+from penstock.flight.leased import read_leased
+from penstock.flight.live import Live
+from penstock.flight.measuring import Measures
+from penstock.flight.problems import trouble
+from penstock.flight.settings import Settings
+from penstock.flight.side_door import SideDoor
+from penstock.flight.views import schema
+from penstock.flight.writing import as_request, check_schema
+
+#: A position, a number of rows or bytes, a time in microseconds: all that fits into 63 bits.
+MOST = 2**63 - 1
+#: The longest name of a reader or a writer.
+NAME_BYTES = 255
+
+
+class Service:
+    """All calls. Threads may share one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.door = SideDoor(settings.side_door)
+        self.history = History(settings.data)
+        self.measures = Measures(self.history)
+        self.live = Live(self.history, lambda: self.door.ask(requests.Outs(), requests.OutNow))
+        self.doorman = Doorman(self._rights)
+
+    def _rights(self, peer: Peer) -> requests.Allowed:
+        question = requests.Rights(address=peer.address, subject=peer.subject, token=peer.token)
+        return self.door.ask(question, requests.Allowed)
+
+    # Tables
+
+    def schema(self, call: calls.Read) -> pa.Schema:
+        """The columns that a read will have."""
+        return schema(call.view, call.columns)
+
+    def read(self, call: calls.Read, caller: Caller) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a view. What is wrong with the call is told before the first row."""
+        shape = self.schema(call)
+        _check_numbers(call)
+        if call.view == "leased":
+            return shape, read_leased(self.history, self._leased_rows, call, caller)
+        if call.view == "live":
+            return shape, self._read_live(call, caller)
+        return shape, self.history.read(call, caller)
+
+    def _read_live(self, call: calls.Read, caller: Caller) -> Iterator[pa.RecordBatch]:
+        if call.start or call.stop:
+            raise trouble("bad-request", "live has no range: it is what is in the queues now. Leave start and stop out")
+        self.history.check_identity(call.identity)
+        return self.live.read(call.columns, self.history.chooser(call, caller))
+
+    def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:
+        return self.door.ask(request, requests.Rows)
+
+    def write(
+        self, call: calls.Write, caller: Caller, shape: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[calls.Written]:
+        """Publish chunks, each once it was read, and tell of each when it is durable."""
+        _check_numbers(call)
+        _check_name("writer", call.writer)
+        check_schema(shape)
+        for number, batch in enumerate(batches, call.chunk):
+            request = as_request(call, number, batch, caller.peer.name)
+            self._check_publish(request, caller)
+            yield self.door.ask(request, calls.Written)
+
+    def _check_publish(self, request: requests.Write, caller: Caller) -> None:
+        names = [queue_name(name) for name in request.queues]
+        for name in names:
+            caller.demand("publish", name)
+        if request.create_queues and not caller.may_everywhere("administer"):
+            known = self.history.names()
+            for name in names:
+                if name not in known:
+                    caller.demand("administer", name)
+
+    def flights(self, pick: calls.Pick, caller: Caller) -> Iterator[Any]:
+        """A FlightInfo for each queue: how much was published into it, over which range."""
+        status = self.history.status()
+        for name, counted in self.measures.counts(self.history.queues(pick, caller), status).items():
+            call = calls.Read(queue=str(name))
+            facts = {"queue": str(name), "identity": status.identity, "earliest": status.earliest}
+            facts |= {"latest": status.latest, "messages": counted.messages, "payload_bytes": counted.bytes}
+            facts |= {"exact": counted.exact}
+            yield _info(call, [call], counted.messages if counted.exact else -1, facts)
+
+    def flight(self, call: calls.Read, caller: Caller) -> Any:
+        """A FlightInfo with a ticket for each part of a read."""
+        self.schema(call)
+        _check_numbers(call)
+        if call.view in ("live", "leased"):
+            return _info(call, [call], -1, {"identity": f"{self.history.reader.identity:016x}"})
+        plan = self.measures.plan(
+            calls.Plan(
+                queue=call.queue, pattern=call.pattern, view=call.view, start=call.start, stop=call.stop,
+                partitions=max(call.partitions, 1), identity=call.identity, accept_loss=call.accept_loss,
+            ),
+            caller,
+        )  # fmt: skip
+        parts = [
+            msgspec.structs.replace(call, start=start, stop=stop, identity=plan.identity, partitions=0)
+            for start, stop in plan.ranges
+        ]
+        return _info(call, parts, -1, {"identity": plan.identity, "losses": plan.losses})
+
+    # Actions
+
+    def act(self, call: calls.Action, caller: Caller) -> Any:
+        """The answer to an action."""
+        _check_numbers(call)
+        match call:
+            case calls.Status():
+                return self.history.status()
+            case calls.Queues():
+                return [str(name) for name in self.history.queues(call, caller)]
+            case calls.Locate():
+                return self.history.reader.position_at(call.at)
+            case calls.Advance():
+                return self.measures.advance(call, caller)
+            case calls.Plan():
+                return self.measures.plan(call, caller)
+            case calls.Progress():
+                return self._progress(call, caller)
+            case calls.Lease():
+                return self._lease(call, caller)
+            case calls.Readers():
+                caller.demand_somewhere("read")
+                return self.door.ask(requests.Readers(), list[requests.Reader])
+            case calls.ForgetReader():
+                caller.demand_everywhere("administer")
+                return self.door.ask(requests.ForgetReader(reader=call.reader), bool)
+            case calls.EndWriter():
+                caller.demand_somewhere("publish")
+                return self.door.ask(requests.EndWriter(writer=call.writer), bool)
+
+    def _progress(self, call: calls.Progress, caller: Caller) -> calls.Lag:
+        self.history.check_identity(call.identity)
+        queues = chosen(call, caller, "consume" if call.view == "leased" else "read")
+        lag = self.measures.lag(queues, call.view, call.position)
+        if not call.reader:
+            return lag
+        _check_name("reader", call.reader)
+        report = requests.Report(
+            reader=call.reader,
+            view=call.view,
+            where=call.queue or call.pattern or "*",
+            position=call.position,
+            lag_rows=lag.rows,
+            lag_seconds=lag.seconds,
+            pin=call.pin,
+            peer=caller.peer.name,
+        )
+        self.door.ask(report, bool)
+        return lag
+
+    def _lease(self, call: calls.Lease, caller: Caller) -> requests.Leased:
+        _check_name("reader", call.reader)
+        _check_name("instance", call.instance)
+        if call.timeout <= 0:
+            raise trouble("bad-request", "the timeout of a lease is above 0, in microseconds")
+        self.history.check_identity(call.identity)
+        wanted = chosen(call, caller, "consume")
+        queues = [str(name) for name in self.history.names() if wanted is None or wanted(name)]
+        if call.queue and not queues:
+            raise trouble("no-queue", f"there is no queue {call.queue}")
+        request = requests.Lease(
+            reader=call.reader,
+            instance=call.instance,
+            queues=queues,
+            start=call.start,
+            max_rows=call.max_rows,
+            max_bytes=call.max_bytes,
+            timeout=call.timeout,
+            take=call.take,
+        )
+        return self.door.ask(request, requests.Leased)
+
+
+def _check_numbers(call: msgspec.Struct) -> None:
+    """All numbers of all calls count something. A time may lie before 1970."""
+    for name in call.__struct_fields__:
+        value = getattr(call, name)
+        least = -MOST if name == "at" else 0
+        if isinstance(value, int) and not least <= value <= MOST:
+            raise trouble("bad-request", f"{name} is {value}; it is a number from {least} to {MOST}")
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or len(name.encode()) > NAME_BYTES or not name.isprintable():
+        raise trouble("bad-request", f"{what} is a name of 1 to {NAME_BYTES} bytes that can be printed")
+
+
+def _info(call: calls.Read, parts: list[calls.Read], rows: int, facts: dict[str, Any]) -> Any:
+    descriptor = fl.FlightDescriptor.for_command(msgspec.json.encode(call))
+    endpoints = [fl.FlightEndpoint(msgspec.json.encode(part), []) for part in parts]
+    metadata = msgspec.json.encode(facts)
+    shape = schema(call.view, call.columns)
+    return fl.FlightInfo(shape, descriptor, endpoints, rows, -1, ordered=True, app_metadata=metadata)

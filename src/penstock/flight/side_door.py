@@ -1,0 +1,109 @@
+"""The endpoint's end of the private socket to the broker: one question, one answer. See ``requests``.
+
+Every question may be asked twice without harm, so one that a broken connection swallowed is asked again, once, on a new
+one. When nobody answers, the client is told that the broker is away: the supervisor may be about to end us too.
+"""
+
+from __future__ import annotations
+
+import socket
+from struct import Struct
+from threading import BoundedSemaphore, Lock
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.flight.calls import Problem
+from penstock.flight.problems import Trouble, trouble
+from penstock.flight.requests import FRAME_BYTES, Request
+
+#: Seconds that an answer may take: a commit, on a disk that is very slow.
+PATIENCE = 60.0
+#: Questions at a time, well below what the broker lets in: more wait for their turn.
+AT_A_TIME = 32
+#: Connections that are kept for the next question.
+KEPT = 8
+
+_LENGTH = Struct("<I")
+T = TypeVar("T")
+
+
+class SideDoor:
+    """Asks the broker. Threads may share one: each question has a connection to itself."""
+
+    def __init__(self, path: str, patience: float = PATIENCE) -> None:
+        self._path = path
+        self._patience = patience
+        self._lock = Lock()
+        self._turn = BoundedSemaphore(AT_A_TIME)
+        self._idle: list[socket.socket] = []
+
+    def ask(self, request: Request, kind: type[T]) -> T:
+        """The answer, which is of this kind. Raises Trouble: the broker's, or that it is away."""
+        with self._turn:
+            return self._ask(msgspec.msgpack.encode(request), kind)
+
+    def _ask(self, data: bytes, kind: type[T]) -> T:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None:
+            try:
+                return self._answer(connection, data, kind)
+            except OSError:
+                pass  # it was closed while it lay idle
+        try:
+            return self._answer(self._connect(), data, kind)
+        except OSError:
+            raise trouble("away", "the broker does not answer; try again") from None
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(self._patience)
+            connection.connect(self._path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _answer(self, connection: socket.socket, data: bytes, kind: type[T]) -> T:
+        try:
+            connection.sendall(_LENGTH.pack(len(data)) + data)
+            answer = _receive(connection, _LENGTH.unpack(_receive(connection, _LENGTH.size))[0])
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            keep = len(self._idle) < KEPT
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
+        return _decoded(answer, kind)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    if size > FRAME_BYTES:
+        raise ConnectionError("a frame is longer than it can be")
+    data = bytearray(size)
+    view, at = memoryview(data), 0
+    while at < size:
+        got = connection.recv_into(view[at:])
+        if not got:
+            raise ConnectionError("the broker has hung up")
+        at += got
+    return bytes(data)
+
+
+def _decoded(answer: bytes, kind: type[T]) -> T:
+    values: Any = msgspec.msgpack.decode(answer)
+    if isinstance(values, dict) and "code" in values and "type" not in values:
+        raise Trouble(msgspec.convert(values, Problem))
+    return msgspec.convert(values, kind, builtin_types=(bytes,))

@@ -1,0 +1,187 @@
+"""How many rows and bytes of which queue lie between two positions, remembered for what can't change any more.
+
+A segment is counted in stretches of about 2 MiB. Those of a finished segment are added up once all are known. Of the
+segment that grows, the last stretch is counted on from where it was left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from threading import Lock
+
+import numpy as np
+
+from penstock.flight.history import Chooser
+from penstock.journal import JournalReader
+from penstock.journal.block import Block
+from penstock.journal.catalogue import QueueName
+from penstock.journal.following import Found, Span
+from penstock.journal.mapped import MappedSegment
+from penstock.journal.merging import merged
+from penstock.journal.selecting import SHOWN
+from penstock.schema import Kind
+
+#: Index entries of a stretch.
+STRETCH = 32
+#: Stretches that are remembered, of segments that are not counted whole.
+REMEMBERED = 10_000
+#: Growing stretches that are remembered: one for each reader that is near the end.
+GROWING = 100
+
+
+class Tally:
+    """Messages, payload bytes and events, by queue; the name None is for events of no queue."""
+
+    def __init__(self) -> None:
+        self._counts: dict[QueueName | None, tuple[int, int, int]] = {}
+
+    def add(self, name: QueueName | None, messages: int, size: int, events: int) -> None:
+        """Count more of a queue."""
+        old = self._counts.get(name, (0, 0, 0))
+        self._counts[name] = (old[0] + messages, old[1] + size, old[2] + events)
+
+    def merge(self, other: Tally) -> None:
+        """Count what another one has counted."""
+        for name, counts in other._counts.items():
+            self.add(name, *counts)
+
+    def of(self, name: QueueName) -> tuple[int, int, int]:
+        """What was counted of one queue."""
+        return self._counts.get(name, (0, 0, 0))
+
+    def rows(self, queues: Chooser, *, messages: bool) -> int:
+        """Rows of a view, of the queues that are wanted."""
+        at = 0 if messages else 2
+        found = self._counts.items()
+        if queues is None:
+            return sum(counts[at] for _, counts in found)
+        return sum(counts[at] for name, counts in found if name is not None and queues(name))
+
+    def count(self, found: Found, start: int, stop: int) -> None:
+        """Count the rows of a block that lie between two positions."""
+        block, segment = found
+        low, high = max(start - block.first, 0), min(stop, block.end) - block.first
+        kinds, queues = block.kinds[low:high], block.queues[low:high]
+        numbers, which = np.unique(queues, return_inverse=True)
+        published = kinds == Kind.PUBLISHED
+        messages = np.bincount(which[published], minlength=len(numbers))
+        events = np.bincount(which[SHOWN[kinds]], minlength=len(numbers))
+        sizes = np.bincount(which[published], _sizes(block)[low:high][published], minlength=len(numbers))
+        for at, number in enumerate(numbers.tolist()):
+            name = segment.name_of(number, block.end) if number else None
+            self.add(name, int(messages[at]), int(sizes[at]), int(events[at]))
+
+
+def _sizes(block: Block) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    sizes = np.zeros(block.count, np.int64)
+    if block.messages:
+        sizes[block.message_rows()] = np.diff(block.binary("payload")[0])
+    return sizes
+
+
+class Tallies:
+    """Counts of the journal. Threads may share one."""
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
+        self._lock = Lock()
+        self._whole: dict[tuple[str, int], Tally] = {}
+        self._stretches: OrderedDict[tuple[tuple[str, int], int, int], Tally] = OrderedDict()
+        #: Of a growing stretch: up to where it was counted.
+        self._growing: OrderedDict[tuple[tuple[str, int], int], tuple[int, Tally]] = OrderedDict()
+
+    def between(self, start: int, stop: int, deadline: float) -> tuple[Tally, bool]:
+        """The tally of a range, and whether it is exact: after the deadline the rest is estimated by what is known."""
+        total, missing, counted = Tally(), 0, 0
+        spans = self._reader.spans()
+        self._forget(spans)
+        for span in spans:
+            for low, high, tally in self._parts(span, start, stop, deadline):
+                if tally is None:
+                    missing += high - low
+                else:
+                    counted += high - low
+                    total.merge(tally)
+        if missing and counted:
+            self._estimate(total, missing / counted)
+        return total, not missing
+
+    def skip(self, start: int, stop: int, empty: Callable[[Tally], bool]) -> int:
+        """The beginning of the first stretch that is not known to be empty, at or after ``start``."""
+        for span in self._reader.spans():
+            for low, _, tally in self._parts(span, start, stop, 0):
+                if tally is None or not empty(tally):
+                    return low
+        return stop
+
+    def _parts(self, span: Span, start: int, stop: int, deadline: float) -> Iterator[tuple[int, int, Tally | None]]:
+        """The stretches of a segment that reach into a range, and what is in them; None: there was no time."""
+        low, high = max(span.first, start), min(span.end, stop)
+        if low >= high:
+            return
+        whole = self._whole.get(span.key)
+        if whole is not None and (low, high) == (span.first, span.end):
+            yield low, high, whole
+            return
+        segment = self._reader.segment(span)
+        if segment is None:
+            return
+        total = Tally()
+        complete = span.footer is not None and (low, high) == (span.first, span.end)
+        for first, end in _stretches(segment, high):
+            if end <= low or first >= high:
+                continue
+            tally = self._stretch(span, segment, max(first, low), min(end, high), deadline)
+            complete = complete and tally is not None
+            if tally is not None and complete:
+                total.merge(tally)
+            yield max(first, low), min(end, high), tally
+        if complete:
+            with self._lock:
+                self._whole[span.key] = total
+
+    def _stretch(self, span: Span, segment: MappedSegment, low: int, high: int, deadline: float) -> Tally | None:
+        key = (span.key, low, high)
+        with self._lock:
+            known = self._stretches.get(key)
+            counted_to, growing = self._growing.get((span.key, low), (low, Tally()))
+        if known is not None:
+            return known
+        if time.monotonic() > deadline:
+            return None
+        tally = Tally()
+        if counted_to <= high:
+            tally.merge(growing)
+        else:
+            counted_to = low
+        blocks = (Found(block, segment) for block in segment.blocks(counted_to, high, verify=False))
+        for found in merged(blocks) if counted_to < high else ():
+            tally.count(found, counted_to, high)
+        with self._lock:
+            if span.footer is None and high == span.end:
+                self._growing[(span.key, low)] = (high, tally)
+            else:
+                self._stretches[key] = tally
+            for kept, most in ((self._growing, GROWING), (self._stretches, REMEMBERED)):
+                while len(kept) > most:
+                    kept.popitem(last=False)
+        return tally
+
+    def _estimate(self, total: Tally, more: float) -> None:
+        for name, counts in list(total._counts.items()):
+            total.add(name, *(round(count * more) for count in counts))
+
+    def _forget(self, spans: list[Span]) -> None:
+        """Segments that were trimmed away."""
+        here = {span.key for span in spans}
+        with self._lock:
+            self._whole = {key: tally for key, tally in self._whole.items() if key in here}
+
+
+def _stretches(segment: MappedSegment, limit: int) -> Iterator[tuple[int, int]]:
+    """Where the stretches of a segment begin and end."""
+    marks = segment.marks(limit)[0]
+    return pairwise(sorted({*marks[:-1:STRETCH], marks[-1]}))

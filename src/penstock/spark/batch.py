@@ -1,0 +1,156 @@
+"""Batch reads: a range of positions, cut into parts on the driver, read in parallel by executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.flight.calls import Locate, Pick, Plan, Planned, Queues, Range, Read, Status
+from penstock.spark import schemas
+from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.errors import BadOption, DataLoss, NoQueue
+from penstock.spark.fetching import Part, fetch
+from penstock.spark.filters import Narrowed
+from penstock.spark.options import Settings
+
+#: Told with every loss, so that whoever gets the error knows what can be done.
+ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
+
+
+class BatchReader(DataSourceReader):
+    """A read of a view. ``partitions`` runs once, on the driver; ``read`` in each task."""
+
+    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._schema = schema
+        self._narrowed = Narrowed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts to read."""
+        endpoint = Endpoint(self._settings)
+        try:
+            found = list(self._parts(endpoint))
+        finally:
+            endpoint.close()
+        # Spark reads a list without parts as one part without a description.
+        return found or [NOTHING]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part."""
+        if not isinstance(partition, Part):
+            return iter(())
+        return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
+
+    def _parts(self, endpoint: Endpoint) -> Iterator[Part]:
+        settings = self._settings
+        status = endpoint.ask(Status(), Range)
+        pick = self._narrowed.pick(Pick(queue=settings.queue, pattern=settings.pattern))
+        if pick is None:
+            return
+        if settings.view == "live":
+            yield self._live(pick, status)
+            return
+        start, stop = self._range(endpoint, status)
+        if start >= stop:
+            check_queue(endpoint, settings)
+            return
+        planned = plan(endpoint, settings, pick, (start, stop), status.identity)
+        for low, high in planned.ranges:
+            yield part(settings, pick, (low, high), planned.identity, self._columns)
+
+    def _live(self, pick: Pick, status: Range) -> Part:
+        return Part(
+            Read(queue=pick.queue, pattern=pick.pattern, view="live", columns=self._columns, identity=status.identity)
+        )
+
+    def _range(self, endpoint: Endpoint, status: Range) -> tuple[int, int]:
+        settings, narrowed = self._settings, self._narrowed
+        start = max(beginning(endpoint, settings, status), narrowed.start)
+        stop = min(place(endpoint, settings.ending_position, settings.ending_timestamp, status), status.latest)
+        if narrowed.since is not None:
+            start = max(start, endpoint.ask(Locate(at=narrowed.since), int))
+        return start, stop if narrowed.stop is None else min(stop, narrowed.stop)
+
+
+class FilteringReader(BatchReader):
+    """The same for a session that tells the filters of a query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep what narrows the read down. Returns the filters that Spark still has to look at."""
+        return [one for one in filters if not self._narrowed.take(self._settings.view, one)]
+
+
+#: A part that has no rows.
+NOTHING = InputPartition(None)
+
+
+def place(endpoint: Endpoint, position: int | str, timestamp: int | None, status: Range) -> int:
+    """The position that the options mean."""
+    if timestamp is not None:
+        return max(endpoint.ask(Locate(at=timestamp), int), status.earliest)
+    if isinstance(position, int):
+        return position
+    return status.earliest if position == "earliest" else status.latest
+
+
+def beginning(endpoint: Endpoint, settings: Settings, status: Range) -> int:
+    """The position at which the options say to begin. Raises BadOption if the journal does not go as far."""
+    found = place(endpoint, settings.starting_position, settings.starting_timestamp, status)
+    if found > status.latest:
+        raise BadOption(
+            f"option startingPosition: {found} is behind the end of the journal, which is {status.latest} now "
+            f"(penstock at {settings.endpoint})"
+        )
+    return found
+
+
+def plan(endpoint: Endpoint, settings: Settings, pick: Pick, span: tuple[int, int], identity: str) -> Planned:
+    """Cut a range into parts. Lost positions are an error, or a line in the log, as the options say."""
+    asked = Plan(
+        queue=pick.queue,
+        pattern=pick.pattern,
+        view=settings.view,  # type: ignore[arg-type]
+        start=span[0],
+        stop=span[1],
+        partitions=settings.min_partitions,
+        identity=identity,
+        accept_loss=not settings.fail_on_data_loss,
+    )
+    try:
+        planned = endpoint.ask(asked, Planned)
+    except (DataLoss, NoQueue) as error:
+        raise type(error)(f"{error}. {ADVICE}") from None
+    for lost in planned.losses:
+        log.warning("positions %d to %d are lost: %s", lost.first, lost.stop - 1, lost.text)
+    return planned
+
+
+def part(settings: Settings, pick: Pick, span: tuple[int, int], identity: str, columns: list[str]) -> Part:
+    """The ticket of a part."""
+    return Part(
+        Read(
+            queue=pick.queue,
+            pattern=pick.pattern,
+            view=settings.view,  # type: ignore[arg-type]
+            start=span[0],
+            stop=span[1],
+            columns=columns,
+            identity=identity,
+            accept_loss=not settings.fail_on_data_loss,
+        )
+    )
+
+
+def check_queue(endpoint: Endpoint, settings: Settings) -> None:
+    """Raise NoQueue for a queue that is named and not there, also where there is nothing to read."""
+    if settings.queue and settings.fail_on_data_loss and not queues(endpoint, settings):
+        raise NoQueue(f"there is no queue {settings.queue} (penstock at {settings.endpoint}). {ADVICE}")
+
+
+def queues(endpoint: Endpoint, settings: Settings) -> list[str]:
+    """The queues that the options mean and that exist now."""
+    return endpoint.ask(Queues(queue=settings.queue, pattern=settings.pattern), list[str])

@@ -1,0 +1,209 @@
+"""Spark as a consumer of queues: what it reads is leased to it, and acknowledged once a batch is done.
+
+Offsets are positions of the journal's lease events, ends excluded:
+
+    latestOffset(S)      leases made before S are settled, as their batch is done; what was leased from S on is leased
+                         still, and is the next batch; only if there is nothing, more is leased
+    partitions(S, E)     the leased rows in S..E, split over tasks
+
+So a driver that comes back with the same start gets the same rows, however often, until the lease's time is up.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from penstock.flight.calls import Lease, Range, Read, Status
+from penstock.flight.requests import Leased
+from penstock.spark import schemas
+from penstock.spark.batch import queues
+from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.errors import NoQueue, Replaced, SourceError
+from penstock.spark.fetching import Part, fetch
+from penstock.spark.offsets import Offset, offset
+from penstock.spark.options import Settings
+
+#: Messages of a batch if the options have no limit. What is leased, nobody else can have.
+DEFAULT_ROWS = 100_000
+#: Rows that are worth a task of their own.
+PART_ROWS = 20_000
+#: Seconds between two questions for messages while there are none: each one is a journey to the broker.
+IDLE_SECONDS = 0.1
+
+
+class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of what is leased."""
+
+    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._schema = schema
+        #: Tells this run of the query from another one that is still alive somewhere.
+        self._instance = str(uuid.uuid4())
+        self._connection: Endpoint | None = None
+        self._identity = ""
+        #: The last answer, and when it came.
+        self._leased: tuple[float, Leased] | None = None
+        #: How many more messages may be taken, for a query that stops at what was there when it started.
+        self._left: int | None = None
+        self._lease_counted = 0
+
+    # Asked by Spark, on the driver
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where this reader's outstanding leases begin, or the end of the journal."""
+        self._check_queues()
+        return Offset(self._journal(), self._lease(0, take=False).first, "consume").to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What a batch may have at most. Of two limits, Spark is told one; ``latestOffset`` knows the other."""
+        if self._settings.max_bytes and not self._settings.max_messages:
+            return ReadMaxBytes(self._settings.max_bytes)
+        return ReadMaxRows(self._settings.max_messages or DEFAULT_ROWS)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take no more messages than there are now."""
+        self._left = self._ready()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch; the start itself if there is nothing to consume."""
+        begin = self._same_journal(offset(start, "consume"))
+        if self._idle(begin):
+            return start
+        rows, size = self._limits(limit)
+        found = self._lease(begin.position, take=rows > 0, rows=rows, size=size)
+        if self._left is not None and found.stop > max(self._lease_counted, begin.position):
+            self._lease_counted = found.stop
+            self._left = max(0, self._left - found.rows)
+        return start if found.stop <= begin.position else begin.at(found.stop).to_dict()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The leased rows, split over tasks."""
+        begin, stop = offset(start, "consume"), offset(end, "consume")
+        self._same_journal(stop)
+        if begin.position >= stop.position:
+            return []
+        rows = self._outstanding(begin, stop).rows
+        tasks = max(min(self._settings.min_partitions, rows), -(-rows // PART_ROWS))
+        cuts = [rows * each // tasks for each in range(tasks + 1)] if tasks else []
+        return [self._part(begin, stop, low, high) for low, high in pairwise(cuts)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Comes too late to be of use: the next ``latestOffset`` settles."""
+
+    def stop(self) -> None:
+        """Hang up, if Spark says so at all."""
+        if self._connection is not None:
+            self._connection.close()
+
+    # On the executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part."""
+        assert isinstance(partition, Part)
+        return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
+
+    # How it is done
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        if self._connection is None:
+            self._connection = Endpoint(self._settings)
+        return self._connection
+
+    def _journal(self) -> str:
+        if not self._identity:
+            self._identity = self._endpoint.ask(Status(), Range).identity
+        return self._identity
+
+    def _same_journal(self, begin: Offset) -> Offset:
+        if self._journal() != begin.identity:
+            raise Replaced(
+                f"the broker's data was replaced: this is journal {self._journal()}, and the checkpoint is of "
+                f"{begin.identity} (penstock at {self._settings.endpoint}). Consume it with a new checkpoint"
+            )
+        return begin
+
+    def _lease(self, start: int, *, take: bool, rows: int = 0, size: int = 0) -> Leased:
+        settings = self._settings
+        asked = Lease(
+            queue=settings.queue,
+            pattern=settings.pattern,
+            reader=settings.reader,
+            instance=self._instance,
+            start=start,
+            max_rows=rows,
+            max_bytes=size,
+            timeout=settings.lease_timeout,
+            take=take,
+            identity=self._journal(),
+        )
+        found = self._endpoint.ask(asked, Leased)
+        self._leased = (time.monotonic(), found)
+        return found
+
+    def _idle(self, begin: Offset) -> bool:
+        """Whether the same question had no answer a moment ago."""
+        if self._leased is None:
+            return False
+        when, found = self._leased
+        return not found.rows and found.stop == begin.position and time.monotonic() - when < IDLE_SECONDS
+
+    def _outstanding(self, begin: Offset, stop: Offset) -> Leased:
+        """The leases of a batch: as they were just told, or, when a batch is run again, as the broker knows them."""
+        known = self._leased
+        if known is not None and known[1].rows and known[1].stop == stop.position:
+            return known[1]
+        found = self._lease(begin.position, take=False)
+        if found.stop != stop.position:
+            # Spark goes on with what it is given, so the batch is empty, and its messages come again later.
+            log.error("what reader %s had leased up to %s has gone back: its time was up", self._settings.reader, stop)
+            return Leased(first=begin.position, stop=stop.position, rows=0, bytes=0)
+        return found
+
+    def _part(self, begin: Offset, stop: Offset, low: int, high: int) -> Part:
+        return Part(
+            Read(
+                view="leased",
+                queue=self._settings.queue,
+                pattern=self._settings.pattern,
+                start=begin.position,
+                stop=stop.position,
+                columns=self._columns,
+                identity=begin.identity,
+                reader=self._settings.reader,
+                first_row=low,
+                rows=high - low,
+            )
+        )
+
+    def _limits(self, limit: ReadLimit) -> tuple[int, int]:
+        """Rows and bytes."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.max_messages or DEFAULT_ROWS
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._settings.max_bytes
+        return rows if self._left is None else min(rows, self._left), size
+
+    def _check_queues(self) -> None:
+        if self._settings.queue and not queues(self._endpoint, self._settings):
+            raise NoQueue(f"there is no queue {self._settings.queue} (penstock at {self._settings.endpoint})")
+
+    def _ready(self) -> int:
+        """How many messages could be taken now."""
+        settings = self._settings
+        read = Read(view="live", queue=settings.queue, pattern=settings.pattern, columns=["state"])
+        waiting = self._endpoint.waiting()
+        while True:
+            try:
+                batches = self._endpoint.get(read)
+                return sum(batch.column("state").to_pylist().count("ready") for batch in batches)
+            except (SourceError, pa.ArrowException) as error:
+                waiting.pause(error)

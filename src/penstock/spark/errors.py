@@ -1,0 +1,39 @@
+"""What can go wrong, as the person who runs a query reads it."""
+
+from __future__ import annotations
+
+
+class SourceError(RuntimeError):
+    """Base of all errors of the data source."""
+
+
+class BadOption(SourceError, ValueError):
+    """An option, or a schema, that can't be meant."""
+
+
+class BrokerAway(SourceError):
+    """Nobody answers, or not in time."""
+
+
+class Denied(SourceError):
+    """The broker knows us, or doesn't, and says no."""
+
+
+class NoQueue(SourceError):
+    """There is no such queue."""
+
+
+class DataLoss(SourceError):
+    """Rows that the query should have seen can't be read any more."""
+
+
+class Replaced(DataLoss):
+    """The broker has another journal than the one that the query has read so far."""
+
+
+class Refused(SourceError):
+    """The broker has no room for messages."""
+
+
+class TakenOver(SourceError):
+    """Another query consumes under the same name."""

@@ -1,0 +1,97 @@
+"""What executors do: get the rows of one part, as record batches that Spark takes as they are.
+
+A connection that breaks in the middle of a part is made again, and reading goes on behind the last row that was handed
+over, so no row comes twice. What is in a position never changes; that is what this rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import InputPartition
+
+from penstock.flight.calls import Read
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.options import Settings
+
+#: Rows and bytes of a batch at most. Spark holds a few of them at once, in each task.
+MOST_ROWS = 16_384
+MOST_BYTES = 16 * 2**20
+
+
+class Part(InputPartition):
+    """A part of a read: its ticket. It travels to the executor, and has no secret in it."""
+
+    def __init__(self, read: Read) -> None:
+        super().__init__(read)
+        self.read = read
+
+    def __repr__(self) -> str:
+        return f"Part({self.read.start}..{self.read.stop})"
+
+
+def fetch(settings: Settings, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in batches of exactly this schema."""
+    endpoint = Endpoint(settings).trusted()
+    try:
+        for batch in _whole(endpoint, part.read):
+            yield from cut(pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema))
+    finally:
+        endpoint.close()
+
+
+def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in slices that are not too large. Nothing is copied."""
+    rows = batch.num_rows
+    if not rows:
+        return
+    fitting = max(1, min(MOST_ROWS, rows * MOST_BYTES // max(1, batch.nbytes)))
+    for at in range(0, rows, fitting):
+        yield batch.slice(at, fitting)
+
+
+def _whole(endpoint: Endpoint, read: Read) -> Iterator[pa.RecordBatch]:
+    """All batches of a read, over as many connections as it takes."""
+    ticket = _resumable(read)
+    waiting = endpoint.waiting()
+    while not _done(ticket, read):
+        began = ticket
+        try:
+            for batch in endpoint.get(ticket):
+                if batch.num_rows:
+                    ticket = _behind(ticket, batch)
+                    yield batch
+        except pa.ArrowException as error:
+            if ticket is not began:
+                waiting = endpoint.waiting()
+            if ticket.view == "live" and ticket is not began:
+                # What is in the queues now is something else by now. Spark runs the task again from the start.
+                raise endpoint.explain(error) from None
+            waiting.pause(error)
+        else:
+            return
+
+
+def _done(ticket: Read, read: Read) -> bool:
+    """Whether a connection broke so late that nothing is missing."""
+    if read.view == "leased":
+        return ticket.first_row >= read.first_row + read.rows
+    return read.view != "live" and ticket.start >= read.stop
+
+
+def _resumable(read: Read) -> Read:
+    """The same with positions: they tell how far we are."""
+    if read.view == "leased" or not read.columns or "position" in read.columns:
+        return read
+    return replace(read, columns=[*read.columns, "position"])
+
+
+def _behind(ticket: Read, batch: pa.RecordBatch) -> Read:
+    """What is left of a read after a batch of it."""
+    if ticket.view == "leased":
+        return replace(ticket, first_row=ticket.first_row + batch.num_rows, rows=ticket.rows - batch.num_rows)
+    if ticket.view == "live":
+        return replace(ticket)
+    return replace(ticket, start=batch.column("position")[-1].as_py() + 1)

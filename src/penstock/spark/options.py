@@ -1,0 +1,233 @@
+"""The options of ``format("penstock")``: one table, and what becomes of them.
+
+Names are matched as Spark does it, whatever their case. Everything is checked on the driver: an option that does not
+exist, that another kind of use has, that contradicts another one, or whose value makes no sense ends the query at once,
+with the names of those that would do. docs/spark.md shows the same table; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.spark import values
+from penstock.spark.errors import BadOption
+from penstock.spark.values import Secret
+
+DEFAULT_ENDPOINT = "grpc://127.0.0.1:8815"
+DEFAULT_LEASE_TIMEOUT = 24 * 3600 * 1_000_000
+#: How long a query that runs waits for a broker that is away, or that has no room for messages.
+DEFAULT_PATIENCE = 300 * 1_000_000
+
+
+class Use(Flag):
+    """What somebody wants of the data source."""
+
+    BATCH = auto()
+    STREAM = auto()
+    CONSUME = auto()
+    WRITE = auto()
+    STREAM_WRITE = auto()
+    READING = BATCH | STREAM | CONSUME
+    STREAMS = STREAM | CONSUME
+    WRITING = WRITE | STREAM_WRITE
+    ALL = READING | WRITING
+
+
+class Option(NamedTuple):
+    """One option: its name, the field it fills, how its text is read, and where it belongs."""
+
+    name: str
+    field: str
+    read: Callable[[str], Any]
+    use: Use
+
+
+OPTIONS = (
+    Option("endpoint", "endpoint", values.endpoint, Use.ALL),
+    Option("token", "token", Secret, Use.ALL),
+    Option("tlsCa", "tls_ca", values.file, Use.ALL),
+    Option("tlsCertificate", "tls_certificate", values.file, Use.ALL),
+    Option("tlsKey", "tls_key", values.secret_file, Use.ALL),
+    Option("tlsServerName", "tls_server_name", values.text, Use.ALL),
+    Option("patience", "patience", values.duration, Use.ALL),
+    Option("queue", "queue", values.queue, Use.ALL),
+    Option("queuePattern", "pattern", values.pattern, Use.READING),
+    Option("view", "view", values.choice("messages", "events", "live"), Use.BATCH | Use.STREAM),
+    Option("columns", "columns", values.names, Use.READING),
+    Option("startingPosition", "starting_position", values.position, Use.BATCH | Use.STREAM),
+    Option("endingPosition", "ending_position", values.position, Use.BATCH),
+    Option("startingTimestamp", "starting_timestamp", values.timestamp, Use.BATCH | Use.STREAM),
+    Option("endingTimestamp", "ending_timestamp", values.timestamp, Use.BATCH),
+    Option("minPartitions", "min_partitions", values.positive, Use.READING),
+    Option("failOnDataLoss", "fail_on_data_loss", values.boolean, Use.BATCH | Use.STREAM),
+    Option("mode", "mode", values.choice("read", "consume"), Use.READING),
+    Option("maxMessagesPerTrigger", "max_messages", values.positive, Use.STREAMS),
+    Option("maxBytesPerTrigger", "max_bytes", values.size, Use.STREAMS),
+    Option("readerName", "reader", values.name, Use.STREAMS),
+    Option("pinRetention", "pin", values.boolean, Use.STREAM),
+    Option("leaseTimeout", "lease_timeout", values.duration, Use.CONSUME),
+    Option("createQueues", "create_queues", values.boolean, Use.WRITING),
+    Option("writerName", "writer", values.name, Use.WRITE),
+    Option("epoch", "epoch", values.not_negative, Use.WRITE),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+#: What Spark itself hands on, and we have no use for.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+
+_WORDS = {
+    Use.BATCH: "batch reads",
+    Use.STREAM: "streaming reads",
+    Use.CONSUME: "streaming reads with mode=consume",
+    Use.WRITE: "batch writes",
+    Use.STREAM_WRITE: "streaming writes",
+}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, read. It travels to the executors, and shows no secret when it is printed."""
+
+    endpoint: str = DEFAULT_ENDPOINT
+    token: Secret = Secret()
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: Secret = Secret()
+    tls_server_name: str = ""
+    patience: int = DEFAULT_PATIENCE
+    queue: str = ""
+    pattern: str = ""
+    view: str = "messages"
+    columns: tuple[str, ...] = ()
+    starting_position: int | str = "earliest"
+    ending_position: int | str = "latest"
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    min_partitions: int = 1
+    fail_on_data_loss: bool = True
+    mode: str = "read"
+    max_messages: int = 0
+    max_bytes: int = 0
+    reader: str = ""
+    pin: bool = False
+    lease_timeout: int = DEFAULT_LEASE_TIMEOUT
+    create_queues: bool = False
+    writer: str = ""
+    epoch: int | None = None
+
+    @property
+    def where(self) -> str:
+        """What is read, in words."""
+        return self.queue or self.pattern or "all queues"
+
+
+def parse(options: Mapping[str, str], use: Use) -> Settings:
+    """Read the options for a use; for several, those that one of them has. Raises BadOption."""
+    given: dict[str, str] = {}
+    for name, text in options.items():
+        if name.lower() not in _SPARKS_OWN:
+            given[_known(name, use).name] = text
+    if given.get("mode", "read").strip().lower() == "consume" and use & Use.READING:
+        use = _consuming(use)
+    elif "mode" in given:
+        use &= ~Use.CONSUME
+    for name in given:
+        _belongs(_BY_NAME[name.lower()], use)
+    fields = {_BY_NAME[name.lower()].field: _value(_BY_NAME[name.lower()], text) for name, text in given.items()}
+    _check(given, fields)
+    return Settings(**fields)
+
+
+def _known(name: str, use: Use) -> Option:
+    found = _BY_NAME.get(name.lower())
+    if found is not None:
+        return found
+    if name.lower() == "path":
+        raise BadOption("penstock has no paths: name the queue with option 'queue', and call load() or save() without")
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
+    hint = f" Did you mean {_BY_NAME[close[0]].name}?" if close else ""
+    raise BadOption(f"penstock has no option {name!r}.{hint} {_valid(use)}")
+
+
+def _valid(use: Use) -> str:
+    names = sorted(option.name for option in OPTIONS if option.use & use)
+    return f"Valid here: {', '.join(names)}"
+
+
+def _belongs(option: Option, use: Use) -> None:
+    if not option.use & use:
+        fit = " and ".join(words for each, words in _WORDS.items() if each in option.use)
+        here = " and ".join(words for each, words in _WORDS.items() if each in use)
+        raise BadOption(f"option {option.name} is for {fit}, and not for {here}. {_valid(use)}")
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise BadOption(f"option {option.name}: {error}") from None
+
+
+def _check(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    """What can only be said of several options together."""
+    for one, other in (
+        ("queue", "queuePattern"),
+        ("startingPosition", "startingTimestamp"),
+        ("endingPosition", "endingTimestamp"),
+    ):
+        if one in given and other in given:
+            raise BadOption(f"options {one} and {other} contradict each other: give one of them")
+    _check_range(given, fields)
+    _check_tls(given, fields)
+    if fields.get("view") == "live":
+        for name in given:
+            if name.startswith(("starting", "ending")):
+                raise BadOption(
+                    f"option {name}: view live is what is in the queues now, and has no positions to begin at"
+                )
+    if fields.get("pin") and "readerName" not in given:
+        raise BadOption("option pinRetention needs a readerName: operators must see who holds history back")
+    if fields.get("mode") == "consume":
+        _check_consume(given)
+    if ("writerName" in given) != ("epoch" in given):
+        raise BadOption("options writerName and epoch belong together: they say which write it is that may be repeated")
+
+
+def _check_range(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    start, stop = fields.get("starting_position"), fields.get("ending_position")
+    if start == "latest" and "endingPosition" in given and stop != "latest":
+        raise BadOption("options startingPosition=latest and endingPosition contradict each other")
+    if isinstance(start, int) and isinstance(stop, int) and start > stop:
+        raise BadOption(f"option startingPosition ({start}) is behind endingPosition ({stop})")
+    begin, end = fields.get("starting_timestamp"), fields.get("ending_timestamp")
+    if begin is not None and end is not None and begin > end:
+        raise BadOption("option startingTimestamp is later than endingTimestamp")
+
+
+def _check_tls(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    if not fields.get("endpoint", DEFAULT_ENDPOINT).startswith("grpc+tls:"):
+        for name in given:
+            if name.startswith("tls"):
+                raise BadOption(f"option {name} needs an endpoint with TLS, as in grpc+tls://broker:8815")
+    if ("tlsCertificate" in given) != ("tlsKey" in given):
+        raise BadOption("options tlsCertificate and tlsKey belong together")
+
+
+def _consuming(use: Use) -> Use:
+    if Use.STREAM not in use:
+        raise BadOption(
+            "mode=consume is for streams: a batch has no checkpoint to tell what was worked off. "
+            "Use spark.readStream, with trigger(availableNow=True) to stop at the end"
+        )
+    return Use.CONSUME
+
+
+def _check_consume(given: Mapping[str, str]) -> None:
+    if "readerName" not in given:
+        raise BadOption("mode=consume needs a readerName: what it has leased is kept under that name")
+    if "queue" not in given and "queuePattern" not in given:
+        raise BadOption("mode=consume needs a queue or a queuePattern: it takes messages away from other consumers")

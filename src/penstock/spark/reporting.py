@@ -1,0 +1,76 @@
+"""Tells the broker how far a stream is, about once a second, so that operators see it; learns how far behind it is.
+
+In a thread of its own: while a batch is worked off Spark asks the reader nothing, and that is when a stream falls
+behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.flight.calls import Lag, Pick, Progress
+from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.errors import SourceError
+from penstock.spark.offsets import Offset
+from penstock.spark.options import Settings
+
+#: Seconds between two reports.
+EVERY = 1.0
+#: Seconds of patience for one. The next one comes anyway.
+PATIENCE = 0.5
+
+
+class Reporter:
+    """One stream's reports. Without a reader's name the broker is only asked, and keeps nothing."""
+
+    def __init__(self, settings: Settings, pick: Pick) -> None:
+        self._settings = settings
+        self._pick = pick
+        self._offset: Offset | None = None
+        self._lag: Lag | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def at(self, offset: Offset) -> None:
+        """Everything before this has been worked off."""
+        self._offset = offset
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
+            self._thread.start()
+
+    def lag(self) -> dict[str, Any]:
+        """As it was last heard of."""
+        if self._lag is None:
+            return {}
+        return {"lagMessages": self._lag.rows, "lagSeconds": round(self._lag.seconds, 3)}
+
+    def stop(self) -> None:
+        """No more reports."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        while not self._ended.is_set():
+            try:
+                self._once(endpoint)
+            except (SourceError, pa.ArrowException) as error:
+                log.debug("no report: %s", error)
+            self._ended.wait(EVERY)
+        endpoint.close()
+
+    def _once(self, endpoint: Endpoint) -> None:
+        offset = self._offset
+        assert offset is not None
+        report = Progress(
+            queue=self._pick.queue,
+            pattern=self._pick.pattern,
+            reader=self._settings.reader,
+            view=self._settings.view,  # type: ignore[arg-type]
+            position=offset.position,
+            identity=offset.identity,
+            pin=self._settings.pin,
+        )
+        self._lag = endpoint.ask(report, Lag)

@@ -1,0 +1,58 @@
+"""A Spark session with defaults that suit one machine: quiet, light, and with the right Python and Java."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What differs from Spark's own defaults, and why. ``conf`` of :func:`session` wins over these.
+DEFAULTS = {
+    # A WHERE on queue, position or time is told to the broker.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Times are shown as they are stored.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+#: For a session that lives in this process alone, besides.
+LOCAL_DEFAULTS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # A shuffle into Spark's 200 parts costs more than most of what a single machine has to do.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of this process, made if there is none yet; then, ``master`` and most of ``conf`` have no effect.
+
+    Finds a Java (:mod:`penstock.spark.java`) if none runs yet, and lets executors use the Python that runs this.
+    """
+    prepare()
+    if master.startswith("local"):
+        # Without it, Spark asks the network for the name of this machine, and warns about what it finds.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - it must see the environment as prepare() leaves it
+
+    settings = DEFAULTS | (LOCAL_DEFAULTS if master.startswith("local") else {}) | dict(conf or {})
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare(environment: dict[str, str] | None = None) -> None:
+    """Set what Spark reads from the environment, where nobody has said otherwise."""
+    where = os.environ if environment is None else environment
+    where["JAVA_HOME"] = java_home(where)
+    where.setdefault("PYSPARK_PYTHON", sys.executable)
+    where.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,0 +1,178 @@
+"""Writes. Each task publishes its rows in chunks, and every chunk has a name: (writer, epoch, partition, chunk).
+
+The broker takes a chunk of one name once. A task that Spark runs again, a batch that a restarted query runs again, add
+nothing twice, as long as they make the same rows in the same order.
+
+* stream: the writer is the query's own ID, which its checkpoint keeps, and the epoch is the batch's number;
+* batch: the writer is made up for each write, and forgotten at its end; or the options name both, for a write that may
+  be repeated as a whole, such as one in ``foreachBatch``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.flight.calls import EndWriter, Queues, Write
+from penstock.spark.chunks import chunks
+from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.errors import BadOption, NoQueue, SourceError
+from penstock.spark.options import Settings
+
+#: The columns that a message can be made of, and the types that Spark may have them in.
+COLUMNS = {
+    "payload": ("binary", "string"),
+    "queue": ("string",),
+    "ttl": ("interval day to second", "double", "float", "int", "bigint", "smallint", "tinyint"),
+    "priority": ("bigint", "int", "smallint", "tinyint", "decimal(20,0)"),
+    "delay": ("interval day to second", "double", "float", "int", "bigint", "smallint", "tinyint"),
+    "correlation_id": ("binary", "string"),
+}
+#: Where Spark tells a task which query and which of its batches it works for.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Done(WriterCommitMessage):
+    """What a task has written."""
+
+    rows: int
+    chunks: int
+
+
+def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
+    """Raise BadOption for a table that can't be written."""
+    if overwrite:
+        raise BadOption(
+            'messages are added, and nothing is overwritten: use mode("append"), or outputMode("append") of a stream'
+        )
+    whole = ", ".join(f"{name} ({' or '.join(types[:2])})" for name, types in COLUMNS.items())
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            raise BadOption(f"a message has no column {field.name}. Columns are {whole}: select these, or rename")
+        if field.dataType.simpleString() not in COLUMNS[field.name]:
+            raise BadOption(
+                f"column {field.name} is {field.dataType.simpleString()}, and must be "
+                f"{' or '.join(COLUMNS[field.name])}: cast it"
+            )
+    if "payload" not in schema.names:
+        raise BadOption(f"there is no column payload. Columns are {whole}")
+    if "queue" not in schema.names and not settings.queue:
+        raise BadOption("no queue: give option queue, or a column queue with namespace/queue in it")
+
+
+def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False) -> Done:
+    """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
+    endpoint = Endpoint(settings) if first else Endpoint(settings).trusted()
+    rows = count = 0
+    try:
+        for chunk in chunks(batches):
+            endpoint.put(_numbered(name, count), chunk)
+            rows += chunk.num_rows
+            count += 1
+    finally:
+        endpoint.close()
+    return Done(rows, count)
+
+
+def _numbered(name: Write, chunk: int) -> Write:
+    return Write(
+        queue=name.queue,
+        writer=name.writer,
+        epoch=name.epoch,
+        partition=name.partition,
+        chunk=chunk,
+        create_queues=name.create_queues,
+    )
+
+
+def _name(settings: Settings, writer: str, epoch: int) -> Write:
+    return Write(
+        queue=settings.queue,
+        writer=writer,
+        epoch=epoch,
+        partition=_task().partitionId(),
+        create_queues=settings.create_queues,
+    )
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise SourceError("a writer runs in a task of Spark, and this is none")
+    return task
+
+
+def _reach(settings: Settings) -> None:
+    """Find out on the driver, before any task runs, whether the broker is there and has the queue."""
+    endpoint = Endpoint(settings)
+    try:
+        found = endpoint.ask(Queues(queue=settings.queue), list[str])
+    finally:
+        endpoint.close()
+    if settings.queue and not found and not settings.create_queues:
+        raise NoQueue(
+            f"there is no queue {settings.queue} (penstock at {settings.endpoint}). "
+            f"With option createQueues=true it is made"
+        )
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write``. Made on the driver, once for each write."""
+
+    def __init__(self, settings: Settings, schema: StructType, overwrite: bool) -> None:
+        check(settings, schema, overwrite)
+        _reach(settings)
+        self._settings = settings
+        self._writer = settings.writer or f"batch-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In each task."""
+        return write(self._settings, _name(self._settings, self._writer, self._settings.epoch or 0), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, after the last task."""
+        self._end()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, after a task has failed for good. What others have published stays published."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._settings.writer:
+            return  # it may be repeated, later
+        endpoint = Endpoint(self._settings)
+        try:
+            endpoint.ask(EndWriter(writer=self._writer), bool)
+        except SourceError as error:
+            log.warning("the broker was not told that %s is done: %s", self._writer, error)
+        finally:
+            endpoint.close()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream``."""
+
+    def __init__(self, settings: Settings, schema: StructType, overwrite: bool) -> None:
+        check(settings, schema, overwrite)
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In each task."""
+        query, batch = _task().getLocalProperty(QUERY_ID), _task().getLocalProperty(BATCH_ID)
+        if not query or not batch:
+            raise SourceError("Spark does not tell this task its query and batch, so a repetition could not be noticed")
+        return write(self._settings, _name(self._settings, f"query-{query}", int(batch)), iterator, first=batch == "0")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Everything is published already."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Spark will run the batch again."""

@@ -1,0 +1,83 @@
+"""The data source itself. Spark makes one for each use, on the driver, and asks it for a reader or a writer.
+
+Which method runs where: ``schema`` once at ``load()``; ``reader`` and ``streamReader`` whenever Spark plans, so they
+ask nobody; what they return plans on the driver (``partitions``, ``latestOffset`` …) and travels to the executors
+(``read``).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from penstock.spark import options, schemas
+from penstock.spark.errors import BadOption
+from penstock.spark.options import Settings, Use
+
+#: The module in which Spark runs a reader that is to be told the filters of a query. It does so only if
+#: spark.sql.python.filterPushdown.enabled says so, and refuses readers that take filters if it does not.
+_FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class PenstockSource(DataSource):
+    """``format("penstock")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return "penstock"
+
+    def schema(self) -> StructType:
+        """The columns that ``load()`` has, unless a schema was given."""
+        settings = options.parse(self.options, Use.READING)
+        return schemas.spark_schema(_view(settings), settings.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        from penstock.spark.batch import BatchReader, FilteringReader  # noqa: PLC0415 - only what is needed
+
+        settings = options.parse(self.options, Use.BATCH)
+        columns = schemas.check(settings.view, settings.columns, schema)
+        kind = FilteringReader if _asked_for_filters() else BatchReader
+        return kind(settings, columns, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``."""
+        from penstock.spark.consume import ConsumingReader  # noqa: PLC0415
+        from penstock.spark.stream import StreamReader  # noqa: PLC0415
+
+        settings = options.parse(self.options, Use.STREAMS)
+        columns = schemas.check(_view(settings), settings.columns, schema)
+        if settings.view == "live":
+            raise BadOption("view live is what is in the queues now: read it with spark.read, not as a stream")
+        kind = ConsumingReader if settings.mode == "consume" else StreamReader
+        return kind(settings, columns, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``df.write``."""
+        from penstock.spark.sink import BatchWriter  # noqa: PLC0415
+
+        return BatchWriter(options.parse(self.options, Use.WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """For ``df.writeStream``."""
+        from penstock.spark.sink import StreamWriter  # noqa: PLC0415
+
+        return StreamWriter(options.parse(self.options, Use.STREAM_WRITE), schema, overwrite)
+
+
+def _view(settings: Settings) -> str:
+    return "leased" if settings.mode == "consume" else settings.view
+
+
+def _asked_for_filters() -> bool:
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _FILTERING in sys.modules or (main is not None and main.name == _FILTERING)

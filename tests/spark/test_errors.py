@@ -1,0 +1,103 @@
+"""What is wrong is told on the driver, soon, and in words that help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.brokers import make_certificate
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOBODY = "grpc://127.0.0.1:1"
+
+
+def batch(spark: SparkSession, folder: Path, options: dict[str, Any]) -> None:
+    spark.read.format("penstock").options(**options).load().collect()
+
+
+def stream(spark: SparkSession, folder: Path, options: dict[str, Any]) -> None:
+    writer = spark.readStream.format("penstock").options(**options).load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(folder)).start()
+    try:
+        query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+def write(spark: SparkSession, folder: Path, options: dict[str, Any]) -> None:
+    spark.sql("select 'x' as payload").write.format("penstock").options(**options).mode("append").save()
+
+
+@pytest.mark.parametrize("use", [batch, stream, write])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"endpoint": NOBODY, "queue": "x"}, r"no penstock broker answers at grpc://127.0.0.1:1"),
+        ({"queu": "x"}, r"penstock has no option 'queu'. Did you mean queue\? Valid here: "),
+    ],
+    ids=["away", "unknown"],
+)
+def test_in_the_first_seconds(
+    spark: SparkSession, tmp_path: Path, use: Callable[..., None], options: dict[str, str], says: str
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(Exception, match=says):
+        use(spark, tmp_path, options)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("use", [batch, stream, write])
+def test_no_such_queue(spark: SparkSession, broker: SparkBroker, tmp_path: Path, use: Callable[..., None]) -> None:
+    with pytest.raises(Exception, match="there is no queue default/nowhere"):
+        use(spark, tmp_path, {"endpoint": broker.endpoint, "queue": "nowhere"})
+
+
+def test_options_that_contradict_each_other_fail_at_load(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="queue and queuePattern contradict each other"):
+        spark.read.format("penstock").options(queue="a", queuePattern="b/*").load()
+
+
+def test_live_is_no_stream(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="view live is what is in the queues now"):
+        stream(spark, tmp_path, {"endpoint": broker.endpoint, "view": "live"})
+
+
+def test_no_batch_consumes(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+    options = {"endpoint": broker.endpoint, "queue": "x", "mode": "consume", "readerName": "r"}
+    with pytest.raises(Exception, match="mode=consume is for streams"):
+        batch(spark, tmp_path, options)
+
+
+def test_a_start_behind_the_end(spark: SparkSession, broker: SparkBroker, tmp_path: Path) -> None:
+    for use in (batch, stream):
+        with pytest.raises(Exception, match="startingPosition: 1000000 is behind the end of the journal"):
+            use(spark, tmp_path, {"endpoint": broker.endpoint, "startingPosition": "1000000"})
+
+
+def test_certificates(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    files, others = make_certificate(mine), make_certificate(other)
+    if files is None or others is None:
+        pytest.skip("openssl is not installed")
+    certificate, key = files
+    broker = new_broker(flight={"address": "127.0.0.1:0", "tls_certificate": str(certificate), "tls_key": str(key)})
+    broker.publish("jobs", "a")
+    right = {"endpoint": broker.endpoint, "tlsCa": str(certificate), "tlsServerName": "localhost"}
+    assert spark.read.format("penstock").options(**right).load().count() == 1
+    for wrong in (
+        {"tlsCa": str(others[0])},
+        {"tlsServerName": "elsewhere.example"},
+        {"endpoint": broker.endpoint.replace("grpc+tls", "grpc"), "tlsCa": None, "tlsServerName": None},
+    ):
+        options = {name: text for name, text in {**right, **wrong}.items() if text is not None}
+        with pytest.raises(Exception, match=r"no TLS connection to|no penstock broker answers at"):
+            batch(spark, tmp_path, options)

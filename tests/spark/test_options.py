@@ -1,0 +1,196 @@
+"""Options: what they may be, what contradicts what, and that wrong ones are told with those that would be right."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from penstock.spark import values
+from penstock.spark.errors import BadOption
+from penstock.spark.options import OPTIONS, Settings, Use, parse
+
+
+def test_none_are_needed() -> None:
+    assert parse({}, Use.BATCH) == Settings()
+
+
+def test_names_have_no_case() -> None:
+    found = parse({"QUEUEpattern": "default/*", "STARTINGposition": "Latest"}, Use.BATCH)
+    assert (found.pattern, found.starting_position) == ("default/*", "latest")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("endpoint", "grpc://broker", "endpoint", "grpc://broker:8815"),
+        ("endpoint", "grpc+tls://[::1]:99/", "endpoint", "grpc+tls://[::1]:99"),
+        ("queue", "jobs", "queue", "default/jobs"),
+        ("queue", "shop/orders/new", "queue", "shop/orders/new"),
+        ("queuePattern", "*/order-?", "pattern", "*/order-?"),
+        ("view", "EVENTS", "view", "events"),
+        ("columns", "position, payload", "columns", ("position", "payload")),
+        ("startingPosition", "17", "starting_position", 17),
+        ("endingPosition", "latest", "ending_position", "latest"),
+        ("startingTimestamp", "1970-01-01T00:00:01Z", "starting_timestamp", 1_000_000),
+        ("startingTimestamp", "1970-01-01 02:00:01+02:00", "starting_timestamp", 1_000_000),
+        ("startingTimestamp", "1970-01-02", "starting_timestamp", 86_400_000_000),
+        ("endingTimestamp", "1700000000000", "ending_timestamp", 1_700_000_000_000_000),
+        ("minPartitions", "8", "min_partitions", 8),
+        ("failOnDataLoss", "false", "fail_on_data_loss", False),
+        ("patience", "2 minutes", "patience", 120_000_000),
+        ("token", "s3cret", "token", "s3cret"),
+    ],
+)
+def test_values_of_a_batch(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse({name: text}, Use.BATCH), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("maxMessagesPerTrigger", "1000", "max_messages", 1000),
+        ("maxBytesPerTrigger", "64m", "max_bytes", 64 * 2**20),
+        ("maxBytesPerTrigger", "123", "max_bytes", 123),
+        ("readerName", "lake", "reader", "lake"),
+    ],
+)
+def test_values_of_a_stream(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse({name: text}, Use.STREAMS), field) == value
+
+
+def test_consume() -> None:
+    given = {"mode": "consume", "queue": "jobs", "readerName": "r", "leaseTimeout": "1.5h"}
+    found = parse(given, Use.STREAMS)
+    assert (found.mode, found.lease_timeout) == ("consume", 5_400_000_000)
+
+
+def test_writing() -> None:
+    found = parse({"queue": "jobs", "createQueues": "true", "checkpointLocation": "/x"}, Use.STREAM_WRITE)
+    assert (found.queue, found.create_queues) == ("default/jobs", True)
+    found = parse({"queue": "jobs", "writerName": "me", "epoch": "0"}, Use.WRITE)
+    assert (found.writer, found.epoch) == ("me", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("endpoint", "http://broker", "an endpoint is as in grpc://broker:8815"),
+        ("endpoint", "grpc://a:password@broker", "an endpoint is as in"),
+        ("endpoint", "grpc://broker:x", "an endpoint is as in"),
+        ("queue", "", "it is empty"),
+        ("queue", "/x", "namespace/queue"),
+        ("queuePattern", "orders-*", "two parts, namespace/queue"),
+        ("view", "mesages", "choose one of messages, events, live"),
+        ("columns", "a,,b", "names with commas"),
+        ("columns", "a,b,a", "a is there twice"),
+        ("startingPosition", "0", "a number from 1 on"),
+        ("startingPosition", "-3", "a number from 1 on"),
+        ("startingPosition", "soon", "earliest, latest"),
+        ("startingTimestamp", "yesterday", "ISO 8601"),
+        ("minPartitions", "0", "at least 1"),
+        ("minPartitions", "many", "whole number"),
+        ("failOnDataLoss", "no", "choose one of true, false"),
+        ("patience", "5", "a number with ms, s, m, h or d"),
+        ("patience", "0s", "longer than nothing"),
+        ("mode", "pop", "choose one of read, consume"),
+        ("tlsCa", "/nowhere.pem", "can't be read on the driver"),
+    ],
+)
+def test_bad_values(name: str, text: str, says: str) -> None:
+    with pytest.raises(BadOption, match=f"(?s)option {name}.*{says}"):
+        parse({name: text}, Use.BATCH)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "5 parsecs", "-1k"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="a size is a number of bytes"):
+        values.size(text)
+
+
+def test_an_unknown_option_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(
+        BadOption, match=r"no option 'startPosition'.*Did you mean startingPosition\?.*Valid here: .*que"
+    ):
+        parse({"startPosition": "1"}, Use.BATCH)
+
+
+def test_the_list_has_no_option_of_another_use() -> None:
+    with pytest.raises(BadOption) as caught:
+        parse({"nonsense": "1"}, Use.STREAM_WRITE)
+    assert "createQueues" in str(caught.value)
+    assert "startingPosition" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("use", "given", "says"),
+    [
+        (Use.BATCH, {"readerName": "x"}, "readerName is for streaming reads .*, and not for batch reads"),
+        (Use.STREAMS, {"endingPosition": "9"}, "endingPosition is for batch reads"),
+        (Use.WRITE, {"view": "events"}, "view is for batch reads and streaming reads"),
+        (Use.STREAM_WRITE, {"writerName": "a", "epoch": "1"}, "writerName is for batch writes"),
+        (Use.STREAMS, {"leaseTimeout": "1h", "mode": "read"}, "leaseTimeout is for .*mode=consume"),
+        (Use.STREAMS, {"mode": "consume", "queue": "q", "readerName": "r", "view": "events"}, "view is for"),
+        (Use.STREAMS, {"mode": "consume", "queue": "q", "readerName": "r", "startingPosition": "1"}, "startingPos"),
+    ],
+)
+def test_options_of_another_use(use: Use, given: dict[str, str], says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+        parse(given, use)
+
+
+@pytest.mark.parametrize(
+    ("use", "given", "says"),
+    [
+        (Use.BATCH, {"queue": "a", "queuePattern": "*/*"}, "contradict each other"),
+        (Use.BATCH, {"startingPosition": "1", "startingTimestamp": "1"}, "contradict each other"),
+        (Use.BATCH, {"endingPosition": "1", "endingTimestamp": "1"}, "contradict each other"),
+        (Use.BATCH, {"startingPosition": "9", "endingPosition": "8"}, "is behind endingPosition"),
+        (Use.BATCH, {"startingPosition": "latest", "endingPosition": "8"}, "contradict each other"),
+        (Use.BATCH, {"startingTimestamp": "9", "endingTimestamp": "8"}, "later than endingTimestamp"),
+        (Use.BATCH, {"view": "live", "startingPosition": "8"}, "has no positions to begin at"),
+        (Use.BATCH, {"tlsServerName": "x"}, "needs an endpoint with TLS"),
+        (Use.BATCH, {"mode": "consume"}, "mode=consume is for streams"),
+        (Use.BATCH, {"path": "x"}, "has no paths"),
+        (Use.STREAMS, {"pinRetention": "true"}, "needs a readerName"),
+        (Use.STREAMS, {"mode": "consume", "queue": "q"}, "needs a readerName"),
+        (Use.STREAMS, {"mode": "consume", "readerName": "r"}, "needs a queue or a queuePattern"),
+        (Use.WRITE, {"writerName": "r"}, "belong together"),
+        (Use.WRITE, {"epoch": "1"}, "belong together"),
+    ],
+)
+def test_contradictions(use: Use, given: dict[str, str], says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+        parse(given, use)
+
+
+def test_tls_files_are_read_on_the_driver(tmp_path: Path) -> None:
+    pem = tmp_path / "x.pem"
+    pem.write_text("-----BEGIN CERTIFICATE-----\n")
+    given = {"endpoint": "grpc+tls://b", "tlsCertificate": str(pem), "tlsKey": str(pem)}
+    found = parse(given, Use.BATCH)
+    assert found.tls_certificate == found.tls_key == "-----BEGIN CERTIFICATE-----\n"
+    pem.write_text("hello")
+    with pytest.raises(BadOption, match="is no PEM"):
+        parse(given, Use.BATCH)
+    with pytest.raises(BadOption, match="belong together"):
+        parse({"endpoint": "grpc+tls://b", "tlsKey": "-----BEGIN"}, Use.BATCH)
+
+
+def test_secrets_are_not_shown() -> None:
+    given = {
+        "endpoint": "grpc+tls://b",
+        "token": "s3cret",
+        "tlsCertificate": "-----BEGIN",
+        "tlsKey": "-----BEGIN s3cret",
+    }
+    found = parse(given, Use.BATCH)
+    assert "s3cret" not in repr(found)
+    again = pickle.loads(pickle.dumps(found))
+    assert again == found
+    assert "s3cret" not in repr(again)
+
+
+def test_every_option_fills_a_field() -> None:
+    assert {option.field for option in OPTIONS} == set(Settings.__struct_fields__)

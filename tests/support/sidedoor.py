@@ -1,0 +1,93 @@
+"""The Flight endpoint's end of the broker's private socket, reduced to asking and being answered."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.flight import requests
+from penstock.flight.calls import Problem, Written
+
+T = TypeVar("T")
+
+
+class Helper:
+    """A connection. Answers are decoded as what they should be, or as a ``Problem``."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(15)
+        self.socket.connect(str(path))
+
+    def send(self, request: Any) -> None:
+        """Ask, and do not wait."""
+        self.send_raw(msgspec.msgpack.encode(request))
+
+    def send_raw(self, frame: bytes) -> None:
+        """Anything, as a frame."""
+        self.socket.sendall(struct.pack("<I", len(frame)) + frame)
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        found = b""
+        while len(found) < size:
+            more = self.socket.recv(size - len(found))
+            if not more:
+                raise EOFError
+            found += more
+        return found
+
+    def answer(self, kind: type[T]) -> T:
+        """The next answer, which is of this kind."""
+        frame = self.read(*struct.unpack("<I", self.read(4)))
+        found = msgspec.msgpack.decode(frame)
+        assert not (isinstance(found, dict) and "code" in found), found
+        return msgspec.msgpack.decode(frame, type=kind)
+
+    def ask(self, request: Any, kind: type[T]) -> T:
+        """Ask and get an answer of this kind."""
+        self.send(request)
+        return self.answer(kind)
+
+    def problem(self, request: Any = None) -> Problem:
+        """Ask, or have asked already, and be told what is wrong."""
+        if request is not None:
+            self.send(request)
+        return msgspec.msgpack.decode(self.read(*struct.unpack("<I", self.read(4))), type=Problem)
+
+    def lease(self, start: int = 0, reader: str = "lake", **more: Any) -> requests.Leased:
+        """Lease from queues, default/a unless told otherwise."""
+        return self.ask(lease(start, reader, **more), requests.Leased)
+
+    def rows(self, leased: requests.Leased, reader: str = "lake") -> list[int]:
+        """The messages of leases."""
+        asked = requests.LeasedRows(reader=reader, start=leased.first, stop=leased.stop)
+        return list(memoryview(self.ask(asked, requests.Rows).messages).cast("Q"))
+
+    def write(self, payloads: list[bytes], chunk: int = 0, **more: Any) -> Written:
+        """Write a chunk to default/a, unless told otherwise."""
+        return self.ask(write(payloads, chunk, **more), Written)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+
+def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.Lease:
+    """A request with usual values."""
+    usual: dict[str, Any] = {
+        "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "timeout": 3600 * 1_000_000
+    }  # fmt: skip
+    return requests.Lease(reader=reader, start=start, **(usual | more))
+
+
+def write(payloads: list[bytes], chunk: int = 0, **more: Any) -> requests.Write:
+    """A request with usual values."""
+    usual: dict[str, Any] = {
+        "writer": "job", "epoch": 0, "partition": 0, "queues": ["default/a"], "queue": bytes(4 * len(payloads))
+    }  # fmt: skip
+    return requests.Write(chunk=chunk, payloads=payloads, **(usual | more))

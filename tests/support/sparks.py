@@ -1,0 +1,108 @@
+"""Spark for tests: one session for all of them, and brokers with their Flight endpoint."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.client import connect
+from penstock.flight.calls import Range, Status
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.options import Settings
+from penstock.spark.session import session
+from support.livebroker import LiveBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).parents[2]
+#: Spark's Python workers find our modules as the tests do, wherever they are started.
+PYTHON_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+
+
+@contextmanager
+def shared_session(folder: Path) -> Iterator[SparkSession]:
+    """A small session that leaves nothing outside of the folder."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "SPARK_LOCAL_DIRS")}
+    os.environ |= {"PYTHONPATH": PYTHON_PATH, "SPARK_LOCAL_DIRS": str(folder / "local")}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.memory": "1g",
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    made = session("penstock tests", "local[2]", conf)
+    try:
+        yield made
+    finally:
+        made.stop()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+#: A journal that keeps next to nothing.
+FORGETFUL = {"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024}
+
+
+class SparkBroker(LiveBroker):
+    """A broker with an endpoint, and shortcuts for what these tests do all the time."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder, **{"flight": {"address": "127.0.0.1:0"}, **options})
+
+    @property
+    def endpoint(self) -> str:
+        """Where Spark finds it."""
+        return self.addresses["flight"]
+
+    def publish(self, queue: str, *payloads: str | bytes) -> None:
+        """Publish into a queue of namespace ``default``, which is made if it is not there."""
+        with connect(self.url("kokaq", f"/default/{queue}")) as client:
+            client.create_queue(exist_ok=True)
+            client.publish_many(payloads)
+
+    def take(self, queue: str) -> list[bytes]:
+        """Receive and acknowledge all that is ready."""
+        with connect(self.url("kokaq", f"/default/{queue}")) as client:
+            found = []
+            for message in client.consume(idle=0.2):
+                found.append(bytes(message.payload))
+                message.ack()
+            return found
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, whatever is in it."""
+        self.take(queue)
+        with connect(self.url("kokaq", f"/default/{queue}")) as client:
+            client.delete_queue()
+
+    def status(self) -> Range:
+        """What its endpoint says."""
+        endpoint = Endpoint(Settings(endpoint=self.endpoint))
+        try:
+            return endpoint.ask(Status(), Range)
+        finally:
+            endpoint.close()
+
+    def publish_until_trimmed(self, queue: str, position: int = 0) -> None:
+        """Publish until what is at a position is forgotten. Needs a FORGETFUL journal."""
+        deadline = time.monotonic() + 60
+        while self.status().earliest <= max(position, 1):
+            assert time.monotonic() < deadline, "retention did not come"
+            self.publish(queue, *[b"x" * 10_000] * 20)
+            time.sleep(0.1)
+
+    def read(self, spark: SparkSession, **options: object) -> DataFrame:
+        """A batch read."""
+        reader = spark.read.format("penstock").option("endpoint", self.endpoint)
+        return reader.options(**options).load()  # type: ignore[arg-type]
+
+    def stream(self, spark: SparkSession, **options: object) -> DataFrame:
+        """A streaming read."""
+        reader = spark.readStream.format("penstock").option("endpoint", self.endpoint)
+        return reader.options(**options).load()  # type: ignore[arg-type]
