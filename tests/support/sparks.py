@@ -71,7 +71,7 @@ class SparkBroker(LiveBroker):
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             found = []
             for message in client.consume(idle=0.2):
-                found.append(bytes(message.payload))
+                found.append(bytes(message.body))
                 message.ack()
             return found
 

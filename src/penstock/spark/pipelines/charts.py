@@ -35,7 +35,8 @@ class Chart(NamedTuple):
 
 def svg(chart: Chart) -> str:
     """The chart, with a text for those who can't see it."""
-    top = _nice(max((value for line in chart.lines for value in line.values if value is not None), default=0))
+    most = max((value for line in chart.lines for value in line.values if value is not None), default=0)
+    top = _nice_time(most) if chart.show is seconds else _nice(most)
     first, last = chart.times[0], max(chart.times[-1], chart.times[0] + 1)
 
     def x(time: int) -> float:
@@ -78,6 +79,14 @@ def _nice(most: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= most * 0.9999)
+
+
+def _nice_time(most: float) -> float:
+    """The same for durations: from a minute on, round ones are others."""
+    if most <= 60:
+        return _nice(most) if most <= 50 else 60.0
+    rounds = [minutes * 60.0 for minutes in (2, 4, 10, 20, 30, 60, 120, 240, 480, 720, 1440)]
+    return next((each for each in rounds if each >= most), _nice(most / 86400) * 86400)
 
 
 def _axes(chart: Chart, top: float, x: Callable[[int], float], y: Callable[[float], float]) -> str:

@@ -24,7 +24,12 @@ _PURGES = ("purged", "dead_purged", "queue_deleted")
 
 
 class Outcome(NamedTuple):
-    """What a batch leads to: the lives that its events continue, and three tables made of them."""
+    """What a batch leads to: the lives that its events continue, and three tables made of them.
+
+    The three are made one after the other: who persists ``lives`` first saves two thirds of the work.
+    """
+
+    lives: DataFrame
 
     #: Sums by queue and minute, and one of: nothing more, reason, talker, bucket.
     sums: DataFrame
@@ -46,7 +51,7 @@ def transform(events: DataFrame, state: DataFrame, since: int, until: int) -> Ou
     """
     lives = _lives(_narrow(events, since), state)
     purges = _purges(_narrow(events, since))
-    return Outcome(_sums(_facts(lives)), _oldest(lives, since, until), _state(lives, purges, until))
+    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, since, until), _state(lives, purges, until))
 
 
 def _narrow(events: DataFrame, since: int) -> DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ p{margin:4px 0;color:var(--soft)}.tiles{display:flex;flex-wrap:wrap;gap:10px;mar
 .tile{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 16px;min-width:130px}
 .tile b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
 .tile.bad b{color:var(--bad)}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(330px,100%),1fr));gap:10px}
+.plots{display:grid;grid-template-columns:repeat(2,1fr);gap:10px}
+@media(max-width:760px){.plots{grid-template-columns:1fr}}@media(min-width:1400px){.plots{grid-template-columns:repeat(4,1fr)}}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 12px}
 svg{display:block;width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
 .grid{stroke:var(--rule)}.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
@@ -86,8 +88,6 @@ def _body(tables: Tables) -> str:
 
 
 def _day(microseconds: int) -> str:
-    from datetime import UTC, datetime  # noqa: PLC0415
-
     return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d")
 
 
