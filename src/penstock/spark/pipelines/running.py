@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -126,7 +127,9 @@ def _explained(problems: list[BaseException], error: BaseException) -> BaseExcep
 def _take_lag(last: Any, progress: Progress) -> None:
     """What the data source says of itself in the query's progress."""
     for source in (last or {}).get("sources", ()):
-        metrics = source.get("metrics") or {}
-        if "lagMessages" in metrics:
-            progress.lag_rows = int(float(metrics["lagMessages"]))
-            progress.lag_seconds = float(metrics["lagSeconds"])
+        try:
+            told = json.loads(source.get("latestOffset") or "{}")
+        except (TypeError, ValueError):
+            continue
+        if "lagMessages" in told:
+            progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]
