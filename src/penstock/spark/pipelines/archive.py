@@ -77,4 +77,3 @@ def ddl_type(text: str) -> pa.DataType:
         return to_arrow_type(found, timezone="UTC")
     except PySparkException as error:
         raise ValueError(f"the schema {text!r} can't be understood: {str(error).splitlines()[0]}") from None
-

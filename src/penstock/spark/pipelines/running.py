@@ -131,5 +131,5 @@ def _take_lag(last: Any, progress: Progress) -> None:
             told = json.loads(source.get("latestOffset") or "{}")
         except (TypeError, ValueError):
             continue
-        if "lagMessages" in told:
+        if isinstance(told, dict) and "lagMessages" in told:  # before the first look at the broker it is null
             progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]
