@@ -26,6 +26,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
+    from support.sparks import shared_session
+
+    with shared_session(tmp_path_factory.mktemp("spark")) as found:
+        yield found
+
+
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Iterator[None]:
     """A broker that is killed can't remove its private socket: processes of ours make theirs where it is swept up."""
@@ -38,12 +47,3 @@ def temporary_folder() -> Iterator[None]:
         del os.environ["TMPDIR"]
     else:
         os.environ["TMPDIR"] = before
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
-    from support.sparks import shared_session
-
-    with shared_session(tmp_path_factory.mktemp("spark")) as found:
-        yield found

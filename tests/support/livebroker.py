@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 _START = """
 import json, sys
@@ -39,7 +39,7 @@ class LiveBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self.addresses: dict[str, str] = {}
 
-    def __enter__(self) -> LiveBroker:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -80,6 +80,12 @@ class LiveBroker:
         if process is not None:
             how(process)
             process.wait(20)
+
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+        assert self._process is not None
+        return self._process.pid
 
     def url(self, protocol: str, path: str = "") -> str:
         """The address of a listener as a URL."""

@@ -27,6 +27,7 @@ COMMANDS = {
     "ping": "ping:command",
     "shovel": "shovel:command",
     "bench": "bench:command",
+    "readers": "readers:command",
     "journal": "journal:journal",
     "completion": "completion:command",
 }

@@ -12,7 +12,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -67,7 +69,7 @@ def command(**flags: Any) -> int:
     try:
         return house.live()
     except CouldNot as error:
-        complain(str(error))
+        complain(*str(error).splitlines())
         return REFUSED if not house.is_up else FAILED
     finally:
         house.stop()
@@ -158,18 +160,27 @@ class House:
         if self.as_json:
             tell({"addresses": addresses, "lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()})
             return
+        here, lake = _place_of_commands(), self._flags["lake"]
+        python = f"{here}python"
         listed = "   ".join(f"{name} {where}" for name, where in addresses.items())
         say(
             "",
             f"broker     {listed}",
             f"           data in {self._flags['data']}",
             f"pipelines  archive and insight, on Spark {self.pipelines.spark}, every {self._flags['every']:g} s",
-            f"           tables in {self._flags['lake']}, report in {self._flags['lake']}/insight/report.html",
+            f"           tables in {lake}, report in {lake}/insight/report.html",
             "",
             "Try, in another terminal:",
-            f"  penstock send phpmq://{addresses['phpmq']}/jobs hello world",
-            f"  penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
-            '  python -c "import duckdb; print(duckdb.sql(\\"FROM \'penstock-lake/archive/**/*.parquet\'\\"))"',
+            f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
+            f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
+            f"  {python} -c \"import pandas; print(pandas.read_parquet('{lake}/messages'))\"",
             "",
             "Ctrl-C stops everything.",
         )
+
+
+def _place_of_commands() -> str:
+    """What to write before the name of a command of ours, so that a shell finds it: nothing, or a folder."""
+    folder = Path(sys.executable).parent
+    found = shutil.which("penstock")
+    return "" if found and Path(found).parent == folder else f"{os.path.relpath(folder)}/"
