@@ -26,8 +26,11 @@ _DETAIL = 1 << COLUMN["detail"].id
 class MappedSegment:
     """One segment. ``limit`` in the methods is the committed position: nothing behind it is looked at."""
 
-    def __init__(self, folder: str, name: str) -> None:
-        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header."""
+    def __init__(self, folder: str, name: str, verified: Verified | None = None) -> None:
+        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header.
+
+        ``verified`` is what is known of the file already, if it is finished.
+        """
         self.name = name
         self._file = -1
         self._file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
@@ -38,8 +41,7 @@ class MappedSegment:
         self._walked = SparseIndex()  # ours, as far as the headers were walked
         self._walked_to = HEADER_SIZE
         self._walked_position = 0
-        #: Bytes whose checksums were right, once the file can't change any more.
-        self._verified = Verified()
+        self._verified = verified or Verified()
         self.header, self.footer = read_ends(self._file)
         self.first = self._walked_position = self.header.first
 
