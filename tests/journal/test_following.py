@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client import connect
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
@@ -18,6 +19,7 @@ from penstock.journal.log import Durability
 from penstock.journal.recovery import GAP
 from support.batches import NOW, acknowledged, published
 from support.folders import Life, QuickDisk
+from support.livebroker import LiveBroker
 
 SECOND = 1_000_000
 TINY = FileLogOptions(segment_bytes=2_000, reserve=4096)
@@ -308,3 +310,14 @@ def test_names_follow_the_queues(tmp_path: Path) -> None:
     assert {number: str(catalogue.names[number]) for number in catalogue.queues} == {
         number: queue.full_name for number, queue in queues.items()
     }
+
+
+def test_a_deleted_queue_is_not_among_those_that_exist(tmp_path: Path) -> None:
+    with LiveBroker(tmp_path) as broker, connect(broker.url("kokaq", "/default/jobs")) as client:
+        client.create_queue()
+        reader = JournalReader(tmp_path / "data")
+        names = [entry["name"] for entry in reader.catalogue().queues.values()]
+        assert "jobs" in names
+        client.delete_queue()
+        assert "jobs" not in [entry["name"] for entry in reader.catalogue().queues.values()]
+        reader.close()

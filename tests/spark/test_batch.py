@@ -47,6 +47,18 @@ def test_events(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     assert kinds == ["queue_created", "published", "published", "acknowledged"]
 
 
+def test_live(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue, "a", "b")
+    with connect(broker.url("kokaq", f"/default/{queue}")) as client:
+        assert client.receive(timeout=5) is not None
+        found = broker.read(spark, queue=queue, view="live")
+        assert found.schema == schemas.spark_schema("live")
+        rows = found.orderBy("position").collect()
+    assert [(bytes(row.payload), row.state, row.reason) for row in rows] == [(b"a", "out", None), (b"b", "ready", None)]
+    assert broker.read(spark, queue=queue, view="live", columns="state").count() == 2
+    assert broker.read(spark, view="live").filter("queue = 'nobody'").count() == 0
+
+
 def test_patterns_and_columns(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     broker.publish(f"{queue}-a", "1")
     broker.publish(f"{queue}-b", "2")

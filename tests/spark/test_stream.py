@@ -4,56 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from support.brokers import wait_for
+from support.queries import batches, once, running, start, written
 from support.sparks import FORGETFUL, SparkBroker
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-
-def start(found: DataFrame, folder: Path, name: str = "out", **trigger: Any) -> StreamingQuery:
-    writer = found.writeStream.format("parquet").option("checkpointLocation", str(folder / f"{name}-checkpoint"))
-    writer = writer.trigger(**trigger) if trigger else writer
-    return writer.start(str(folder / name))
-
-
-def once(found: DataFrame, folder: Path, name: str = "out") -> StreamingQuery:
-    """Work off what is there, and stop."""
-    query = start(found, folder, name, availableNow=True)
-    query.awaitTermination(120)
-    assert not query.isActive
-    return query
-
-
-@contextmanager
-def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
-    try:
-        yield query
-    finally:
-        query.stop()
-
-
-def written(spark: SparkSession, folder: Path, name: str = "out") -> list[bytes]:
-    """The payloads in the order of their positions; each position must be there once."""
-    if not list((folder / name / "_spark_metadata").glob("[0-9]*")):
-        return []
-    wanted = "position bigint, payload binary"
-    rows = spark.read.schema(wanted).parquet(str(folder / name)).orderBy("position").collect()
-    assert len({row.position for row in rows}) == len(rows)
-    return [bytes(row.payload) for row in rows]
-
-
-def batches(query: StreamingQuery) -> list[int]:
-    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def test_available_now_goes_on_where_it_was(
@@ -90,21 +54,28 @@ def test_live_traffic_new_queues_and_lag(spark: SparkSession, broker: SparkBroke
         broker.publish(f"not-{queue}", "no")
         broker.publish(f"{queue}-b", "2")
         wait_for(lambda: written(spark, tmp_path) == [b"1", b"2"])
-        source = wait_for(lambda: query.lastProgress and query.lastProgress.sources[0])
-        assert '"lagMessages"' in wait_for(lambda: query.lastProgress.sources[0].latestOffset) or source
+        wait_for(lambda: "lagMessages" in str(query.lastProgress and query.lastProgress.sources[0].latestOffset))
+    reader = next(each for each in broker.readers() if each.reader == f"reader-{queue}")
+    assert (reader.view, reader.where) == ("messages", f"default/{queue}-*")
 
 
 def test_a_quiet_queue_makes_no_batches(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
     broker.publish(queue, "1")
     with running(start(broker.stream(spark, queue=queue), tmp_path)) as query:
         wait_for(lambda: written(spark, tmp_path) == [b"1"])
-        done = query.lastProgress.batchId
+        done = batch(query)
         for n in range(10):
             broker.publish(f"busy-{queue}", str(n))
             time.sleep(0.05)
         broker.publish(queue, "2")
         wait_for(lambda: written(spark, tmp_path) == [b"1", b"2"])
-        assert query.lastProgress.batchId <= done + 2
+        assert batch(query) <= done + 2
+
+
+def batch(query: StreamingQuery) -> int:
+    """The number of the last one."""
+    assert query.lastProgress is not None
+    return query.lastProgress.batchId
 
 
 def test_starting_places(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 _START = """
 import json, sys
@@ -39,7 +39,7 @@ class LiveBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self.addresses: dict[str, str] = {}
 
-    def __enter__(self) -> LiveBroker:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

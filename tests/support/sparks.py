@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client import connect
-from penstock.flight.calls import Range, Status
+from penstock.flight.calls import Action, Range, Readers, Status
+from penstock.flight.requests import Reader
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Settings
 from penstock.spark.session import session
@@ -18,6 +19,8 @@ from support.livebroker import LiveBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 #: Spark's Python workers find our modules as the tests do, wherever they are started.
@@ -71,7 +74,7 @@ class SparkBroker(LiveBroker):
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             found = []
             for message in client.consume(idle=0.2):
-                found.append(bytes(message.payload))
+                found.append(bytes(message.body))
                 message.ack()
             return found
 
@@ -81,13 +84,21 @@ class SparkBroker(LiveBroker):
         with connect(self.url("kokaq", f"/default/{queue}")) as client:
             client.delete_queue()
 
-    def status(self) -> Range:
-        """What its endpoint says."""
+    def ask(self, action: Action, answer: type[T]) -> T:
+        """An action of its endpoint."""
         endpoint = Endpoint(Settings(endpoint=self.endpoint))
         try:
-            return endpoint.ask(Status(), Range)
+            return endpoint.ask(action, answer)
         finally:
             endpoint.close()
+
+    def status(self) -> Range:
+        """From where to where its journal goes."""
+        return self.ask(Status(), Range)
+
+    def readers(self) -> list[Reader]:
+        """Who reads."""
+        return self.ask(Readers(), list[Reader])
 
     def publish_until_trimmed(self, queue: str, position: int = 0) -> None:
         """Publish until what is at a position is forgotten. Needs a FORGETFUL journal."""

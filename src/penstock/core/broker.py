@@ -82,7 +82,8 @@ class Broker(Writing):
         self._end_empty_leases(queue, now)
         del self.queues[queue.id]
         del self.namespaces[queue.namespace][queue.name]
-        self.log.other(Kind.QUEUE_DELETED, now, queue.id, source)
+        # Readers look for news of queues only in blocks that have a detail.
+        self.log.other(Kind.QUEUE_DELETED, now, queue.id, source, detail=_description(queue))
         return True
 
     def tick(self, now: int) -> int | None:

@@ -51,8 +51,9 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._instance = str(uuid.uuid4())
         self._connection: Endpoint | None = None
         self._identity = ""
-        #: The last answer, and when it came.
-        self._leased: tuple[float, Leased] | None = None
+        #: The last answer; and when there was nothing to be taken, if that is what it said.
+        self._leased: Leased | None = None
+        self._empty_at = 0.0
         #: How many more messages may be taken, for a query that stops at what was there when it started.
         self._left: int | None = None
         self._lease_counted = 0
@@ -148,21 +149,20 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             identity=self._journal(),
         )
         found = self._endpoint.ask(asked, Leased)
-        self._leased = (time.monotonic(), found)
+        self._leased = found
+        self._empty_at = time.monotonic() if take and not found.rows else 0.0
         return found
 
     def _idle(self, begin: Offset) -> bool:
         """Whether the same question had no answer a moment ago."""
-        if self._leased is None:
-            return False
-        when, found = self._leased
-        return not found.rows and found.stop == begin.position and time.monotonic() - when < IDLE_SECONDS
+        known = self._leased
+        return known is not None and known.stop == begin.position and time.monotonic() - self._empty_at < IDLE_SECONDS
 
     def _outstanding(self, begin: Offset, stop: Offset) -> Leased:
         """The leases of a batch: as they were just told, or, when a batch is run again, as the broker knows them."""
         known = self._leased
-        if known is not None and known[1].rows and known[1].stop == stop.position:
-            return known[1]
+        if known is not None and known.rows and known.stop == stop.position:
+            return known
         found = self._lease(begin.position, take=False)
         if found.stop != stop.position:
             # Spark goes on with what it is given, so the batch is empty, and its messages come again later.
@@ -174,8 +174,6 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Part(
             Read(
                 view="leased",
-                queue=self._settings.queue,
-                pattern=self._settings.pattern,
                 start=begin.position,
                 stop=stop.position,
                 columns=self._columns,

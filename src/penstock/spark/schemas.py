@@ -8,15 +8,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.journal.arrow import EVENTS, MESSAGES
+from penstock.flight.views import SCHEMAS as VIEWS
 from penstock.spark.errors import BadOption
 
-#: What is in the queues now: messages, and what has become of them so far.
-LIVE = pa.schema(
-    [*MESSAGES, pa.field("state", pa.string()), pa.field("deliveries", pa.int64()), pa.field("reason", pa.string())]
-)
-#: By view. ``leased`` is what mode=consume reads; no option names it.
-VIEWS = {"messages": MESSAGES, "events": EVENTS, "live": LIVE, "leased": MESSAGES}
+__all__ = ["VIEWS", "arrow_schema", "check", "spark_schema"]
 
 
 def spark_schema(view: str, columns: Sequence[str] = ()) -> StructType:

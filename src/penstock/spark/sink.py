@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from penstock.flight.calls import EndWriter, Queues, Write
 from penstock.spark.chunks import chunks
@@ -25,14 +25,18 @@ from penstock.spark.endpoint import Endpoint, log
 from penstock.spark.errors import BadOption, NoQueue, SourceError
 from penstock.spark.options import Settings
 
-#: The columns that a message can be made of, and the types that Spark may have them in.
+_TEXT = ("binary", "string")
+_WHOLE = ("bigint", "int", "smallint", "tinyint")
+_TIME = ("interval", "double", "float", *_WHOLE)
+#: The columns that a message can be made of, and the types that Spark may have them in. Numbers of times are seconds;
+#: intervals are those of days to seconds.
 COLUMNS = {
-    "payload": ("binary", "string"),
+    "payload": _TEXT,
     "queue": ("string",),
-    "ttl": ("interval day to second", "double", "float", "int", "bigint", "smallint", "tinyint"),
-    "priority": ("bigint", "int", "smallint", "tinyint", "decimal(20,0)"),
-    "delay": ("interval day to second", "double", "float", "int", "bigint", "smallint", "tinyint"),
-    "correlation_id": ("binary", "string"),
+    "ttl": _TIME,
+    "priority": (*_WHOLE, "decimal(20,0)"),
+    "delay": _TIME,
+    "correlation_id": _TEXT,
 }
 #: Where Spark tells a task which query and which of its batches it works for.
 QUERY_ID = "sql.streaming.queryId"
@@ -57,11 +61,9 @@ def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise BadOption(f"a message has no column {field.name}. Columns are {whole}: select these, or rename")
-        if field.dataType.simpleString() not in COLUMNS[field.name]:
-            raise BadOption(
-                f"column {field.name} is {field.dataType.simpleString()}, and must be "
-                f"{' or '.join(COLUMNS[field.name])}: cast it"
-            )
+        kind = "interval" if isinstance(field.dataType, DayTimeIntervalType) else field.dataType.simpleString()
+        if kind not in COLUMNS[field.name]:
+            raise BadOption(f"column {field.name} is {kind}, and must be {' or '.join(COLUMNS[field.name])}: cast it")
     if "payload" not in schema.names:
         raise BadOption(f"there is no column payload. Columns are {whole}")
     if "queue" not in schema.names and not settings.queue:

@@ -1,0 +1,227 @@
+"""Avro values: a schema (JSON) to a reader and an Arrow type. Pure: no Spark.
+
+A payload is one value, bare or with the two-byte mark and the fingerprint of *single-object encoding* before it. Files
+with many values are no messages, and are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.spark.pipelines.fitting import Misfit
+
+_MARK = b"\xc3\x01"
+_MARK_SIZE = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Schemas that contain themselves have no columns.
+_TOO_DEEP = 64
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+class Cursor:
+    """A payload, and how far it was read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        if size < 0 or self.at + size > len(self.data):
+            raise Misfit(f"the Avro value ends too early, at byte {len(self.data)}")
+        found = self.data[self.at : self.at + size]
+        self.at += size
+        return found
+
+    def number(self) -> int:
+        """A number of variable length, zig-zag coded."""
+        shift = found = 0
+        while True:
+            byte = self.take(1)[0]
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+            if shift > 63:
+                raise Misfit(f"a number of the Avro value is too long, at byte {self.at}")
+
+
+Read = Callable[[Cursor], Any]
+
+
+class Avro(NamedTuple):
+    """What a schema means."""
+
+    type: pa.DataType
+    read: Read
+
+
+def parse(text: str) -> Avro:
+    """Read a schema. Raises ``ValueError`` if it is none, or none for a table."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the Avro schema is not JSON: {error}") from None
+    return _Parser().parse(schema, 0)
+
+
+def decode(avro: Avro, payload: bytes) -> Any:
+    """One value. Raises ``Misfit``."""
+    cursor = Cursor(payload)
+    if payload.startswith(_MARK):
+        cursor.at = _MARK_SIZE
+    found = avro.read(cursor)
+    if cursor.at != len(payload):
+        raise Misfit(f"{len(payload) - cursor.at} byte(s) are left over behind the Avro value, at byte {cursor.at}")
+    return found
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._named: dict[str, Avro] = {}
+
+    def parse(self, schema: Any, depth: int) -> Avro:
+        if depth > _TOO_DEEP:
+            raise ValueError("the Avro schema is nested too deeply, or contains itself")
+        if isinstance(schema, list):
+            return self._union(schema, depth)
+        if isinstance(schema, str):
+            if schema in self._named:
+                return self._named[schema]
+            schema = {"type": schema}
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if isinstance(kind, dict | list):
+            return self.parse(kind, depth + 1)
+        make = getattr(self, f"_{kind}", None) if kind not in _PRIMITIVES else self._primitive
+        if not isinstance(kind, str) or make is None or kind.startswith("_") or kind in ("union", "primitive", "named"):
+            raise ValueError(f"{json.dumps(schema)[:80]} is no Avro type that can be read")
+        found: Avro = make(schema, depth)
+        return found
+
+    def _keep(self, schema: Any, avro: Avro) -> Avro:
+        name = schema.get("name", "")
+        self._named[name] = avro
+        if "namespace" in schema:
+            self._named[f"{schema['namespace']}.{name}"] = avro
+        return avro
+
+    def _primitive(self, schema: Any, depth: int) -> Avro:
+        plain = _PLAIN[schema["type"]]
+        logical = _LOGICAL.get((schema["type"], schema.get("logicalType", "")))
+        if logical is not None:
+            kind, convert = logical
+            return Avro(kind, lambda cursor: convert(plain.read(cursor)))
+        if schema["type"] == "bytes" and schema.get("logicalType") == "decimal":
+            return _decimal(schema, plain.read)
+        return plain
+
+    def _record(self, schema: Any, depth: int) -> Avro:
+        fields = [(field["name"], self.parse(field["type"], depth + 1)) for field in schema["fields"]]
+        kind = pa.struct([pa.field(name, inner.type) for name, inner in fields])
+        return self._keep(schema, Avro(kind, lambda cursor: {name: inner.read(cursor) for name, inner in fields}))
+
+    def _enum(self, schema: Any, depth: int) -> Avro:
+        symbols = schema["symbols"]
+
+        def read(cursor: Cursor) -> Any:
+            return _choose(symbols, cursor, "symbol")
+
+        return self._keep(schema, Avro(pa.string(), read))
+
+    def _fixed(self, schema: Any, depth: int) -> Avro:
+        size = schema["size"]
+        if schema.get("logicalType") == "decimal":
+            return self._keep(schema, _decimal(schema, lambda cursor: cursor.take(size)))
+        return self._keep(schema, Avro(pa.binary(), lambda cursor: cursor.take(size)))
+
+    def _array(self, schema: Any, depth: int) -> Avro:
+        inner = self.parse(schema["items"], depth + 1)
+        return Avro(pa.list_(inner.type), lambda cursor: _blocks(cursor, inner.read))
+
+    def _map(self, schema: Any, depth: int) -> Avro:
+        inner = self.parse(schema["values"], depth + 1)
+        kind = pa.map_(pa.string(), inner.type)
+        return Avro(kind, lambda cursor: _blocks(cursor, lambda each: (_text(each), inner.read(each))))
+
+    def _union(self, schema: list[Any], depth: int) -> Avro:
+        """Null and one other type is a column that may be null. Others would be several columns, and are refused."""
+        branches = [self.parse(each, depth + 1) for each in schema]
+        kinds = [branch.type for branch in branches if not pa.types.is_null(branch.type)]
+        if len({str(kind) for kind in kinds}) != 1:
+            raise ValueError("a union that can be read has null and one other type")
+
+        def read(cursor: Cursor) -> Any:
+            return _choose(branches, cursor, "branch").read(cursor)
+
+        return Avro(kinds[0], read)
+
+
+def _choose(choices: list[Any], cursor: Cursor, name: str) -> Any:
+    number = cursor.number()
+    if not 0 <= number < len(choices):
+        raise Misfit(f"the Avro value has {name} {number} of {len(choices)}, at byte {cursor.at}")
+    return choices[number]
+
+
+def _blocks(cursor: Cursor, read: Read) -> list[Any]:
+    found: list[Any] = []
+    while count := cursor.number():
+        if count < 0:
+            count = -count
+            cursor.number()
+        if count > len(cursor.data):
+            raise Misfit(f"an array of {count} items is longer than the whole Avro value, at byte {cursor.at}")
+        found += [read(cursor) for _ in range(count)]
+    return found
+
+
+def _text(cursor: Cursor) -> str:
+    try:
+        return cursor.take(cursor.number()).decode()
+    except UnicodeDecodeError:
+        raise Misfit(f"a string of the Avro value is not UTF-8, before byte {cursor.at}") from None
+
+
+def _boolean(cursor: Cursor) -> bool:
+    byte = cursor.take(1)
+    if byte not in (b"\0", b"\1"):
+        raise Misfit(f"a boolean of the Avro value is {byte.hex()}, at byte {cursor.at - 1}")
+    return byte == b"\1"
+
+
+def _decimal(schema: Any, read: Read) -> Avro:
+    scale = schema.get("scale", 0)
+    kind = pa.decimal128(schema["precision"], scale)
+    return Avro(kind, lambda cursor: Decimal(int.from_bytes(read(cursor), "big", signed=True)).scaleb(-scale))
+
+
+def _after(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise Misfit(f"a time of the Avro value is out of range: {microseconds}") from None
+
+
+_PLAIN = {
+    "null": Avro(pa.null(), lambda cursor: None),
+    "boolean": Avro(pa.bool_(), _boolean),
+    "int": Avro(pa.int32(), Cursor.number),
+    "long": Avro(pa.int64(), Cursor.number),
+    "float": Avro(pa.float32(), lambda cursor: struct.unpack("<f", cursor.take(4))[0]),
+    "double": Avro(pa.float64(), lambda cursor: struct.unpack("<d", cursor.take(8))[0]),
+    "bytes": Avro(pa.binary(), lambda cursor: cursor.take(cursor.number())),
+    "string": Avro(pa.string(), _text),
+}
+_TIME = pa.timestamp("us", tz="UTC")
+_LOGICAL: dict[tuple[str, str], tuple[pa.DataType, Callable[[Any], Any]]] = {
+    ("int", "date"): (pa.date32(), lambda days: date(1970, 1, 1) + timedelta(days=days)),
+    ("long", "timestamp-millis"): (_TIME, lambda value: _after(value * 1000)),
+    ("long", "timestamp-micros"): (_TIME, _after),
+}

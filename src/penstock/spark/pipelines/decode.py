@@ -1,0 +1,102 @@
+"""``decode``: captures of any of the three protocols become a table of frames. See docs/pipelines.md.
+
+One file is one task, and is read in pieces, so that neither its size nor the number of files matters.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+from msgspec import Struct
+
+from penstock.spark.pipelines.captures import PIECE, read_stream
+from penstock.spark.pipelines.frames import FRAMES, Source
+from penstock.spark.pipelines.pcap import is_pcap
+from penstock.spark.pipelines.reassembly import read_pcap
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The most tasks at a time for which files are spread evenly; more files than this share tasks.
+MAX_TASKS = 10_000
+
+
+class Captures(Struct, frozen=True):
+    """What is known of the files; None is told by their first bytes. ``ports`` are for packet captures."""
+
+    protocol: str | None = None
+    direction: str | None = None
+    ports: frozenset[int] = frozenset()
+    payloads: bool = False
+
+
+def find_files(patterns: Sequence[str]) -> list[str]:
+    """The files that paths, folders (all files below) and patterns name. Raises ``ValueError`` if one names nothing."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        places = sorted(glob.glob(pattern, recursive=True)) if not os.path.exists(pattern) else [pattern]
+        files = [file for place in places for file in _below(place)]
+        if not files:
+            raise ValueError(f"there is no file {pattern!r}")
+        found |= dict.fromkeys(map(os.path.abspath, files))
+    return list(found)
+
+
+def _below(place: str) -> Iterator[str]:
+    if not os.path.isdir(place):
+        yield place
+        return
+    for folder, folders, names in os.walk(place):
+        folders.sort()
+        yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))
+
+
+def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
+    """The frames of one file. One that can't be opened or read is told in a row, as it may be one of many."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(24)
+            file.seek(0)
+            if is_pcap(head):
+                options: dict[str, Any] = {"ports": captures.ports, "payloads": captures.payloads}
+                yield from read_pcap(file, path, protocol=captures.protocol, **options)
+            else:
+                source = Source(path, None, captures.protocol, captures.direction)
+                yield from read_stream(_pieces(file), source, payloads=captures.payloads)
+    except OSError as error:
+        yield _unreadable(path, error)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield piece
+
+
+def _unreadable(path: str, error: OSError) -> pa.RecordBatch:
+    row = dict.fromkeys(FRAMES.names) | {"file": path, "offset": 0, "length": 0, "code": "unreadable"}
+    row["error"] = f"the file can't be read: {error.strerror or error}"
+    return pa.RecordBatch.from_pylist([row], schema=FRAMES)
+
+
+def transform(files: DataFrame, captures: Captures | None = None) -> DataFrame:
+    """Frames of the files that the column ``file`` names."""
+    options = captures or Captures()
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                yield from decode_file(path, options)
+
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only with Spark
+
+    return files.select("file").mapInArrow(decode, from_arrow_schema(FRAMES))
+
+
+def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = None) -> DataFrame:
+    """Frames of these files, a task for each."""
+    listed = spark.createDataFrame([(file,) for file in files], "file string")
+    return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)

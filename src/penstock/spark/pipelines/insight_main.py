@@ -1,0 +1,202 @@
+"""Runs ``insight``: events from a broker, tables and the report into a lake.
+
+    insight/queues/date=…/hour=…/minutes.parquet         and the same for dead_letters and talkers
+    insight/report.html
+
+The rows of an hour are one file, which is replaced as a whole, so a reader sees each minute once. Rows of minutes that
+are still open are shown too, and change until the minute is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.spark.pipelines import insight
+from penstock.spark.pipelines.lake import Lake, remove, write_whole
+from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES, Ledger, Memory
+from penstock.spark.pipelines.report import Tables, render
+from penstock.spark.pipelines.running import Broker, Progress, Run, drive
+
+_NAMES = {"namespace": pa.string(), "queue": pa.string(), "minute": pa.timestamp("us", tz="UTC")}
+_DURATIONS = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
+TABLES = {
+    "queues": pa.schema(
+        {
+            **_NAMES,
+            **dict.fromkeys((*COUNTS, "depth", "dead_depth"), pa.int64()),
+            **dict.fromkeys(("oldest_seconds", *_DURATIONS), pa.float64()),
+        }
+    ),
+    "dead_letters": pa.schema({**_NAMES, "reason": pa.string(), "messages": pa.int64()}),
+    "talkers": pa.schema(
+        {
+            **_NAMES,
+            "protocol": pa.string(),
+            "host": pa.string(),
+            **dict.fromkeys(("published", "bytes_in", "taken"), pa.int64()),
+        }
+    ),
+}
+
+
+class Options(Struct, frozen=True):
+    """What can be chosen."""
+
+    pattern: str | None = None
+    #: Minutes that ended this much before the newest event are closed. Microseconds.
+    delay: int = 2 * MINUTE
+    #: The report is made anew after so many seconds at most, and is about so many hours.
+    report_seconds: float = 30.0
+    report_hours: float = 24.0
+    max_events: int | None = 1_000_000
+
+
+class Insight:
+    """The pipeline on one lake."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, options: Options) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._options = options
+        self._reported = float("-inf")
+        self.folder = lake.root / "insight"
+
+    def batch(self, events: DataFrame, number: int) -> int:
+        """Work off one batch: once, however often it comes."""
+        attempt = self._lake.begin(number)
+        if attempt is None:
+            return 0
+        events = events.persist()
+        try:
+            rows = self._work(events, number, attempt)
+        finally:
+            events.unpersist()
+        if time.monotonic() - self._reported >= self._options.report_seconds:
+            self.report()
+        return rows
+
+    def _work(self, events: DataFrame, number: int, attempt: Path) -> int:
+        memory, state = self._remembered()
+        seen = events.agg(F.count("*"), F.max("position"), F.min("at"), F.max("at")).select(
+            "count(1)", "max(position)", F.unix_micros("min(at)"), F.unix_micros("max(at)")
+        )
+        rows, position, first, last = seen.collect()[0]
+        if not rows:
+            return 0
+        until = max(memory.watermark, last)
+        outcome = insight.transform(events, state, memory.watermark or first, until)
+        outcome.lives.persist()
+        try:
+            ledger = insight.add(memory, outcome, until)
+            outcome.state.write.parquet(str(attempt / "lives"))
+        finally:
+            outcome.lives.unpersist()
+        moves = self._stage_tables(ledger, attempt) + self._stage_memory(ledger, number, attempt)
+        self._lake.decide(number, moves, position + 1, {"folder": _folder(number)})
+        self._forget(_folder(number))
+        return int(rows)
+
+    def _remembered(self) -> tuple[Memory, DataFrame]:
+        """What the batch before left."""
+        last = self._lake.last()
+        if last is None:
+            return Memory(), insight.empty_state(self._spark)
+        folder = self._lake.hidden / "state" / last.state["folder"]
+        memory = msgspec.json.decode((folder / "memory.json").read_bytes(), type=Memory)
+        return memory, self._spark.read.schema(insight.STATE).parquet(str(folder / "lives"))
+
+    def _stage_memory(self, ledger: Ledger, number: int, attempt: Path) -> list[tuple[Path, Path]]:
+        folder = self._lake.hidden / "state" / _folder(number)
+        (attempt / "memory.json").write_bytes(msgspec.json.encode(ledger.memory(self._options.delay)))
+        parts = sorted((attempt / "lives").glob("*.parquet"))
+        return [
+            (attempt / "memory.json", folder / "memory.json"),
+            *((part, folder / "lives" / part.name) for part in parts),
+        ]
+
+    def _forget(self, current: str) -> None:
+        for folder in (self._lake.hidden / "state").iterdir():
+            if folder.name != current:
+                remove(folder)
+
+    def _stage_tables(self, ledger: Ledger, attempt: Path) -> list[tuple[Path, Path]]:
+        moves = []
+        rows: dict[str, Iterable[dict[str, Any]]] = {
+            "queues": ledger.queue_rows(),
+            "dead_letters": ledger.reason_rows(),
+            "talkers": ledger.talker_rows(),
+        }
+        for name, found in rows.items():
+            for hour, new in _by_hour(found).items():
+                target = self.folder / name / hour / "minutes.parquet"
+                staged = attempt / name / hour / "minutes.parquet"
+                staged.parent.mkdir(parents=True)
+                pq.write_table(_merged(target, new, TABLES[name]), staged, compression="zstd")
+                moves.append((staged, target))
+        return moves
+
+    def report(self) -> None:
+        """Make the report anew."""
+        self._reported = time.monotonic()
+        tables = Tables(*(_recent(self.folder / name, self._options.report_hours) for name in TABLES))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / "report.html", render(tables).encode())
+
+
+def _folder(number: int) -> str:
+    return f"{number:012}"
+
+
+def _by_hour(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[datetime.fromtimestamp(row["minute"] / 1e6, UTC).strftime("date=%Y-%m-%d/hour=%H")].append(row)
+    return found
+
+
+def _merged(old: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The rows of an hour: the new ones, and the old ones of other minutes."""
+    new = pa.Table.from_pylist(rows, schema=schema)
+    if old.exists():
+        kept = pq.read_table(old, schema=schema, partitioning=None)
+        told = set(zip(*(new.column(name).to_pylist() for name in _NAMES), strict=True))
+        before = list(zip(*(kept.column(name).to_pylist() for name in _NAMES), strict=True))
+        new = pa.concat_tables([kept.filter(pa.array([key not in told for key in before], pa.bool_())), new])
+    return new.sort_by([(name, "ascending") for name in ("minute", "namespace", "queue")])
+
+
+def _recent(folder: Path, hours: float) -> list[dict[str, Any]]:
+    """The rows of the last hours that there are."""
+    files = sorted(folder.glob("date=*/hour=*/minutes.parquet"))
+    found: list[dict[str, Any]] = []
+    for file in files[-max(1, round(hours)) - 1 :]:
+        table = pq.read_table(file, partitioning=None)
+        minutes = table.column("minute").cast(pa.int64())
+        found += table.set_column(table.schema.get_field_index("minute"), "minute", minutes).to_pylist()
+    newest = max((row["minute"] for row in found), default=0)
+    return [row for row in found if row["minute"] > newest - hours * 60 * MINUTE]
+
+
+def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how: Run) -> Progress:
+    """Run the pipeline."""
+    lake = Lake(folder, "insight")
+    with lake.locked():
+        lake.prepare()
+        pipeline = Insight(spark, lake, options)
+        more = {"queuePattern": options.pattern, "maxMessagesPerTrigger": options.max_events}
+        events = broker.stream(spark, view="events", startingPosition=lake.resume_at(), **more)
+        progress = drive(events, lake, pipeline.batch, how)
+        pipeline.report()
+    return progress

@@ -1,0 +1,180 @@
+"""A folder of tables that other programs read while we write: how a batch gets there once, whatever is killed when.
+
+Everything of ours is in ``_penstock/NAME``, beside the tables and hidden from readers:
+
+    checkpoint/         Spark's own
+    staging/            what is being written; each attempt has a folder of its own, so that a task that outlives its
+                        driver writes where nobody looks
+    ledger.json         the last batch: *decided* (its files and where they belong), then *done*
+    lock                held while a pipeline runs
+
+A batch is written to ``staging``, synced, and decided by one rename of the ledger. From then on it is only ever moved
+into place, by renames that can be repeated. A batch that comes again after it was decided is not written again, even if
+its files were compacted meanwhile; one that was not decided has left nothing behind but staging.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+HIDDEN = "_penstock"
+
+
+class LakeError(Exception):
+    """The lake can't be used, or must not be. The text says why, and what to do."""
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A batch: whose, which, and what belongs where. Paths are relative to the lake."""
+
+    query: str
+    batch: int
+    moves: list[tuple[str, str]]
+    #: Where the source's next batch starts.
+    position: int
+    done: bool
+    #: What the pipeline wants to remember.
+    state: dict[str, Any]
+
+
+class Lake:
+    """The folder, as one pipeline sees it."""
+
+    def __init__(self, folder: str | Path, name: str) -> None:
+        if "://" in str(folder) and not str(folder).startswith("file://"):
+            raise LakeError(f"{folder}: a lake is a folder that renames files at once, on a local or mounted disk")
+        self.root = Path(str(folder).removeprefix("file://")).absolute()
+        self.name = name
+        self.hidden = self.root / HIDDEN / name
+        self.staging = self.hidden / "staging"
+        self.checkpoint = self.hidden / "checkpoint"
+        self._ledger = self.hidden / "ledger.json"
+
+    def prepare(self) -> None:
+        """Make the folders, finish what was decided, and remove what was not."""
+        try:
+            self.staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LakeError(f"the lake {self.root} can't be written to: {error.strerror}") from None
+        self.finish()
+        for leftover in self.staging.iterdir():
+            remove(leftover)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else runs this pipeline on this lake meanwhile. A killed process holds no lock."""
+        self.hidden.mkdir(parents=True, exist_ok=True)
+        with (self.hidden / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                text = f"another `{self.name}` is running on the lake {self.root}: stop it, or choose another folder"
+                raise LakeError(text) from None
+            yield
+
+    def last(self) -> Decided | None:
+        """The last batch that was decided."""
+        try:
+            return msgspec.json.decode(self._ledger.read_bytes(), type=Decided)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise LakeError(f"{self._ledger} can't be understood ({error}): restore it, or empty the lake") from None
+
+    def query(self) -> str:
+        """Which query the checkpoint belongs to; empty if there is none yet."""
+        try:
+            found = json.loads((self.checkpoint / "metadata").read_text())
+        except (FileNotFoundError, ValueError):
+            return ""
+        return str(found["id"])
+
+    def resume_at(self) -> int | None:
+        """Where to start when the checkpoint is gone but the lake is not: behind what it has. None: as usual."""
+        last = self.last()
+        return None if last is None or self.query() == last.query else last.position
+
+    def begin(self, batch: int) -> Path | None:
+        """A folder to stage a batch in; None if it is in the lake already."""
+        self.finish()
+        last = self.last()
+        if last is not None and last.query == self.query() and batch <= last.batch:
+            return None
+        attempt = self.staging / f"{batch:012}-{uuid.uuid4().hex[:8]}"
+        attempt.mkdir(parents=True)
+        return attempt
+
+    def decide(self, batch: int, moves: Sequence[tuple[Path, Path]], position: int, state: dict[str, Any]) -> None:
+        """The batch belongs in the lake: from now on nothing can prevent that. ``moves`` are of single files."""
+        for staged, _ in moves:
+            sync(staged)
+        relative = [(str(staged.relative_to(self.root)), str(to.relative_to(self.root))) for staged, to in moves]
+        self._write(Decided(self.query(), batch, relative, position, False, state))
+        self.finish()
+
+    def finish(self) -> None:
+        """Move what was decided into place."""
+        last = self.last()
+        if last is None or last.done:
+            return
+        for staged, to in last.moves:
+            self._move(self.root / staged, self.root / to)
+        self._write(msgspec.structs.replace(last, moves=[], done=True))
+        for leftover in self.staging.iterdir():
+            remove(leftover)
+
+    def _move(self, staged: Path, to: Path) -> None:
+        if staged.exists():
+            make_folders(to.parent)
+            os.replace(staged, to)
+            sync(to.parent)
+
+    def _write(self, decided: Decided) -> None:
+        write_whole(self._ledger, msgspec.json.encode(decided))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there as a whole, as before or as now, whatever happens."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, and have them on disk."""
+    if not folder.exists():
+        make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder. Somebody who is not done yet may still write into it, so it is no error if it stays."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,135 @@
+"""What all streaming pipelines share: where they read from, how they run, and what they tell meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.spark.errors import SourceError
+from penstock.spark.pipelines.lake import Lake
+
+#: Seconds between two looks at the query.
+LOOK_EVERY = 0.2
+#: Seconds between two triggers of a pipeline that runs on.
+TRIGGER_SECONDS = 5.0
+
+
+class Failed(SourceError):
+    """A pipeline came to a bad end. What was written is sound: run it again to go on."""
+
+
+class Broker(Struct, frozen=True):
+    """Where the events come from: options of ``format("penstock")``, by their names there."""
+
+    options: Mapping[str, str]
+
+    def stream(self, spark: SparkSession, **more: object) -> DataFrame:
+        """A streaming read. None is as if it had not been given."""
+        return spark.readStream.format("penstock").options(**self._with(more)).load()
+
+    def batch(self, spark: SparkSession, **more: object) -> DataFrame:
+        """A batch read."""
+        return spark.read.format("penstock").options(**self._with(more)).load()
+
+    def _with(self, more: Mapping[str, object]) -> dict[str, str]:
+        given = {name: str(value) for name, value in more.items() if value is not None}
+        return {**self.options, **given}
+
+
+class Progress(Struct):
+    """How far a pipeline is. ``lag_rows`` and ``lag_seconds`` are None while they are not known."""
+
+    rows: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    lag_rows: int | None = None
+    lag_seconds: float | None = None
+    done: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Rows a second since the start."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+class Run(Struct):
+    """How to run: to the end of what is there now, or until stopped; and whom to tell."""
+
+    once: bool = False
+    seconds: float = TRIGGER_SECONDS
+    stop: threading.Event = threading.Event()
+    tell: Callable[[Progress], None] = lambda progress: None
+
+
+#: Works off a batch, and returns how many rows it had.
+Each = Callable[[DataFrame, int], int]
+
+
+def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
+    """Run a stream of batches into the lake until it ends, is stopped, or fails (raises ``Failed``, or what it was)."""
+    progress = Progress()
+    began = time.monotonic()
+    problems: list[BaseException] = []
+
+    def batch(found: DataFrame, number: int) -> None:
+        try:
+            progress.rows += each(found, number)
+            progress.batches += 1
+        except BaseException as problem:  # Spark would tell it as a long text
+            problems.append(problem)
+            raise
+
+    trigger: dict[str, Any] = {"availableNow": True} if run.once else {"processingTime": f"{run.seconds} seconds"}
+    writer = frame.writeStream.foreachBatch(batch).trigger(**trigger)
+    query = writer.option("checkpointLocation", str(lake.checkpoint)).queryName(f"penstock-{lake.name}").start()
+    try:
+        while query.isActive and not run.stop.wait(LOOK_EVERY):
+            progress.seconds = time.monotonic() - began
+            _take_lag(query.lastProgress, progress)
+            run.tell(progress)
+        query.stop() if run.stop.is_set() else query.awaitTermination()
+    except StreamingQueryException as error:
+        raise _explained(problems, error) from None
+    finally:
+        if query.isActive:
+            query.stop()
+    _raise_if_failed(query, problems)
+    progress.seconds = time.monotonic() - began
+    progress.done = not run.stop.is_set()
+    run.tell(progress)
+    return progress
+
+
+def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
+    failure = query.exception()
+    if failure is not None:
+        raise _explained(problems, failure)
+
+
+def _explained(problems: list[BaseException], error: BaseException) -> BaseException:
+    """What went wrong in one line: ours if it was ours, else what the data source said, else the first of Spark's."""
+    if problems:
+        return problems[0]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("penstock.spark.errors.")]
+    if ours:
+        return Failed(ours[-1].partition(": ")[2])
+    return Failed(lines[0] if lines else "Spark stopped the query without a word")
+
+
+def _take_lag(last: Any, progress: Progress) -> None:
+    """What the data source says of itself in the query's progress."""
+    for source in (last or {}).get("sources", ()):
+        try:
+            told = json.loads(source.get("latestOffset") or "{}")
+        except (TypeError, ValueError):
+            continue
+        if "lagMessages" in told:
+            progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]

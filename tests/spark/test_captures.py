@@ -1,0 +1,308 @@
+"""Captures to frames, without Spark: every protocol, split anywhere, cut, garbled, out of order, with gaps."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.pipelines.captures import TO_CLIENT, TO_SERVER, read_stream
+from penstock.spark.pipelines.frames import FRAMES, Source
+from penstock.spark.pipelines.reassembly import read_pcap
+from penstock.wire import kokaq, phpmq, sspq
+from support.packets import ACK, FIN, SYN, Talk, ethernet, packet, pcap
+
+ID = b"0123456789abcdef0123456789abcdef"
+UUID = bytes(range(16))
+
+
+def _sspq() -> bytes:
+    frames: list[sspq.SspqFrame] = [
+        sspq.Send(3, (b"", b"one", b"x" * 300)),
+        sspq.Receive(),
+        sspq.Confirm(),
+        sspq.Send(255, (b"four",)),
+    ]
+    return sspq.encode([*frames, sspq.Other(0x77), sspq.DeadReceive(), sspq.NoReceive()])
+
+
+def _asked(style: phpmq.Style) -> bytes:
+    frames: list[phpmq.PhpmqFrame] = [
+        phpmq.Publish("jobs", (b"one", b"", b"H" * 70), 60),
+        phpmq.Publish("jobs", (b"plain",), None),
+        phpmq.Consume("jobs", 10),
+        phpmq.Acknowledge("jobs", (ID, ID)),
+        phpmq.Requeue("jobs", ID, 5),
+        phpmq.Reject("jobs", (ID,)),
+    ]
+    return phpmq.encode(frames, style)
+
+
+def _dispatched(style: phpmq.Style) -> bytes:
+    return phpmq.encode([phpmq.Dispatch("jobs", (ID,) * 4, (b"a", b"bb", b"", b"H01"), (0, 10, 9, 100))], style)
+
+
+def _requests(variant: kokaq.Variant) -> bytes:
+    pushes = kokaq.Pushes(
+        kokaq.MessageType.OPERATIONAL, True, 1, "shop", "orders", (b"aaaa", b"bbbb"), b"\0\1", (b"one", b"three")
+    )
+    rich = kokaq.Request(
+        kokaq.MessageType.OPERATIONAL, False, b"cccc", kokaq.Opcode.PUSH, 0, 0,
+        kokaq.Metadata(time_to_live=60, priority=7), "shop", "orders", b"rich",
+    )  # fmt: skip
+    bare = kokaq.Request(kokaq.MessageType.CONTROL, True, b"dddd", kokaq.Opcode.NOP)
+    return kokaq.encode_requests([pushes, rich, bare], variant)
+
+
+def _responses(variant: kokaq.Variant) -> bytes:
+    kind = kokaq.MessageType.OPERATIONAL
+    run = kokaq.MetadataRun.columns(uuid=[UUID] * 3, time_to_live=[1, 2, 3], depth=[9, 8, 7])
+    frames: list[kokaq.KokaqResponse] = [
+        kokaq.Pushed(kind, (b"aaaa", b"bbbb"), b"\0\1", (UUID, UUID)),
+        kokaq.Deliveries(kind, kokaq.Opcode.POP, "shop", "orders", (b"e" * 4,) * 3, b"\0" * 3, run, (b"", b"x", b"yy")),
+        kokaq.Response(kind, b"ffff", kokaq.Opcode.GET, kokaq.Status.FAIL, kokaq.Reason.BAD),
+    ]
+    return kokaq.encode_responses(frames, variant)
+
+
+STREAMS: dict[str, tuple[str, str | None, Callable[[], bytes], Callable[[], Any], Callable[..., Any]]] = {}
+STREAMS["sspq"] = "sspq", None, _sspq, sspq.Decoder, sspq.singles
+for width, line_end, ttl in product((32, 36), (b"", b"\n", b"\r\n"), (True, False)):
+    style = phpmq.Style(width, line_end, ttl)
+    name = f"phpmq {width} {line_end!r} {ttl}"
+    STREAMS[f"{name} asked"] = "phpmq", TO_SERVER, partial(_asked, style), phpmq.ServerDecoder, phpmq.singles
+    STREAMS[f"{name} dispatched"] = "phpmq", TO_CLIENT, partial(_dispatched, style), phpmq.ClientDecoder, phpmq.singles
+for variant in kokaq.VARIANTS:
+    client = partial(kokaq.ClientDecoder, variant=variant)
+    STREAMS[f"{variant} requests"] = "kokaq", TO_SERVER, partial(_requests, variant), kokaq.ServerDecoder, kokaq.singles
+    STREAMS[f"{variant} responses"] = "kokaq", TO_CLIENT, partial(_responses, variant), client, kokaq.singles
+
+
+def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    found = []
+    for batch in batches:
+        assert batch.schema == FRAMES
+        batch.validate(full=True)
+        found += batch.to_pylist()
+    return found
+
+
+def pieces(stream: bytes, size: int) -> Iterable[bytes]:
+    return (stream[at : at + size] for at in range(0, len(stream), size))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_frames_are_what_the_codec_says_and_stand_where_the_rows_say(name: str) -> None:
+    protocol, direction, make, decoder, singles = STREAMS[name]
+    stream = make()
+    frames = list(singles(decoder().feed(stream)))
+    known = Source("f", None, protocol, direction)  # the numberings of Kokaq overlap: a stream may look like either
+    found = rows(read_stream([stream], known, payloads=True))
+    for size in (1, 3, 50, 1000):
+        assert rows(read_stream(pieces(stream, size), known, payloads=True)) == found
+    assert [row["error"] for row in found] == [None] * len(frames)
+    assert {(row["file"], row["protocol"], row["direction"]) for row in found} == {("f", protocol, direction)}
+    end = 0
+    for row, frame in zip(found, frames, strict=True):
+        assert end <= row["offset"] <= end + 2  # a line end
+        end = row["offset"] + row["length"]
+        # The bytes of a row, put behind those that teach the decoder, are the same frame again.
+        assert list(singles(decoder().feed(stream[:end])))[-1] == frame
+    assert len(stream) - 2 <= end <= len(stream)
+    payloads = [getattr(frame, "payloads", None) or (getattr(frame, "payload", None),) for frame in frames]
+    assert [row["payload"] for row in found] == [payload[0] for payload in payloads]
+
+
+@pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'' True asked", "phpmq 36 b'\\n' False dispatched"])
+def test_the_first_bytes_tell_protocol_and_direction(name: str) -> None:
+    protocol, direction, make, _, _ = STREAMS[name]
+    found = rows(read_stream(pieces(make(), 1), Source("f")))
+    assert {(row["protocol"], row["direction"], row["error"]) for row in found} == {(protocol, direction, None)}
+
+
+def test_columns_of_each_protocol() -> None:
+    found = rows(read_stream([_asked(phpmq.Style())], Source("f")))
+    assert [row["type"] for row in found[:4]] == ["PUBLISH"] * 4
+    assert [row["ttl"] for row in found[:4]] == [60, 60, 60, None]
+    assert [(row["type"], row["fields"]) for row in found[4:5]] == [("CONSUME", '{"count": 10}')]
+    assert [(row["type"], row["id"], row["payload"]) for row in found[5:7]] == [("ACKNOWLEDGE", ID, None)] * 2
+    found = rows(read_stream([_responses(kokaq.CANONICAL)], Source("f")))
+    assert [(row["type"], row["id"], row["ttl"]) for row in found[2:5]] == [("POP", UUID, 1 + n) for n in range(3)]
+    assert found[2]["fields"] == '{"message_type": "OPERATIONAL", "status": "SUCCESS", "reason": "OK", "depth": 9}'
+    assert found[5]["fields"] == '{"message_type": "OPERATIONAL", "status": "FAIL", "reason": "BAD"}'
+    found = rows(read_stream([_sspq()], Source("f")))
+    assert [row["retries"] for row in found[:3]] == [3, 3, 3]
+    assert [row["payload_size"] for row in found[:4]] == [0, 3, 300, None]
+
+
+def test_numbers_with_leading_zeros_do_not_move_the_offsets() -> None:
+    style = phpmq.Style(32, b"\n", True)
+    one = phpmq.encode([phpmq.Publish("q", (b"H",), 7)], style)
+    odd = one.replace(b"1\n7\n", b"3\n007\n")
+    assert len(odd) == len(one) + 2
+    stream = one + odd * 3 + one[:-1] + odd + one
+    found = rows(read_stream([stream], Source("f")))
+    assert [row["ttl"] for row in found] == [7] * 7
+    for row in found:
+        text = stream[row["offset"] : row["offset"] + row["length"]]
+        assert text.startswith(b"H01")
+        assert text.endswith(b"7")
+
+
+@pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'\\r\\n' True asked"])
+def test_a_stream_cut_anywhere_has_the_whole_frames_and_says_where_it_ends(name: str) -> None:
+    _, _, make, _, _ = STREAMS[name]
+    stream = make()
+    whole = rows(read_stream([stream], Source("f")))
+    for end in range(1, len(stream)):
+        *found, last = rows(read_stream([stream[:end]], Source("f"))) or [{}]
+        if last.get("error") is None:
+            found.append(last)
+            assert end - found[-1]["offset"] - found[-1]["length"] in (0, 1, 2)
+        elif last["code"] != "unknown-protocol":
+            assert last["code"] == "truncated"
+            assert last["offset"] == end
+        assert [row["offset"] for row in found] == [row["offset"] for row in whole[: len(found)]]
+
+
+def test_a_garbled_stream_ends_with_the_offset_and_what_is_left() -> None:
+    good = sspq.encode([sspq.Send(3, (b"one", b"two"))])
+    found = rows(read_stream(pieces(good + b"\xff" * 100, 7), Source("f")))
+    assert [row["type"] for row in found] == ["SEND", "SEND", None]
+    assert (found[2]["code"], found[2]["offset"], found[2]["length"]) == ("bad-magic", len(good), 100)
+    assert f"(at byte {len(good)})" in found[2]["error"]
+
+
+def test_what_is_none_of_the_protocols_is_told() -> None:
+    (row,) = rows(read_stream([b"GET / HTTP/1.1\r\n"], Source("f")))
+    assert (row["code"], row["offset"], row["length"]) == ("unknown-protocol", 0, 16)
+    assert rows(read_stream([], Source("f"))) == []
+
+
+def conversation(asked: bytes, answered: bytes, size: int = 40) -> list[Talk]:
+    """Opened, said in turns, closed."""
+    turns = [Talk(True, 0, b"", SYN), Talk(False, 0, b"", SYN | ACK)]
+    for at in range(0, max(len(asked), len(answered)), size):
+        turns += [Talk(True, at, asked[at : at + size]), Talk(False, at, answered[at : at + size])]
+    return [*turns, Talk(True, len(asked), b"", FIN | ACK)]
+
+
+def from_pcap(file: bytes, **options: Any) -> list[dict[str, Any]]:
+    return rows(read_pcap(io.BytesIO(file), "f", **options))
+
+
+LINKS: dict[int, Callable[[bytes], bytes]] = {
+    0: lambda found: b"\x02\0\0\0" + found,
+    1: ethernet,
+    101: lambda found: found,
+    108: lambda found: b"\0\0\0\x02" + found,
+    113: lambda found: bytes(14) + (b"\x08\x00" if found[0] >> 4 == 4 else b"\x86\xdd") + found,
+    276: lambda found: (b"\x08\x00" if found[0] >> 4 == 4 else b"\x86\xdd") + bytes(18) + found,
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize(("order", "nanoseconds"), [("<", False), (">", True)])
+@pytest.mark.parametrize("hosts", [("10.0.0.1", "10.0.0.2"), ("fe80::1", "::1")])
+def test_packet_captures_of_all_sorts(link: int, order: str, nanoseconds: bool, hosts: tuple[str, str]) -> None:
+    style = phpmq.Style()
+    asked, answered = _asked(style), _dispatched(style)
+    wrapped = [LINKS[link](packet(talk, hosts=hosts)) for talk in conversation(asked, answered)]
+    found = from_pcap(pcap(wrapped, order=order, nanoseconds=nanoseconds, link=link))
+    expected = [*rows(read_stream([asked], Source("f"))), *rows(read_stream([answered], Source("f")))]
+    assert _without(found, "stream", "at") == _without(expected, "stream", "at")
+    (stream,) = {row["stream"] for row in found}
+    assert stream.endswith(":9100")
+    assert all(str(row["at"]).startswith("2025-06-15 15:06:40.0") for row in found)
+
+
+def _without(found: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    kept = [{name: value for name, value in row.items() if name not in names} for row in found]
+    return sorted(kept, key=lambda row: (row["direction"] or "", row["offset"]))
+
+
+@pytest.mark.parametrize("start", [1000, 2**32 - 100])
+def test_segments_out_of_order_repeated_and_overlapping(start: int) -> None:
+    stream = _sspq() * 5
+    expected = rows(read_stream([stream], Source("f", None, "sspq", TO_SERVER)))
+    for seed in range(30):
+        rng = random.Random(seed)
+        cuts = sorted({0, len(stream), *(rng.randrange(len(stream)) for _ in range(20))})
+        spans = [(low, min(len(stream), high + rng.randrange(30))) for low, high in pairwise(cuts)]
+        spans += rng.sample(spans, 5)
+        rng.shuffle(spans)
+        talks = [Talk(True, 0, b"", SYN), *(Talk(True, low, stream[low:high]) for low, high in spans)]
+        found = from_pcap(pcap([ethernet(packet(talk, start=start), vlan=True) for talk in talks]))
+        assert _without(found, "stream", "at") == _without(expected, "stream", "at")
+
+
+def test_a_gap_is_told_and_reading_goes_on_at_the_next_message() -> None:
+    one = sspq.encode([sspq.Send(3, (b"x" * 92,))])
+    talks = [Talk(True, 0, b"", SYN)] + [Talk(True, 50 * n, (one * 8)[50 * n :][:50]) for n in range(16) if n != 3]
+    found = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
+    assert [(row["type"], row["offset"], row["length"], row["code"]) for row in found] == [
+        ("SEND", 0, 100, None),
+        (None, 150, 0, "truncated"),
+        (None, 150, 50, "gap"),
+        *(("SEND", 100 * n, 100, None) for n in range(2, 8)),
+    ]
+    talks = [Talk(True, 0, b"", SYN)] + [Talk(True, 50 * n, (one * 8)[50 * n :][:50]) for n in range(16) if n != 4]
+    found = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
+    assert [(row["type"], row["offset"], row["length"], row["code"]) for row in found] == [
+        ("SEND", 0, 100, None),
+        ("SEND", 100, 100, None),
+        (None, 200, 50, "gap"),
+        (None, 250, 50, "out-of-step"),
+        *(("SEND", 100 * n, 100, None) for n in range(3, 8)),
+    ]
+
+
+def test_interleaved_connections_keep_apart_and_one_that_opens_again_is_another() -> None:
+    first, second = _sspq(), _asked(phpmq.Style())
+    ends: dict[str, Any] = {"ports": (40001, 9100)}
+    packets = []
+    for one, two in zip(conversation(first, b"", 50), conversation(second, b"", 120), strict=False):
+        packets += [ethernet(packet(one)), ethernet(packet(two, **ends))]
+    packets += [ethernet(packet(talk, start=9999)) for talk in conversation(first, b"")]
+    streams: dict[str, list[str]] = {}
+    for row in from_pcap(pcap(packets)):
+        streams.setdefault(row["stream"], []).append(row["protocol"])
+    assert {name: set(kinds) for name, kinds in streams.items()} == {
+        "10.0.0.1:40000 > 10.0.0.2:9100": {"sspq"},
+        "10.0.0.1:40001 > 10.0.0.2:9100": {"phpmq"},
+        "10.0.0.1:40000 > 10.0.0.2:9100 #2": {"sspq"},
+    }
+    only = from_pcap(pcap(packets), ports=frozenset({40001}))
+    assert {row["stream"] for row in only} == {"10.0.0.1:40001 > 10.0.0.2:9100"}
+
+
+@pytest.mark.parametrize("variant", kokaq.VARIANTS)
+def test_kokaq_answers_are_read_in_the_variant_of_the_requests(variant: kokaq.Variant) -> None:
+    asked, answered = _requests(variant), _responses(variant)
+    talks = conversation(asked, answered, 4000)
+    found = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
+    assert [row["error"] for row in found] == [None] * len(found)
+    assert {row["direction"] for row in found} == {TO_SERVER, TO_CLIENT}
+    late = from_pcap(pcap([ethernet(packet(talk)) for talk in talks[2:]]))  # begun after the connection was opened
+    assert len(late) == len(found)
+
+
+def test_damage_of_the_file_itself() -> None:
+    good = pcap([ethernet(packet(talk)) for talk in conversation(_sspq(), b"")])
+    whole = from_pcap(good)
+    for end in range(24, len(good), 17):
+        *_, last = from_pcap(good[:end]) or [{"code": None}]
+        assert last["code"] in (None, "damaged-capture", "truncated")
+    assert from_pcap(good[:20])[0]["error"] == "the file ends inside of its header (at byte 20)"
+    assert from_pcap(good + bytes(8) + b"\xff" * 8)[-1]["code"] == "damaged-capture"
+    assert from_pcap(b"\x0a\x0d\x0d\x0a" + bytes(30))[0]["error"].startswith("this is pcapng")
+    assert "link type 147" in from_pcap(pcap([], link=147))[0]["error"]
+    cut = from_pcap(pcap([ethernet(packet(talk)) for talk in conversation(_sspq(), b"")], cut=5))
+    assert "gap" in {row["code"] for row in cut}
+    assert len(whole) > len([row for row in cut if row["type"]])

@@ -1,0 +1,129 @@
+"""Spark as a consumer of a real broker's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from support.brokers import wait_for
+from support.queries import batches, once, running, start, written
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def consume(spark: SparkSession, broker: SparkBroker, queue: str, **options: object) -> DataFrame:
+    return broker.stream(spark, queue=queue, mode="consume", readerName=f"reader-{queue}", **options)
+
+
+def states(spark: SparkSession, broker: SparkBroker, queue: str) -> list[str]:
+    return [row.state for row in broker.read(spark, queue=queue, view="live", columns="state").collect()]
+
+
+def test_what_is_consumed_is_acknowledged(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, *(str(n) for n in range(10)))
+    query = once(consume(spark, broker, queue, maxMessagesPerTrigger=4, minPartitions=2), tmp_path)
+    assert batches(query) == [4, 4, 2]
+    assert written(spark, tmp_path) == [str(n).encode() for n in range(10)]
+    assert states(spark, broker, queue) == []
+    kinds = [row.kind for row in broker.read(spark, queue=queue, view="events", columns="kind").collect()]
+    assert kinds.count("acknowledged") == 10
+
+
+def test_others_do_not_get_what_is_leased(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, "a", "b", "c")
+
+    def fail(batch: DataFrame, number: int) -> None:
+        assert states(spark, broker, queue) == ["out", "out", "ready"]
+        assert broker.take(queue) == [b"c"]
+        raise RuntimeError("as it should")
+
+    stream = consume(spark, broker, queue, maxMessagesPerTrigger=2)
+    checkpoint = str(tmp_path / "out-checkpoint")
+    failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", checkpoint).start()
+    with pytest.raises(StreamingQueryException, match="as it should"):
+        failing.awaitTermination(60)
+    once(stream, tmp_path)
+    assert written(spark, tmp_path) == [b"a", b"b"]
+    assert states(spark, broker, queue) == []
+
+
+def test_a_new_checkpoint_begins_with_what_is_leased(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
+    broker.publish(queue, "a", "b")
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("as it should")
+
+    stream = consume(spark, broker, queue)
+    failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "lost")).start()
+    with pytest.raises(StreamingQueryException, match="as it should"):
+        failing.awaitTermination(60)
+    assert states(spark, broker, queue) == ["out", "out"]
+    once(stream, tmp_path)
+    assert written(spark, tmp_path) == [b"a", b"b"]
+    assert states(spark, broker, queue) == []
+
+
+def test_live_traffic_and_a_broker_that_restarts(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker = new_broker()
+    broker.publish("jobs", "a")
+    with running(start(consume(spark, broker, "jobs"), tmp_path)) as query:
+        wait_for(lambda: written(spark, tmp_path) == [b"a"])
+        broker.kill()
+        broker.start()
+        broker.publish("jobs", "b")
+        wait_for(lambda: written(spark, tmp_path) == [b"a", b"b"])
+        wait_for(lambda: states(spark, broker, "jobs") == [])
+        assert query.exception() is None
+
+
+def test_a_second_query_of_the_same_name_takes_over(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
+    broker.publish(queue, "a")
+    stream = consume(spark, broker, queue)
+    with running(start(stream, tmp_path, "first")) as first:
+        wait_for(lambda: written(spark, tmp_path, "first") == [b"a"])
+        wait_for(lambda: states(spark, broker, queue) == [])
+        with running(start(stream, tmp_path, "second")):
+            with pytest.raises(StreamingQueryException, match="another"):
+                first.awaitTermination(60)
+            broker.publish(queue, "b")
+            wait_for(lambda: written(spark, tmp_path, "second") == [b"b"])
+
+
+def test_the_checkpoint_of_another_mode(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, "a")
+    once(broker.stream(spark, queue=queue), tmp_path)
+    with pytest.raises(
+        StreamingQueryException, match="the checkpoint is one of mode=read, and this query has mode=con"
+    ):
+        once(consume(spark, broker, queue), tmp_path)
+
+
+def test_a_lease_whose_time_is_up_goes_back(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
+    broker.publish(queue, "a")
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("as it should")
+
+    stream = consume(spark, broker, queue, leaseTimeout="1s")
+    checkpoint = str(tmp_path / "out-checkpoint")
+    failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", checkpoint).start()
+    with pytest.raises(StreamingQueryException, match="as it should"):
+        failing.awaitTermination(60)
+    wait_for(lambda: states(spark, broker, queue) == ["ready"])
+    once(stream, tmp_path)
+    assert written(spark, tmp_path) == [b"a"]
+    assert states(spark, broker, queue) == []

@@ -1,0 +1,174 @@
+"""Payloads to values: what fits, what doesn't and why, and schemas that are found and grow."""
+
+from __future__ import annotations
+
+import json
+import struct
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.pipelines.payloads import Decoding, decode, inferred, pack, unpack
+
+ORDER = pa.struct(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.float64()),
+        pa.field("price", pa.decimal128(9, 2)),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("day", pa.date32()),
+        pa.field("ok", pa.bool_()),
+        pa.field("raw", pa.binary()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("who", pa.struct([pa.field("name", pa.string())])),
+        pa.field("small", pa.int32()),
+    ]
+)
+
+
+def one(payload: bytes, decoding: Decoding) -> tuple[Any, Any]:
+    values, reasons = decode([payload], decoding)
+    return (None if values is None else values.to_pylist()[0]), reasons.to_pylist()[0]
+
+
+def test_json_that_fits() -> None:
+    payload = {
+        "id": 7, "amount": 2, "price": "12.30", "at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "ok": True,
+        "raw": "AAEC", "tags": ["a", None], "who": {"name": "x", "unknown": 1}, "extra": [],
+    }  # fmt: skip
+    value, reason = one(json.dumps(payload).encode(), Decoding("json", pack(ORDER)))
+    assert reason is None
+    assert value == {
+        "id": 7, "amount": 2.0, "price": Decimal("12.30"), "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "day": date(2026, 1, 2), "ok": True, "raw": b"\0\1\2", "tags": ["a", None], "who": {"name": "x"}, "small": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[1]", "value is an array, not an object"),
+        (b"{}", "value.id is missing"),
+        (b'{"id": "7"}', "value.id is '7', not a whole number"),
+        (b'{"id": 7.5}', "value.id is 7.5, not a whole number"),
+        (b'{"id": true}', "value.id is True, not a whole number"),
+        (b'{"id": 99999999999999999999}', "value.id is 99999999999999999999, which does not fit int64"),
+        (b'{"id": 7, "small": 3000000000}', "value.small is 3000000000, which does not fit int32"),
+        (b'{"id": 7, "amount": "x"}', "value.amount is 'x', not a number"),
+        (b'{"id": 7, "price": 1.234}', "value.price is 1.234, which does not fit decimal128(9, 2)"),
+        (b'{"id": 7, "at": "soon"}', "value.at is 'soon', not a time (ISO 8601)"),
+        (b'{"id": 7, "raw": "?"}', "value.raw is '?', not base64"),
+        (b'{"id": 7, "tags": [1]}', "value.tags[] is 1, not a string"),
+        (b'{"id": 7, "who": []}', "value.who is an array, not an object"),
+    ],
+)
+def test_json_that_does_not_fit_has_a_reason(payload: bytes, reason: str) -> None:
+    value, found = one(payload, Decoding("json", pack(ORDER)))
+    assert value is None
+    assert found is not None
+    assert found.startswith(reason)
+
+
+def test_json_nested_without_end_is_a_reason_and_no_crash() -> None:
+    assert one(b"[" * 1_000_000, Decoding("json"))[1] is not None
+
+
+def test_csv() -> None:
+    kind = pa.struct([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), ("ok", pa.bool_())])
+    decoding = Decoding("csv", pack(kind))
+    assert one(b'7,"a, ""b""",TRUE\r\n', decoding) == ({"id": 7, "name": 'a, "b"', "ok": True}, None)
+    assert one(b"7,,", decoding) == ({"id": 7, "name": None, "ok": None}, None)
+    assert one(b",x,true", decoding) == (None, "value.id is missing")
+    assert one(b"x,x,true", decoding)[1] == "value.id is 'x', not a number"
+    assert one(b"7,x", decoding)[1] == "2 fields, where the schema has one line of 3 fields"
+    assert one(b"7,x,true\n8,y,true", decoding)[1] == "2 lines, where the schema has one line of 3 fields"
+    assert one(b'7,"x', decoding)[1] == "not CSV: unexpected end of data"
+
+
+def test_text_and_raw() -> None:
+    assert one("süß".encode(), Decoding("text")) == ("süß", None)
+    assert one(b"a\xff", Decoding("text")) == (None, "not UTF-8, at byte 1")
+    assert one(b"a\xff", Decoding()) == (None, None)
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "kind", "type": {"type": "enum", "name": "K", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "notes", "type": {"type": "map", "values": "int"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "hash", "type": {"type": "fixed", "name": "H", "size": 2}},
+        {"name": "x", "type": "double"},
+    ],
+}
+
+
+def zigzag(number: int) -> bytes:
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def test_avro() -> None:
+    decoding = Decoding("avro", json.dumps(AVRO).encode())
+    decoding.check()
+    payload = b"".join(
+        [
+            zigzag(-300), zigzag(1), zigzag(2), b"hi", zigzag(1), zigzag(1), zigzag(1), b"t", zigzag(0),
+            zigzag(-1), zigzag(4), zigzag(1), b"k", zigzag(5), zigzag(0), zigzag(1000), zigzag(2), b"\x04\xd2",
+            b"\xab\xcd", struct.pack("<d", 1.5),
+        ]
+    )  # fmt: skip
+    expected = {
+        "id": -300, "name": "hi", "kind": "B", "tags": ["t"], "notes": [("k", 5)],
+        "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "price": Decimal("12.34"), "hash": b"\xab\xcd", "x": 1.5,
+    }  # fmt: skip
+    assert one(payload, decoding) == (expected, None)
+    assert one(b"\xc3\x01" + bytes(8) + payload, decoding) == (expected, None)
+    assert one(payload + b"!", decoding)[1] == f"1 byte(s) are left over behind the Avro value, at byte {len(payload)}"
+    for end in range(len(payload)):
+        assert one(payload[:end], decoding)[1] is not None
+
+
+@pytest.mark.parametrize("schema", ["{", '"strange"', '["int", "string"]', '{"type": "_keep"}', "7"])
+def test_avro_schemas_that_are_none(schema: str) -> None:
+    with pytest.raises(ValueError, match=r"Avro|union"):
+        Decoding("avro", schema.encode()).check()
+
+
+def test_formats_that_cannot_be_meant() -> None:
+    with pytest.raises(ValueError, match="choose one of raw, text, json, csv, avro"):
+        Decoding("xml").check()
+    with pytest.raises(ValueError, match="format csv needs a schema"):
+        Decoding("csv").check()
+
+
+def test_a_schema_is_found_and_grows_by_fields_only() -> None:
+    first = inferred([b'{"a": 1, "b": null, "c": [], "d": {"e": "x"}}', b"nonsense", b'{"a": 1.5}', b"[7]"], None)
+    assert first == pa.struct([("a", pa.float64()), ("d", pa.struct([("e", pa.string())]))])
+    second = inferred([b'{"a": "now text", "b": true, "c": [1], "d": {"f": 2}}'], first)
+    assert second == pa.struct(
+        [
+            ("a", pa.float64()),
+            ("d", pa.struct([("e", pa.string()), ("f", pa.int64())])),
+            ("b", pa.bool_()),
+            ("c", pa.list_(pa.int64())),
+        ]
+    )
+    whole = inferred([b'{"n": 1}'], None)
+    assert inferred([b'{"n": 1.5}'], whole) == whole  # it is in files already: 1.5 goes to the quarantine
+    assert inferred([b"7", b"{}"], None) is None
+    assert unpack(pack(second)) == second

@@ -1,0 +1,141 @@
+"""Writes into the queues of a real broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.queries import ended
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def save(found: DataFrame, broker: SparkBroker, **options: Any) -> None:
+    found.write.format("penstock").option("endpoint", broker.endpoint).options(**options).mode("append").save()
+
+
+def contents(spark: SparkSession, broker: SparkBroker, queue: str) -> Counter[bytes]:
+    return Counter(bytes(row.payload) for row in broker.read(spark, queue=queue, columns="payload").collect())
+
+
+def test_batch(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    rows = spark.range(25_000).selectExpr("cast(id as string) as payload").repartition(3)
+    save(rows, broker, queue=queue, createQueues="true")
+    assert contents(spark, broker, queue) == Counter(str(n).encode() for n in range(25_000))
+
+
+def test_every_column(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue)
+    broker.publish(f"{queue}-b")
+    rows = spark.sql(
+        f"select X'00ff' as payload, 'default/{queue}' as queue, interval 1 hour as ttl, 7 as priority, "
+        f"interval 0 second as delay, 'abc' as correlation_id "
+        f"union all select X'01', 'default/{queue}-b', null, null, null, null"
+    )
+    save(rows, broker)
+    first = broker.read(spark, queue=queue).collect()[0]
+    assert (bytes(first.payload), int(first.priority), bytes(first.correlation_id)) == (b"\x00\xff", 7, b"abc")
+    assert (first.expires_at - first.published_at).total_seconds() == 3600
+    second = broker.read(spark, queue=f"{queue}-b").collect()[0]
+    assert (bytes(second.payload), second.expires_at) == (b"\x01", None)
+
+
+def test_a_delay(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    save(spark.sql("select 'x' as payload, 3600.0D as delay"), broker, queue=queue, createQueues="true")
+    assert broker.read(spark, queue=queue, view="live").collect()[0].state == "delayed"
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "says"),
+    [
+        ("select 1 as payload", {"queue": "q"}, "column payload is int, and must be binary or string: cast it"),
+        ("select 'x' as body", {"queue": "q"}, "a message has no column body. Columns are payload"),
+        ("select 'x' as queue", {"queue": "q"}, "there is no column payload"),
+        ("select 'x' as payload", {}, "no queue: give option queue, or a column queue"),
+        (
+            "select 'x' as payload, 'soon' as delay",
+            {"queue": "q"},
+            "column delay is string, and must be interval or double",
+        ),
+        ("select 'x' as payload, 'nowhere/x' as queue", {}, "there is no queue nowhere/x"),
+    ],
+)
+def test_tables_that_can_not_be_written(
+    spark: SparkSession, broker: SparkBroker, query: str, options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Exception, match=says):
+        save(spark.sql(query), broker, **options)
+
+
+def test_nothing_is_overwritten(spark: SparkSession, broker: SparkBroker) -> None:
+    writer = spark.sql("select 'x' as payload").write.format("penstock").option("endpoint", broker.endpoint)
+    with pytest.raises(Exception, match="messages are added, and nothing is overwritten"):
+        writer.option("queue", "q").mode("overwrite").save()
+
+
+def test_a_named_write_counts_once(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    rows = spark.range(10).selectExpr("cast(id as string) as payload")
+    for _ in range(2):
+        save(rows, broker, queue=queue, createQueues="true", writerName=f"w-{queue}", epoch=3)
+    assert sum(contents(spark, broker, queue).values()) == 10
+    save(rows, broker, queue=queue, writerName=f"w-{queue}", epoch=4)
+    assert sum(contents(spark, broker, queue).values()) == 20
+
+
+def copy(spark: SparkSession, broker: SparkBroker, source: str, target: str, folder: Path, **options: Any) -> None:
+    """Copy a queue with a stream, as far as it goes."""
+    stream = broker.stream(spark, queue=source, columns="payload", maxMessagesPerTrigger=4)
+    writer = stream.writeStream.format("penstock").option("endpoint", broker.endpoint).option("queue", target)
+    writer = writer.option("createQueues", "true").option("checkpointLocation", str(folder / "checkpoint"))
+    ended(writer.options(**options).trigger(availableNow=True).start())
+
+
+def test_a_stream_that_forgets_its_last_batch_adds_nothing_twice(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
+    broker.publish(queue, *(str(n) for n in range(10)))
+    copy(spark, broker, queue, f"{queue}-copy", tmp_path)
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        path.unlink(missing_ok=True)
+    broker.publish(queue, "more")
+    copy(spark, broker, queue, f"{queue}-copy", tmp_path)
+    assert contents(spark, broker, f"{queue}-copy") == Counter([*(b"%d" % n for n in range(10)), b"more"])
+
+
+def test_a_full_queue_is_waited_for(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
+    broker = new_broker(queues={"default/small": {"max_depth": 5}})
+    rows = spark.range(3).selectExpr("cast(id as string) as payload").coalesce(1)
+    save(rows, broker, queue="small")
+    with pytest.raises(Exception, match=r"(?s)full.*Waited for \d+ s"):
+        save(rows, broker, queue="small", patience="1s")
+    room = threading.Timer(1.0, lambda: broker.take("small"))
+    room.start()
+    save(rows, broker, queue="small", patience="30s")
+    room.join()
+    assert sum(contents(spark, broker, "small").values()) == 6
+
+
+def test_the_broker_comes_back_in_the_middle(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
+    broker = new_broker()
+    broker.publish("jobs")
+
+    def restart() -> None:
+        broker.kill()
+        time.sleep(0.5)
+        broker.start()
+
+    restarting = threading.Timer(0.5, restart)
+    restarting.start()
+    rows = spark.range(200_000).selectExpr("repeat(cast(id as string), 20) as payload").coalesce(1)
+    save(rows, broker, queue="jobs")
+    restarting.join()
+    assert broker.read(spark, queue="jobs", columns="position").count() == 200_000

@@ -1,0 +1,106 @@
+"""Packet captures made by hand, and by listening in."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from ipaddress import ip_address
+from typing import NamedTuple
+
+SYN, ACK, FIN = 2, 16, 1
+
+
+class Talk(NamedTuple):
+    """A segment to be written: who sends it (client or server), from which byte on, and what."""
+
+    client: bool
+    offset: int
+    data: bytes
+    flags: int = ACK
+
+
+def pcap(packets: list[bytes], *, order: str = "<", nanoseconds: bool = False, link: int = 1, cut: int = 0) -> bytes:
+    """A file of these packets, one millisecond apart. ``cut``: that many bytes of each are not kept."""
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)]
+    for number, packet in enumerate(packets):
+        kept = packet[: len(packet) - cut]
+        fraction = number * 1000 * (1000 if nanoseconds else 1)
+        parts.append(struct.pack(order + "IIII", 1_750_000_000, fraction, len(kept), len(packet)) + kept)
+    return b"".join(parts)
+
+
+def ethernet(packet: bytes, *, vlan: bool = False) -> bytes:
+    kind = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
+    return bytes(12) + (b"\x81\x00\x00\x07" if vlan else b"") + kind + packet
+
+
+def packet(
+    talk: Talk,
+    *,
+    hosts: tuple[str, str] = ("10.0.0.1", "10.0.0.2"),
+    ports: tuple[int, int] = (40000, 9100),
+    start: int = 1000,
+) -> bytes:
+    """An IP packet with this segment. Both directions count from ``start``; byte 0 comes after the SYN."""
+    sides = (0, 1) if talk.client else (1, 0)
+    sequence = (start + talk.offset + (0 if talk.flags & SYN else 1)) % 2**32
+    tcp = struct.pack(">HHIIBBHHH", ports[sides[0]], ports[sides[1]], sequence, 0, 5 << 4, talk.flags, 65535, 0, 0)
+    body = tcp + talk.data
+    source, target = (ip_address(hosts[side]).packed for side in sides)
+    if len(source) == 4:
+        return struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0, 64, 6, 0) + source + target + body
+    return struct.pack(">IHBB", 6 << 28, len(body), 6, 64) + source + target + body
+
+
+class Listener:
+    """Stands between a client and a broker, and keeps what either says, in order and in the pieces it came in."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.said: list[tuple[int, bool, bytes]] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        number = 0
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            for source, target, is_client in ((client, server, True), (server, client, False)):
+                thread = threading.Thread(target=self._pump, args=(number, source, target, is_client))
+                thread.start()
+                self._threads.append(thread)
+            number += 1
+
+    def _pump(self, number: int, source: socket.socket, target: socket.socket, is_client: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                with self._lock:
+                    self.said.append((number, is_client, data))
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._accepting.join(10)
+        for thread in self._threads:
+            thread.join(10)
+
+    def side(self, is_client: bool, number: int = 0) -> bytes:
+        return b"".join(data for which, who, data in self.said if who is is_client and which == number)

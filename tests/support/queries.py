@@ -1,0 +1,55 @@
+"""Streaming queries in tests: started, waited for, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def start(found: DataFrame, folder: Path, name: str = "out", **trigger: Any) -> StreamingQuery:
+    """Write a stream to Parquet, in a folder of that name."""
+    writer = found.writeStream.format("parquet").option("checkpointLocation", str(folder / f"{name}-checkpoint"))
+    writer = writer.trigger(**trigger) if trigger else writer
+    return writer.start(str(folder / name))
+
+
+def once(found: DataFrame, folder: Path, name: str = "out") -> StreamingQuery:
+    """Work off what is there, and stop."""
+    return ended(start(found, folder, name, availableNow=True))
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """Wait for its end, and raise what it ended with."""
+    query.awaitTermination(120)
+    assert not query.isActive
+    return query
+
+
+@contextmanager
+def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    """Stop it in the end."""
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def written(spark: SparkSession, folder: Path, name: str = "out") -> list[bytes]:
+    """The payloads in the order of their positions; each position must be there once."""
+    if not list((folder / name / "_spark_metadata").glob("[0-9]*")):
+        return []
+    wanted = "position bigint, payload binary"
+    rows = spark.read.schema(wanted).parquet(str(folder / name)).orderBy("position").collect()
+    assert len({row.position for row in rows}) == len(rows)
+    return [bytes(row.payload) for row in rows]
+
+
+def batches(query: StreamingQuery) -> list[int]:
+    """How many rows each batch had."""
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
