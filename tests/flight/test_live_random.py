@@ -66,6 +66,8 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
 
 def compare(life: Life, live: Live) -> None:
     broker = life.opened.engine.broker
+    while broker.log.staged:
+        life.commit()
     wanted = books(broker, life.workload.now)
     rows = [row for batch in live.read([], None) for row in batch.to_pylist()]
     found = {row["position"]: row for row in rows}

@@ -76,7 +76,9 @@ class Story:
             assert driver.poll() is None, self._log()
         finally:
             _kill(driver)
-        return f"driver killed {life:.2f} s after it was {mark}" + (f", broker after {broker_at:.2f} s" if broker_at else "")
+        return f"driver killed {life:.2f} s after it was {mark}" + (
+            f", broker after {broker_at:.2f} s" if broker_at else ""
+        )
 
     def _wait(self, driver: subprocess.Popen[bytes], mark: str) -> None:
         deadline = time.monotonic() + PATIENCE
