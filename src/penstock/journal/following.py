@@ -295,7 +295,7 @@ class JournalReader:
         with self._lock:
             segment = self._segments.get(span.key)
             if segment is None or (segment.footer is None and span.footer is not None):
-                verified = self._verified.setdefault(span.key, Verified()) if span.footer is not None else None
+                verified = self._verified.setdefault(span.key, Verified())
                 segment = self._segments[span.key] = MappedSegment(self.folder, span.key[0], verified)
                 if len(self._segments) > KEPT:
                     self._segments.popitem(last=False)
