@@ -27,6 +27,7 @@ COMMANDS = {
     "shovel": "shovel:command",
     "bench": "bench:command",
     "journal": "journal:journal",
+    "pipeline": "pipeline:pipeline",
     "completion": "completion:command",
 }
 
