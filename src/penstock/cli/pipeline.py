@@ -234,7 +234,8 @@ def archive(**flags: Any) -> int:
     """Keep what was published in tables, each message once.
 
     The tables are folders by namespace, queue, and the date and hour at which they were written. Any program that
-    reads Parquet can read them at any time. Payloads that do not fit the schema go to TABLE_quarantine, with the reason.
+    reads Parquet can read them at any time. Payloads that do not fit the schema go to TABLE_quarantine, with the
+    reason.
 
     \b
     Examples:
@@ -286,7 +287,7 @@ def insight(**flags: Any) -> int:
     from penstock.spark.pipelines import insight_main  # noqa: PLC0415
 
     options = insight_main.Options(
-        pattern=flags["pattern"], delay=int(flags["delay"] * insight_main.MINUTE),
+        pattern=flags["pattern"], delay=int(flags["delay"] * 60_000_000),
         report_seconds=flags["report_every"], report_hours=flags["report_hours"],
     )  # fmt: skip
     broker = _broker(flags)
