@@ -84,6 +84,13 @@ class TestTokens:
             with pytest.raises(fl.FlightUnauthorizedError):
                 flight.read(queue="default/secret")
 
+    def test_readers_of_other_queues_are_not_told(self, guarded: LiveBroker) -> None:
+        with caller(guarded, "reader") as flight, caller(guarded, "boss") as boss:
+            boss.act("progress", reader="one", queue="default/open", position=1)
+            boss.act("progress", reader="two", queue="default/secret", position=1)
+            assert [each["reader"] for each in flight.act("readers")] == ["one"]
+            assert {"one", "two"} <= {each["reader"] for each in boss.act("readers")}
+
     def test_a_writer(self, guarded: LiveBroker) -> None:
         with caller(guarded, "writer") as flight:
             assert flight.write(row(), queue="default/open")[0]["rows"] == 1

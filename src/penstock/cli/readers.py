@@ -22,6 +22,12 @@ PATIENCE = 30.0
 COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN")
 
 
+class _Denied(click.ClickException):
+    """The access rules say no."""
+
+    exit_code = 3
+
+
 def endpoint_options(command: Any) -> Any:
     """Where the endpoint is, and who we are."""
     for each in reversed(
@@ -136,9 +142,7 @@ def _explained(endpoint: str, error: fl.FlightError) -> click.ClickException:
     """The endpoint's own words where it has sent some; else what became of the connection."""
     if error.extra_info:
         problem = msgspec.json.decode(error.extra_info, type=calls.Problem)
-        found = click.ClickException(f"{endpoint}: {problem.text}")
-        found.exit_code = 3 if problem.code == "denied" else 1
-        return found
+        return (_Denied if problem.code == "denied" else click.ClickException)(f"{endpoint}: {problem.text}")
     return click.ClickException(f"{endpoint} does not answer: {str(error).splitlines()[0]}")
 
 

@@ -21,7 +21,7 @@ from penstock.flight.service import Service
 from penstock.flight.settings import Failed, Line, Ready, Said, Settings
 
 #: Less urgent than the broker and its clients: reading must not slow them down.
-NICENESS = 5
+NICENESS = 10
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
 

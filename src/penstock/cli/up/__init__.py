@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import complain, json_option, note, say, tell
-from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild
+from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
 from penstock.cli.up.lines import Task
 
 FAILED, REFUSED, INTERRUPTED = 1, 3, 130
@@ -128,8 +128,8 @@ class House:
 
     def stop(self) -> None:
         """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""
-        if self._running and not self.as_json:
-            note("stopping")
+        if self.is_up:
+            self.note("stopping")
         while self._running:
             self._running.pop()()
 
@@ -137,17 +137,20 @@ class House:
         logs = self.lake / "_penstock" / "up"
         try:
             logs.mkdir(parents=True, exist_ok=True)
+            lock = Lock(logs / "lock")
         except OSError as error:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
+        self._running.append(lock.close)
+        lock.take(self.note)
         self.note("starting the broker")
         flags = [part for name in ("data", "phpmq", "sspq", "kokaq", "flight") for part in self._flag(name)]
-        self.broker = BrokerChild(flags, logs / "broker.log")
+        self.broker = BrokerChild(flags, logs / "broker.log", lock)
         self._running.append(self.broker.stop)
         self.broker.wait()
         self.note("starting Spark")
         endpoint = self.broker.addresses["flight"]
         task = Task(endpoint=endpoint, lake=str(self.lake), seconds=self._flags["every"])
-        self.pipelines = PipelinesChild(task, logs / "spark.log")
+        self.pipelines = PipelinesChild(task, logs / "spark.log", lock)
         self._running.append(self.pipelines.stop)
         self.pipelines.wait()
         self.is_up = True

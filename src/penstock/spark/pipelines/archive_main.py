@@ -82,7 +82,7 @@ class Archive:
 
     def _check_growth(self, before: bytes) -> None:
         old, new = unpack(before), self._decoding.type
-        if old == new:
+        if new is None or old == new:
             return
         names = {old.field(at).name: old.field(at).type for at in range(old.num_fields)}
         for name, kind in names.items():
