@@ -139,14 +139,15 @@ def compare(spark: SparkSession, address: str, rows: int) -> None:
         ("batch into noop, without payload", False, batch_into("noop"), METADATA),
     ]
     for name, streaming, run, columns in cases:
-        start = spark.readStream if streaming else spark.read
+        way = "readStream" if streaming else "read"
         given = {"columns": ",".join(columns)} if columns else {}
 
-        def ceiling(start: Any = start, given: dict[str, str] = given) -> Any:
-            return start.format("ceiling").options(rows=str(rows), **given)
+        def ceiling(way: str = way, given: dict[str, str] = given) -> Any:
+            return getattr(spark, way).format("ceiling").options(rows=str(rows), **given)
 
-        def ours(start: Any = start, given: dict[str, str] = given) -> Any:
-            return start.format("penstock").options(endpoint=address, queue="q", minPartitions=str(PARTS), **given)
+        def ours(way: str = way, given: dict[str, str] = given) -> Any:
+            source = getattr(spark, way).format("penstock")
+            return source.options(endpoint=address, queue="q", minPartitions=str(PARTS), **given)
 
         rates = [(rate(rows, run, ceiling), rate(rows, run, ours)) for _ in range(ROUNDS)]
         top, mine = (max(each) for each in zip(*rates, strict=True))
