@@ -121,3 +121,16 @@ def test_certificates(spark: SparkSession, new_broker: Callable[..., SparkBroker
         options = {name: text for name, text in {**right, **wrong}.items() if text is not None}
         with pytest.raises(Exception, match=r"no TLS connection to|no penstock broker answers at"):
             batch(spark, tmp_path, options)
+
+
+def test_a_failing_stream_tells_no_secret(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, "a")
+    source = broker.stream(spark, queue=queue, columns="payload")
+    writer = source.writeStream.format("penstock").options(
+        endpoint=broker.endpoint, queue="nowhere", token="s3cret-token"
+    )
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="the access rules do not know this token") as caught:
+        query.awaitTermination(60)
+    assert "s3cret-token" not in str(caught.value)
+    assert "s3cret-token" not in str(query.lastProgress) + str(query.status)

@@ -131,6 +131,7 @@ def test_the_list_has_no_option_of_another_use() -> None:
         (Use.WRITE, {"view": "events"}, "view is for batch reads and streaming reads"),
         (Use.STREAM_WRITE, {"writerName": "a", "epoch": "1"}, "writerName is for batch writes"),
         (Use.STREAMS, {"leaseTimeout": "1h", "mode": "read"}, "leaseTimeout is for .*mode=consume"),
+        (Use.STREAMS, {"leaseTimeout": "1h"}, "leaseTimeout is for .*mode=consume"),
         (Use.STREAMS, {"mode": "consume", "queue": "q", "readerName": "r", "view": "events"}, "view is for"),
         (Use.STREAMS, {"mode": "consume", "queue": "q", "readerName": "r", "startingPosition": "1"}, "startingPos"),
     ],

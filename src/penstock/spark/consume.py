@@ -56,7 +56,6 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._empty_at = 0.0
         #: How many more messages may be taken, for a query that stops at what was there when it started.
         self._left: int | None = None
-        self._lease_counted = 0
 
     # Asked by Spark, on the driver
 
@@ -81,10 +80,10 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._idle(begin):
             return start
         rows, size = self._limits(limit)
-        found = self._lease(begin.position, take=rows > 0, rows=rows, size=size)
-        if self._left is not None and found.stop > max(self._lease_counted, begin.position):
-            self._lease_counted = found.stop
-            self._left = max(0, self._left - found.rows)
+        if self._left is None:
+            found = self._lease(begin.position, take=True, rows=rows, size=size)
+        else:
+            found = self._lease_counted(begin, rows, size)
         return start if found.stop <= begin.position else begin.at(found.stop).to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -151,6 +150,15 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._endpoint.ask(asked, Leased)
         self._leased = found
         self._empty_at = time.monotonic() if take and not found.rows else 0.0
+        return found
+
+    def _lease_counted(self, begin: Offset, rows: int, size: int) -> Leased:
+        """Take no more than are left to be taken. What is leased already was taken before, and does not count."""
+        assert self._left is not None
+        found = self._lease(begin.position, take=False)
+        if not found.rows and rows:
+            found = self._lease(begin.position, take=True, rows=rows, size=size)
+            self._left -= found.rows
         return found
 
     def _idle(self, begin: Offset) -> bool:

@@ -135,7 +135,7 @@ def parse(options: Mapping[str, str], use: Use) -> Settings:
             given[_known(name, use).name] = text
     if given.get("mode", "read").strip().lower() == "consume" and use & Use.READING:
         use = _consuming(use)
-    elif "mode" in given:
+    else:
         use &= ~Use.CONSUME
     for name in given:
         _belongs(_BY_NAME[name.lower()], use)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
@@ -159,7 +160,7 @@ def rows(folder: Path) -> Counter[tuple[int, bytes]]:
     return found
 
 
-def _difference(found: Counter[object], wanted: Counter[object]) -> str:
+def _difference(found: Counter[Any], wanted: Counter[Any]) -> str:
     more, less = found - wanted, wanted - found
     return f"{sum(more.values())} too many: {list(more)[:5]}, {sum(less.values())} missing: {list(less)[:5]}"
 
