@@ -108,7 +108,8 @@ def _wait_for_address(address: str) -> None:
 
 
 def _be_humble() -> None:
-    os.nice(NICENESS)
+    with suppress(OSError):  # where that is forbidden, the broker's own priority must do
+        os.nice(NICENESS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # segments are kept open while they are read
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
     with suppress(OSError, ValueError):
