@@ -56,14 +56,17 @@ def with_broker(text: str, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=name)
-def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest) -> None:
+def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Blocks share their names from top to bottom. A ``text`` block right after one shows what it prints."""
     names: dict[str, object] = {}
+    if any("penstock.spark" in text for _, text in blocks(page)):
+        request.getfixturevalue("spark")  # the one that the page then gets, too
     printed = ""
     for language, text in blocks(page):
         if language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile(with_broker(text, request), str(page), "exec"), names)
+                source = with_broker(text, request).replace('"/lake/', f'"{tmp_path}/')
+                exec(compile(source, str(page), "exec"), names)
             printed = out.getvalue()
         elif language == "text" and printed:
             assert text == printed

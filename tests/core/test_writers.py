@@ -11,7 +11,7 @@ from penstock.core.held import ChunkKey
 from penstock.core.policy import SECOND, Policy
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, WriterError
+from penstock.core.writing import Portion, TooManyWriters, WriterError
 from penstock.schema import Kind
 
 NOW = 1_750_000_000 * SECOND
@@ -134,8 +134,10 @@ def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
     queue = queue_of(broker)
     monkeypatch.setattr(writing, "MOST_WRITERS", 1)
     broker.write(b"spark", ChunkKey("one"), [Portion(queue, [b"x"])], NOW)
-    with pytest.raises(WriterError, match="1 writers are remembered already"):
+    with pytest.raises(TooManyWriters, match="1 writers are remembered already"):
         broker.write(b"spark", ChunkKey("two"), [Portion(queue, [b"x"])], NOW)
     monkeypatch.setattr(writing, "MOST_PARTITIONS", 1)
-    with pytest.raises(WriterError, match="1 partitions of writers are remembered already"):
+    with pytest.raises(TooManyWriters, match="1 partitions of writers are remembered already"):
         broker.write(b"spark", ChunkKey("one", 0, 1), [Portion(queue, [b"x"])], NOW)
+    for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these take no more room
+        assert not broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW).duplicate

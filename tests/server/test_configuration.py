@@ -144,6 +144,10 @@ WRONG = [
         "FILE, line 2: journal.interval_ms: 0 is not accepted; it is a whole number from 1 up",
     ),
     (
+        '[[access]]\ntoken_sha256 = "secret"\nmay = ["read"]',
+        "FILE, line 2: access[0].token_sha256: a token's SHA-256 is 64 hex digits; `penstock config token` makes both",
+    ),
+    (
         "[limits]\nwindow = 70000",
         "FILE, line 2: limits.window: 70000 is not accepted; it is a whole number from 1 to 65535",
     ),

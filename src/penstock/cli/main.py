@@ -29,6 +29,7 @@ COMMANDS = {
     "bench": "bench:command",
     "readers": "readers:command",
     "journal": "journal:journal",
+    "pipeline": "pipeline:pipeline",
     "completion": "completion:command",
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, WriterError
+from penstock.core.writing import Portion, TooManyWriters, WriterError
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.schema import Reason
@@ -57,10 +57,10 @@ class SideRequests:
             return await self._answer(request)
         except Refused as error:
             return error.problem
+        except (TooMany, TooManyWriters) as error:
+            return Problem(code="refused", text=str(error))
         except WriterError as error:
             return Problem(code="bad-request", text=str(error))
-        except TooMany as error:
-            return Problem(code="refused", text=str(error))
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:

@@ -1,1 +1,1 @@
-"""Spark drivers and brokers killed while messages flow: what is read, written and consumed must be there exactly once."""
+"""Spark drivers and brokers killed while messages flow: everything must be there exactly once."""

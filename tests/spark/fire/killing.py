@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -165,8 +166,6 @@ def _difference(found: Counter[object], wanted: Counter[object]) -> str:
 
 def _kill(driver: subprocess.Popen[bytes]) -> None:
     """kill -9 for the driver and all it has started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(driver.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     driver.wait(20)

@@ -12,7 +12,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -22,7 +24,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import complain, json_option, note, say, tell
-from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild
+from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
 from penstock.cli.up.lines import Task
 
 FAILED, REFUSED, INTERRUPTED = 1, 3, 130
@@ -67,7 +69,7 @@ def command(**flags: Any) -> int:
     try:
         return house.live()
     except CouldNot as error:
-        complain(str(error))
+        complain(*str(error).splitlines())
         return REFUSED if not house.is_up else FAILED
     finally:
         house.stop()
@@ -126,8 +128,8 @@ class House:
 
     def stop(self) -> None:
         """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""
-        if self._running and not self.as_json:
-            note("stopping")
+        if self.is_up:
+            self.note("stopping")
         while self._running:
             self._running.pop()()
 
@@ -135,17 +137,20 @@ class House:
         logs = self.lake / "_penstock" / "up"
         try:
             logs.mkdir(parents=True, exist_ok=True)
+            lock = Lock(logs / "lock")
         except OSError as error:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
+        self._running.append(lock.close)
+        lock.take(self.note)
         self.note("starting the broker")
         flags = [part for name in ("data", "phpmq", "sspq", "kokaq", "flight") for part in self._flag(name)]
-        self.broker = BrokerChild(flags, logs / "broker.log")
+        self.broker = BrokerChild(flags, logs / "broker.log", lock)
         self._running.append(self.broker.stop)
         self.broker.wait()
         self.note("starting Spark")
         endpoint = self.broker.addresses["flight"]
         task = Task(endpoint=endpoint, lake=str(self.lake), seconds=self._flags["every"])
-        self.pipelines = PipelinesChild(task, logs / "spark.log")
+        self.pipelines = PipelinesChild(task, logs / "spark.log", lock)
         self._running.append(self.pipelines.stop)
         self.pipelines.wait()
         self.is_up = True
@@ -158,18 +163,27 @@ class House:
         if self.as_json:
             tell({"addresses": addresses, "lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()})
             return
+        here, lake = _place_of_commands(), self._flags["lake"]
+        python = f"{here}python"
         listed = "   ".join(f"{name} {where}" for name, where in addresses.items())
         say(
             "",
             f"broker     {listed}",
             f"           data in {self._flags['data']}",
             f"pipelines  archive and insight, on Spark {self.pipelines.spark}, every {self._flags['every']:g} s",
-            f"           tables in {self._flags['lake']}, report in {self._flags['lake']}/insight/report.html",
+            f"           tables in {lake}, report in {lake}/insight/report.html",
             "",
             "Try, in another terminal:",
-            f"  penstock send phpmq://{addresses['phpmq']}/jobs hello world",
-            f"  penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
-            '  python -c "import duckdb; print(duckdb.sql(\\"FROM \'penstock-lake/archive/**/*.parquet\'\\"))"',
+            f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
+            f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
+            f"  {python} -c \"import pandas; print(pandas.read_parquet('{lake}/messages'))\"",
             "",
             "Ctrl-C stops everything.",
         )
+
+
+def _place_of_commands() -> str:
+    """What to write before the name of a command of ours, so that a shell finds it: nothing, or a folder."""
+    folder = Path(sys.executable).parent
+    found = shutil.which("penstock")
+    return "" if found and Path(found).parent == folder else f"{os.path.relpath(folder)}/"

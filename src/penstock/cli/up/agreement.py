@@ -58,18 +58,37 @@ def history(endpoint: str) -> History:
     with fl.FlightClient(endpoint) as client:
         (answer,) = client.do_action(fl.Action("status", b'{"type": "status"}'))
         status = msgspec.json.decode(answer.body.to_pybytes(), type=Range)
-        wanted = Read(view="events", columns=["position", "kind", "at", "namespace", "queue", "reason"])
+        wanted = Read(view="events", columns=["message", "kind", "at", "namespace", "queue", "reason"])
         return History(client.do_get(fl.Ticket(msgspec.json.encode(wanted))).read_all(), status.earliest)
 
 
 def compare(books: Books, journal: History, lake: Path) -> list[Line]:
     """All numbers that must agree: this run's by its books, and everybody's by the journal."""
-    archived = _table(lake / "archive", ["namespace", "queue", "position", "payload"])
-    ours = pc.match_substring(archived["payload"], f'"run": "{books.run}"'.encode())
-    sent = _by_queue(archived.filter(ours))
-    lines = [Line("sent in this run", queue, count, sent[queue]) for queue, count in sorted(books.published.items())]
-    lines += _archive_lines(archived.filter(pc.greater_equal(archived["position"], journal.earliest)), journal.events)
-    return lines + _insight_lines(journal, lake)
+    archived = _table(lake / "messages", ["namespace", "queue", "position", "payload"])
+    ours = archived.filter(pc.match_substring(archived["payload"], f'"run": "{books.run}"'.encode()))
+    kept = archived.filter(pc.greater_equal(archived["position"], journal.earliest))
+    return (
+        _run_lines(books, ours, journal.events) + _archive_lines(kept, journal.events) + _insight_lines(journal, lake)
+    )
+
+
+def _run_lines(books: Books, archived: pa.Table, events: pa.Table) -> list[Line]:
+    """What the clients did, against the archive, and against the lives of the messages that the archive has."""
+    events = events.filter(pc.is_in(events["message"], archived["position"].combine_chunks()))
+    sides = [
+        ("sent", books.published, _by_queue(archived)),
+        ("acknowledged", books.acknowledged, _by_queue(events.filter(pc.equal(events["kind"], "acknowledged")))),
+        ("popped", books.popped, _by_queue(events.filter(pc.equal(events["kind"], "popped")))),
+    ]
+    dead = events.filter(pc.equal(events["kind"], "dead"))
+    for reason in sorted({reason for _, reason in books.dead}):
+        expected = Counter({queue: count for (queue, why), count in books.dead.items() if why == reason})
+        sides.append((f"dead: {reason}", expected, _by_queue(dead.filter(pc.equal(dead["reason"], reason)))))
+    return [
+        Line(f"this run, {what}", queue, expected[queue], found[queue])
+        for what, expected, found in sides
+        for queue in sorted(expected | found)
+    ]
 
 
 def _archive_lines(archived: pa.Table, events: pa.Table) -> list[Line]:
@@ -101,7 +120,7 @@ def _insight_lines(journal: History, lake: Path) -> list[Line]:
 
 def sample(lake: Path, run: str, count: int = 5) -> list[dict[str, Any]]:
     """Some rows of the archive, of this run."""
-    table = _table(lake / "archive", ["position", "published_at", "protocol", "namespace", "queue", "payload"])
+    table = _table(lake / "messages", ["position", "published_at", "protocol", "namespace", "queue", "payload"])
     ours = table.filter(pc.match_substring(table["payload"], f'"run": "{run}"'.encode()))
     step = max(1, ours.num_rows // count)
     rows: list[dict[str, Any]] = ours.sort_by("position").take(list(range(0, ours.num_rows, step))[:count]).to_pylist()

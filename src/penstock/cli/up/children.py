@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -25,6 +26,9 @@ SPARK_SECONDS = 180.0
 #: Seconds that they may take to end, before they are ended.
 STOP_SECONDS = 30.0
 
+#: Seconds to wait for an earlier run on the same lake, of which somebody is still about to end.
+EARLIER_SECONDS = 40.0
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,10 +36,41 @@ class CouldNot(Exception):
     """Something did not start, or has ended. The text says what and why, and what to look at."""
 
 
+class Lock:
+    """Held by a run and by all its processes: who gets it can be sure that nobody of an earlier run is left."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a")
+        self.number = self._file.fileno()
+
+    def take(self, tell: Callable[[str], None]) -> None:
+        """Wait for it, a while. Raises CouldNot."""
+        deadline = time.monotonic() + EARLIER_SECONDS
+        told = False
+        while not self._try():
+            if time.monotonic() > deadline:
+                raise CouldNot(f"another `penstock up` is running on this lake ({self._file.name}): stop it first")
+            if not told:
+                tell("waiting for an earlier run to end")
+                told = True
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._file.close()
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
 class Child:
     """A process in a session of its own, so that Ctrl-C reaches us alone and we can stop things in order."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, lock: Lock) -> None:
         self.log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -44,6 +79,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
+                pass_fds=(lock.number,),
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads yet: they begin when all children have
             )
 
@@ -74,9 +110,10 @@ class Child:
 class BrokerChild(Child):
     """``penstock serve``. ``addresses`` are by protocol, as host:port; that of flight is a URL."""
 
-    def __init__(self, flags: Sequence[str], log: Path) -> None:
+    def __init__(self, flags: Sequence[str], log: Path, lock: Lock) -> None:
         self._ready = Path(tempfile.mkdtemp(prefix="penstock-up-")) / "ready.json"
-        super().__init__(["penstock", "serve", "--ready-file", str(self._ready), "--log-format", "text", *flags], log)
+        command = ["penstock", "serve", "--ready-file", str(self._ready), "--log-format", "text", *flags]
+        super().__init__(command, log, lock)
         self.addresses: dict[str, str] = {}
 
     def wait(self) -> None:
@@ -103,8 +140,8 @@ class BrokerChild(Child):
 class PipelinesChild(Child):
     """Spark with both pipelines. ``rows`` is how many each has worked off, by name."""
 
-    def __init__(self, task: Task, log: Path) -> None:
-        super().__init__(["penstock.cli.up.driver"], log)
+    def __init__(self, task: Task, log: Path, lock: Lock) -> None:
+        super().__init__(["penstock.cli.up.driver"], log, lock)
         self.rows: dict[str, int] = {}
         self.spark = ""
         self._reason = ""

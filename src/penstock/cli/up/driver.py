@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 
 import msgspec
@@ -17,8 +18,7 @@ import msgspec
 from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines import archive_main, insight_main
-from penstock.spark.pipelines.lake import LakeError
-from penstock.spark.pipelines.running import Broker, Failed, Progress, Run
+from penstock.spark.pipelines.running import Broker, Progress, Run
 from penstock.spark.session import session
 
 
@@ -40,14 +40,15 @@ def main() -> int:
         how = Run(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
         try:
             pipeline(how)
-        except (SourceError, LakeError, Failed, OSError) as error:
-            reasons.append(f"{name}: {error}")
+        except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it
+            traceback.print_exc()
+            reasons.append(f"{name}: {str(error).splitlines()[0] if str(error) else repr(error)}")
         finally:
             stop.set()  # one without the other would be half the truth
 
     pipelines = {
-        "archive": lambda how: archive_main.run(spark, broker, task.lake, archive_main.Options(pattern="*"), how),
-        "insight": lambda how: insight_main.run(spark, broker, task.lake, insight_main.Options(pattern="*"), how),
+        "archive": lambda how: archive_main.run(spark, broker, task.lake, archive_main.Options(pattern="*/*"), how),
+        "insight": lambda how: insight_main.run(spark, broker, task.lake, insight_main.Options(pattern="*/*"), how),
     }
     threads = [threading.Thread(target=work, args=each) for each in pipelines.items()]
     for thread in threads:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from penstock.journal.arrow import MESSAGES
 from penstock.spark.pipelines.fitting import merge
 from penstock.spark.pipelines.payloads import Decoding, decode, grown, inferred, pack, unpack
+from penstock.spark.pipelines.running import lines_of
 
 #: The columns of the table; those that are folders of the lake come last.
 COLUMNS = [name for name in MESSAGES.names if name not in ("namespace", "queue")]
@@ -76,5 +77,4 @@ def ddl_type(text: str) -> pa.DataType:
             raise ValueError(f"the schema {text!r} is no list of columns, like: id long, name string")
         return to_arrow_type(found, timezone="UTC")
     except PySparkException as error:
-        raise ValueError(f"the schema {text!r} can't be understood: {str(error).splitlines()[0]}") from None
-
+        raise ValueError(f"the schema {text!r} can't be understood: {lines_of(error)[0]}") from None

@@ -82,7 +82,7 @@ class Archive:
 
     def _check_growth(self, before: bytes) -> None:
         old, new = unpack(before), self._decoding.type
-        if old == new:
+        if new is None or old == new:
             return
         names = {old.field(at).name: old.field(at).type for at in range(old.num_fields)}
         for name, kind in names.items():
@@ -113,7 +113,9 @@ class Archive:
         rows = transform(messages, self._decoding).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             good = self._store.put(self._options.table, rows.where("reason is null").drop("reason"), batch)
-            bad = self._store.put(f"{self._options.table}_{QUARANTINE}", rows.where("reason is not null").drop("value"), batch)
+            bad = self._store.put(
+                f"{self._options.table}_{QUARANTINE}", rows.where("reason is not null").drop("value"), batch
+            )
         finally:
             rows.unpersist()
         return Put(good.moves + bad.moves, good.rows + bad.rows, max(good.position, bad.position))
@@ -126,7 +128,9 @@ class Archive:
         self._decoding = Decoding("json", b"" if found is None else pack(found))
 
     def _state(self, hour: str) -> dict[str, Any]:
-        schema = pack(kind).hex() if (kind := self._decoding.type) is not None and self._options.format != "text" else ""
+        schema = (
+            pack(kind).hex() if (kind := self._decoding.type) is not None and self._options.format != "text" else ""
+        )
         return {"hour": hour, "kind": self._options.kind, "format": self._options.format, "schema": schema}
 
     def _now(self) -> str:
@@ -169,4 +173,3 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
         progress = drive(messages, lake, pipeline.batch, how)
         pipeline.compact()
     return progress
-

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import glob
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import Struct
 
 from penstock.spark.pipelines.captures import PIECE, read_stream
+from penstock.spark.pipelines.compaction import exchange
 from penstock.spark.pipelines.frames import FRAMES, Source
+from penstock.spark.pipelines.lake import LakeError, remove
 from penstock.spark.pipelines.pcap import is_pcap
 from penstock.spark.pipelines.reassembly import read_pcap
 
@@ -100,3 +105,20 @@ def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = 
     """Frames of these files, a task for each."""
     listed = spark.createDataFrame([(file,) for file in files], "file string")
     return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)
+
+
+def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: str) -> dict[str, int]:
+    """Write the table of frames, in place of what was there. Returns how many frames and errors it has."""
+    target = Path(output).absolute()
+    if target.exists() and not (target / "_SUCCESS").exists() and any(target.iterdir()):
+        raise LakeError(f"{output} holds something else than a table of frames: choose another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        read(spark, files, captures).write.option("compression", "zstd").parquet(str(staged))
+        rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
+        errors = spark.read.parquet(str(staged)).where("code is not null").count()
+        exchange(staged, target)
+    finally:
+        remove(staged)
+    return {"frames": rows - errors, "errors": errors}

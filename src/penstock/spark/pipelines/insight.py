@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from penstock.spark.pipelines.minutes import GROWTH, MINUTE, Ledger, Memory, Queue
+from penstock.spark.pipelines.minutes import COUNTS, GROWTH, MINUTE, Ledger, Memory, Queue
 
 STATE = "message long, namespace string, queue string, published_at long, entered_at long, dead boolean, purged_at long"
 #: A message that was with a consumer when its queue was purged can still be acknowledged. After a day nobody waits.
@@ -136,8 +136,7 @@ def _moved_out(lives: DataFrame) -> DataFrame:
     )
 
 
-_ADDED = ("published", "bytes_in", "acknowledged", "popped", "redelivered", "returned", "dead", "redriven", "expired")
-_ADDED += ("dropped", "purged", "waiting", "buried", "deleted", "taken")
+_ADDED = (*COUNTS, "waiting", "buried", "deleted", "taken")
 _SETS = ("why", "talker", "in_queue", "to_acknowledge")
 
 
@@ -253,7 +252,7 @@ def add(memory: Memory, outcome: Outcome, until: int) -> Ledger:
 def _add_sum(minute: Any, row: Row) -> None:
     which = _WHICH.get(row["which"])
     if which is None:
-        for name in _ADDED[:11]:
+        for name in COUNTS:
             minute.counts[name] = minute.counts.get(name, 0) + (row[name] or 0)
         minute.waiting += row["waiting"] or 0
         minute.buried += row["buried"] or 0

@@ -198,11 +198,9 @@ def _talkers(rows: Sequence[dict[str, Any]]) -> str:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], names: int = 1) -> str:
     def cells(tag: str, values: Sequence[object]) -> str:
-        return "".join(
-            f"<{tag}{' class=name' if at < names else ''}>{escape(f'{value:,}' if isinstance(value, int) else str(value))}"
-            f"</{tag}>"
-            for at, value in enumerate(values)
-        )
+        texts = [escape(f"{value:,}" if isinstance(value, int) else str(value)) for value in values]
+        marks = [" class=name" if at < names else "" for at in range(len(texts))]
+        return "".join(f"<{tag}{mark}>{text}</{tag}>" for mark, text in zip(marks, texts, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -12,7 +12,10 @@ from msgspec import Struct
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.flight.calls import Range, Status
+from penstock.spark.endpoint import Endpoint
 from penstock.spark.errors import SourceError
+from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.lake import Lake
 
 #: Seconds between two looks at the query.
@@ -30,12 +33,22 @@ class Broker(Struct, frozen=True):
 
     options: Mapping[str, str]
 
+    def reach(self) -> None:
+        """Raise at once what would keep a pipeline from running: an option that makes no sense, a broker away."""
+        endpoint = Endpoint(parse(self.options, Use.READING))
+        try:
+            endpoint.ask(Status(), Range)
+        finally:
+            endpoint.close()
+
     def stream(self, spark: SparkSession, **more: object) -> DataFrame:
         """A streaming read. None is as if it had not been given."""
+        parse(self._with(more), Use.STREAM)  # Spark would tell of an option that makes no sense as a long text
         return spark.readStream.format("penstock").options(**self._with(more)).load()
 
     def batch(self, spark: SparkSession, **more: object) -> DataFrame:
         """A batch read."""
+        parse(self._with(more), Use.BATCH)
         return spark.read.format("penstock").options(**self._with(more)).load()
 
     def _with(self, more: Mapping[str, object]) -> dict[str, str]:
@@ -117,11 +130,16 @@ def _explained(problems: list[BaseException], error: BaseException) -> BaseExcep
     """What went wrong in one line: ours if it was ours, else what the data source said, else the first of Spark's."""
     if problems:
         return problems[0]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = lines_of(error)
     ours = [line for line in lines if line.startswith("penstock.spark.errors.")]
     if ours:
         return Failed(ours[-1].partition(": ")[2])
-    return Failed(lines[0] if lines else "Spark stopped the query without a word")
+    return Failed(lines[0])
+
+
+def lines_of(error: BaseException) -> list[str]:
+    """What an error says, without empty lines: Spark often begins with one."""
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
 def _take_lag(last: Any, progress: Progress) -> None:
@@ -131,5 +149,5 @@ def _take_lag(last: Any, progress: Progress) -> None:
             told = json.loads(source.get("latestOffset") or "{}")
         except (TypeError, ValueError):
             continue
-        if "lagMessages" in told:
+        if isinstance(told, dict) and "lagMessages" in told:  # before the first look at the broker it is null
             progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]

@@ -1,0 +1,224 @@
+"""``replay``: messages of an archive, or of the journal, go back into a queue, each once. See docs/pipelines.md.
+
+The rows are put in the order of their positions and cut into chunks, which depend on nothing but the rows. A chunk is
+published whole, under the replay's name and its number, and the broker takes each once. So a replay that was killed is
+run again, starts behind the last chunk that it knows of, and what it repeats is not taken again. For that its rows must
+stay the same: it ends at the last position that was there when it was first started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.flight.calls import EndWriter, Write
+from penstock.spark.chunks import ROWS, chunks
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.options import Use, parse
+from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
+from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
+
+#: Rows that are taken from Spark at a time.
+FETCH = 2000
+#: With a rate, a chunk is what may be sent in this time. Seconds.
+BEAT = 0.5
+
+ROW = pa.schema(
+    {
+        "position": pa.int64(),
+        "payload": pa.binary(),
+        "queue": pa.string(),
+        "priority": pa.decimal128(20, 0),
+        "correlation_id": pa.binary(),
+    }
+)
+
+
+class Choice(Struct, frozen=True):
+    """Which messages, and where to. It must stay the same while a replay is not done."""
+
+    #: A table of the lake; empty for the journal.
+    table: str = "messages"
+    queue: str | None = None
+    where: str | None = None
+    #: ISO 8601, when the messages were published; from is included, to is not.
+    from_time: str | None = None
+    to_time: str | None = None
+    from_position: int | None = None
+    to_position: int | None = None
+    #: namespace/queue; None is the queue that a message was in.
+    to: str | None = None
+    create: bool = False
+    chunk_rows: int = ROWS
+
+
+class State(Struct):
+    """How far a replay is."""
+
+    choice: Choice
+    #: Rows beyond this position are not part of it.
+    end: int
+    chunk: int = 0
+    position: int = -1
+    rows: int = 0
+    done: bool = False
+
+
+def transform(messages: DataFrame, choice: Choice) -> DataFrame:
+    """The messages that were chosen, in order, as they are to be published."""
+    found = messages
+    for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
+        if value is not None:
+            found = found.where(F.col(_column(name)) >= _literal(name, value))
+    for name, value in (("to_position", choice.to_position), ("to_time", choice.to_time)):
+        if value is not None:
+            found = found.where(F.col(_column(name)) < _literal(name, value))
+    if choice.queue is not None:
+        found = found.where(F.concat_ws("/", "namespace", "queue") == choice.queue)
+    if choice.where is not None:
+        found = found.where(choice.where)
+    target = F.lit(choice.to) if choice.to is not None else F.concat_ws("/", "namespace", "queue")
+    found = found.withColumn("queue", target)
+    return found.select(*ROW.names).orderBy("position")
+
+
+def _column(name: str) -> str:
+    return "position" if name.endswith("position") else "published_at"
+
+
+def _literal(name: str, value: Any) -> Any:
+    return F.lit(value) if name.endswith("position") else F.lit(value).cast("timestamp")
+
+
+class Replay:
+    """One replay by its name, on one lake."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: str, name: str) -> None:
+        self._spark = spark
+        self._broker = broker
+        self.lake = Lake(folder, f"replay-{name}")
+        self._file = self.lake.hidden / "state.json"
+        self._writer = f"replay-{name}"
+
+    def run(self, choice: Choice, rate: float | None, how: Run) -> Progress:
+        """Publish what is chosen and was not published yet."""
+        with self.lake.locked():
+            self.lake.prepare()
+            endpoint = Endpoint(parse({**self._broker.options, "queue": choice.to or "x/x"}, Use.WRITE))
+            try:
+                return self._run(endpoint, self._state(choice), rate, how)
+            finally:
+                endpoint.close()
+
+    def _state(self, choice: Choice) -> State:
+        try:
+            known = msgspec.json.decode(self._file.read_bytes(), type=State)
+        except FileNotFoundError:
+            last = self._messages(choice).agg(F.max("position")).collect()[0][0]
+            known = State(choice, -1 if last is None else last)
+            self._keep(known)
+            return known
+        except msgspec.DecodeError as error:
+            raise LakeError(f"{self._file} can't be understood ({error}): choose another --name") from None
+        if known.choice != choice:
+            text = "is another one: it was started with other messages, another queue or another rate"
+            raise LakeError(f"the replay of this name {text}. Choose another --name, or the same options as before")
+        return known
+
+    def _keep(self, state: State) -> None:
+        write_whole(self._file, msgspec.json.encode(state))
+
+    def _messages(self, choice: Choice) -> DataFrame:
+        if not choice.table:
+            picked = {"queue": choice.queue, "startingPosition": choice.from_position}
+            return self._broker.batch(self._spark, view="messages", **picked)
+        return read_table(self._spark, self.lake.root, choice.table)
+
+    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run) -> Progress:
+        progress = Progress(rows=0)
+        began = time.monotonic()
+        for chunk in [] if state.done else self._chunks(state):
+            if how.stop.is_set():
+                break
+            name = Write(
+                queue=state.choice.to or "", writer=self._writer, chunk=state.chunk, create_queues=state.choice.create
+            )
+            endpoint.put(name, chunk.drop_columns(["position"]))
+            state.chunk += 1
+            state.position = chunk.column("position")[-1].as_py()
+            state.rows += chunk.num_rows
+            self._keep(state)
+            progress.rows += chunk.num_rows
+            progress.batches += 1
+            _pace(began, progress.rows, rate, how)
+            progress.seconds = time.monotonic() - began
+            how.tell(progress)
+        progress.done = not how.stop.is_set()
+        if progress.done and not state.done:
+            state.done = True
+            self._keep(state)
+            endpoint.ask(EndWriter(writer=self._writer), bool)
+        progress.seconds = time.monotonic() - began
+        how.tell(progress)
+        return progress
+
+    def _chunks(self, state: State) -> Iterator[pa.RecordBatch]:
+        try:
+            found = transform(self._messages(state.choice), state.choice)
+            found = found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
+            rows = found.toLocalIterator(prefetchPartitions=True)
+        except (AnalysisException, ParseException) as error:
+            raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
+        return chunks(_batches(rows), rows=state.choice.chunk_rows)
+
+
+def _batches(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[Any, ...]] = []
+    for row in rows:
+        held.append(tuple(row))
+        if len(held) == FETCH:
+            yield _batch(held)
+            held = []
+    if held:
+        yield _batch(held)
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [
+        pa.array([bytes(value) if isinstance(value, bytearray) else value for value in column], field.type)
+        for column, field in zip(zip(*rows, strict=True), ROW, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW)
+
+
+def _pace(began: float, rows: int, rate: float | None, how: Run) -> None:
+    """Wait until so many rows may have been sent."""
+    if rate is not None:
+        how.stop.wait(max(0.0, began + rows / rate - time.monotonic()))
+
+
+def chunk_rows(rate: float | None) -> int:
+    """How many rows a chunk has: with a rate, few enough that it is kept smoothly."""
+    return ROWS if rate is None else max(1, min(ROWS, int(rate * BEAT)))
+
+
+def read_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
+    """A table of the archive (plain Parquet). Names of queues are text, even if they look like numbers."""
+    folder = root / table
+    if not any(folder.glob("namespace=*")):
+        raise LakeError(f"there is no table {table} in the lake {root}: run `penstock pipeline archive` first")
+    before = spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled")
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    try:
+        return spark.read.option("mergeSchema", "true").parquet(str(folder))
+    finally:
+        spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", before or "true")

@@ -1,0 +1,200 @@
+"""How a batch gets into the lake once: every step interrupted, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.spark.pipelines import compaction, lake
+from penstock.spark.pipelines.compaction import Compaction
+from penstock.spark.pipelines.lake import Lake, LakeError
+
+
+class Killed(BaseException):
+    """In place of a real kill: nothing may catch it."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, modules: tuple[Any, ...]) -> Callable[[], int]:
+    """From now on the nth change of the file system does not happen any more, and none after it."""
+    count = 0
+
+    def guard(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= step:
+                raise Killed
+            return real(*arguments, **more)
+
+        return call
+
+    monkeypatch.setattr(os, "replace", guard(os.replace))
+    monkeypatch.setattr(os, "rename", guard(os.rename))
+    monkeypatch.setattr(Path, "unlink", guard(Path.unlink))
+    for module in modules:
+        monkeypatch.setattr(module, "remove", guard(lake.remove))
+    monkeypatch.setattr(compaction, "exchange", guard(compaction.exchange))
+    return lambda: count
+
+
+def new_lake(folder: Path) -> Lake:
+    found = Lake(folder, "test")
+    found.prepare()
+    found.checkpoint.mkdir(exist_ok=True)
+    (found.checkpoint / "metadata").write_text(json.dumps({"id": "query-one"}))
+    return found
+
+
+def put(found: Lake, batch: int) -> bool:
+    """A batch of two files, in two folders."""
+    attempt = found.begin(batch)
+    if attempt is None:
+        return False
+    moves = []
+    for part in range(2):
+        staged = attempt / f"{part}.txt"
+        staged.write_text(f"{batch}/{part}")
+        moves.append((staged, found.root / "table" / f"part={part}" / f"{batch}.txt"))
+    found.decide(batch, moves, 100 * (batch + 1), {"batch": batch})
+    return True
+
+
+def contents(found: Lake) -> list[str]:
+    return sorted(path.read_text() for path in (found.root / "table").rglob("*.txt"))
+
+
+def test_a_batch_interrupted_at_any_step_is_there_once_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 100):
+        found = new_lake(tmp_path / str(step))
+        put(found, 0)
+        with monkeypatch.context() as patched:
+            steps = killed_at(patched, step, (lake,))
+            try:
+                put(found, 1)
+            except Killed:
+                pass
+            interrupted = steps() >= step
+        again = Lake(found.root, "test")
+        again.prepare()
+        put(again, 1)
+        assert contents(again) == ["0/0", "0/1", "1/0", "1/1"]
+        assert list(again.staging.iterdir()) == []
+        assert not put(again, 0)
+        assert not put(again, 1)
+        if not interrupted:
+            break
+    assert step > 5
+
+
+def test_a_batch_that_was_compacted_away_does_not_come_back(tmp_path: Path) -> None:
+    found = new_lake(tmp_path)
+    put(found, 0)
+    for path in (tmp_path / "table").rglob("*.txt"):
+        path.unlink()
+    assert not put(found, 0)
+    assert contents(found) == []
+
+
+def test_without_its_checkpoint_a_lake_goes_on_behind_what_it_has(tmp_path: Path) -> None:
+    found = new_lake(tmp_path)
+    assert found.resume_at() is None
+    put(found, 0)
+    assert found.resume_at() is None
+    (found.checkpoint / "metadata").unlink()
+    assert found.resume_at() == 100
+    (found.checkpoint / "metadata").write_text(json.dumps({"id": "query-two"}))
+    assert put(found, 0)  # the numbers of the new query begin again
+    assert found.resume_at() is None
+
+
+def test_two_pipelines_of_one_name_are_one_too_many(tmp_path: Path) -> None:
+    with Lake(tmp_path, "test").locked():
+        with Lake(tmp_path, "other").locked():
+            pass
+        with pytest.raises(LakeError, match="another `test` is running"), Lake(tmp_path, "test").locked():
+            pass
+
+
+def test_lakes_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="a folder that renames files at once"):
+        Lake("s3://bucket/lake", "test")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LakeError, match="can't be written to"):
+        Lake(tmp_path / "file", "test").prepare()
+    found = new_lake(tmp_path / "lake")
+    (found.hidden / "ledger.json").write_text("{")
+    with pytest.raises(LakeError, match=r"ledger\.json can't be understood"):
+        found.last()
+
+
+# --------------------------------------------------------------------------------------------------------- compaction
+
+
+def hour_of(found: Lake, hour: str = "08") -> Path:
+    return found.root / "messages" / "namespace=a" / "queue=b" / "date=2026-01-01" / f"hour={hour}"
+
+
+def fill(found: Lake, hour: str = "08", *, files: int = 5) -> None:
+    folder = hour_of(found, hour)
+    folder.mkdir(parents=True)
+    for number in range(files):
+        positions = pa.array(range(number * 10, number * 10 + 10))
+        columns = {"position": positions} | ({"more": positions} if number >= 3 else {})
+        pq.write_table(pa.table(columns), folder / f"batch-x-{number:012}-0000.parquet")
+
+
+def positions(folder: Path) -> list[int]:
+    found: list[int] = []
+    for file in folder.rglob("*.parquet"):
+        found += pq.read_table(file, partitioning=None).column("position").to_pylist()
+    return sorted(found)
+
+
+def test_hours_that_are_over_become_few_files_with_the_same_rows(tmp_path: Path) -> None:
+    found = new_lake(tmp_path)
+    fill(found, "08")
+    fill(found, "09")
+    done = Compaction(found).run([tmp_path / "messages"], "2026-01-01/09")
+    assert done == 1
+    assert len(list(hour_of(found, "08").iterdir())) == 2  # the columns have grown in between
+    assert len(list(hour_of(found, "09").iterdir())) == 5
+    assert positions(hour_of(found, "08")) == list(range(50))
+    assert Compaction(found).run([tmp_path / "messages"], "2026-01-01/09") == 0
+    assert sorted(path.name for path in found.hidden.iterdir()) == ["checkpoint", "staging"]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_compaction_interrupted_at_any_step_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
+) -> None:
+    if not atomic:
+        monkeypatch.setattr(compaction.ctypes, "CDLL", lambda *_, **__: object())
+    for step in range(1, 100):
+        found = new_lake(tmp_path / str(step))
+        fill(found)
+        with monkeypatch.context() as patched:
+            steps = killed_at(patched, step, (compaction,))
+            try:
+                Compaction(found).run([found.root / "messages"], "2026-01-01/09")
+            except Killed:
+                pass
+            interrupted = steps() >= step
+        if atomic:
+            assert positions(found.root / "messages") == list(range(50))
+        Compaction(found).recover()
+        assert positions(found.root / "messages") == list(range(50))
+        Compaction(found).run([found.root / "messages"], "2026-01-01/09")
+        assert positions(found.root / "messages") == list(range(50))
+        assert len(list(hour_of(found).iterdir())) == 2
+        if not interrupted:
+            break
+    assert step > 3
