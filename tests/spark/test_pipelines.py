@@ -20,11 +20,11 @@ from penstock.client import connect
 from penstock.journal import arrow
 from penstock.journal.following import JournalReader
 from penstock.spark.pipelines import archive_main, decode, insight_main
-from penstock.spark.pipelines.lake import LakeError
+from penstock.spark.pipelines.lake import Lake, LakeError
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.payloads import Decoding, pack
 from penstock.spark.pipelines.replay import Choice, Replay, read_table
-from penstock.spark.pipelines.running import Broker, Progress, Run
+from penstock.spark.pipelines.running import Broker, Progress, Run, take_lag
 from penstock.wire import kokaq, phpmq, sspq
 from support.history import Plain
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
@@ -181,6 +181,11 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def _position(lake: Path) -> int:
+    last = Lake(lake, "insight").last()
+    return 0 if last is None else last.position
+
+
 def test_insight_is_what_the_journal_says(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
@@ -200,8 +205,9 @@ def test_insight_is_what_the_journal_says(
         time.sleep(1.2)
         for message in client.consume(idle=0.5):
             message.reject()
-    until(run, lambda progress: progress.rows >= 60)
     assert before == 20
+    end = broker.status().latest
+    until(run, lambda _: _position(lake) >= end)
     reader = JournalReader(str(broker.folder / "data"))
     plain = Plain(pa.Table.from_batches(list(arrow.read(reader, "events", reader.earliest))))
     queues = {
@@ -306,6 +312,14 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     assert again == {"frames": 1, "errors": 1}
     with pytest.raises(LakeError, match="holds something else"):
         decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(captures))
+
+
+@pytest.mark.parametrize("told", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
+def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
+    progress = Progress()
+    take_lag({"sources": [{"latestOffset": told}]}, progress)
+    take_lag(None, progress)
+    assert progress.lag_rows == (7 if told and "lag" in told else None)
 
 
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:

@@ -118,9 +118,7 @@ _BROKER = [
     click.option("--endpoint", metavar="URL", help="The broker's Flight endpoint. [default: grpc://127.0.0.1:8815]"),
     click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="As the broker's access rules say."),
     click.option("--tls-ca", metavar="FILE", help="Certificates to trust; the endpoint is grpc+tls://…"),
-    click.option(
-        "--option", "more", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="For the data source."
-    ),
+    click.option("--option", "more", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="For the data source."),
 ]
 _STREAM = [
     click.option("--once", is_flag=True, help="Stop when all that is there now was worked off."),

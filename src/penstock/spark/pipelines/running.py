@@ -105,7 +105,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     try:
         while query.isActive and not run.stop.wait(LOOK_EVERY):
             progress.seconds = time.monotonic() - began
-            _take_lag(query.lastProgress, progress)
+            take_lag(query.lastProgress, progress)
             run.tell(progress)
         query.stop() if run.stop.is_set() else query.awaitTermination()
     except StreamingQueryException as error:
@@ -142,12 +142,12 @@ def lines_of(error: BaseException) -> list[str]:
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
-def _take_lag(last: Any, progress: Progress) -> None:
+def take_lag(last: Any, progress: Progress) -> None:
     """What the data source says of itself in the query's progress."""
     for source in (last or {}).get("sources", ()):
         try:
             told = json.loads(source.get("latestOffset") or "{}")
         except (TypeError, ValueError):
             continue
-        if "lagMessages" in told:
+        if isinstance(told, dict) and "lagMessages" in told:
             progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]
