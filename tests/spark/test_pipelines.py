@@ -245,7 +245,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     state = lake / "_penstock" / "replay-one" / "state.json"
     known = json.loads(state.read_text())
     earlier = sorted(int(payload) for payload in range(100) if payload != 7)[19]
-    positions = read_table(spark, lake, "messages").where(f"cast(payload as int) = {earlier}").select("position")
+    positions = read_table(spark, lake, "messages").where(f"cast(payload as string) = '{earlier}'").select("position")
     state.write_text(json.dumps({**known, "chunk": 2, "rows": 20, "position": positions.collect()[0][0]}))
     assert replay("one", choice, Run()).done
     assert [int(payload) for payload in broker.take("again")] == [number for number in range(100) if number != 7]

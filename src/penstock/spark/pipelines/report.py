@@ -203,4 +203,5 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], names: int = 
         return "".join(f"<{tag}{mark}>{text}</{tag}>" for mark, text in zip(marks, texts, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>{body}</tbody></table></div>'
+    head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
+    return f'<div class="wide" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -77,7 +77,7 @@ class Run(Struct):
 
     once: bool = False
     seconds: float = TRIGGER_SECONDS
-    stop: threading.Event = threading.Event()
+    stop: threading.Event = field(default_factory=threading.Event)
     tell: Callable[[Progress], None] = lambda progress: None
 
 
