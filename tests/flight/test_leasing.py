@@ -96,6 +96,10 @@ class TestProgress:
         latest = flight.act("status")["latest"]
         assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {"rows": 0, "seconds": 0}
 
+    def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
+        assert flight.act("progress", reader="", position=1)["rows"] > 0
+        assert "" not in [row["reader"] for row in flight.act("readers")]
+
     def test_operators_see_it(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"x"] * 3, queue="lag/seen")
         flight.act("progress", reader="seen", queue="lag/seen", position=1, pin=True)

@@ -241,7 +241,7 @@ class TestProblems:
             ("nothing", b""), ("status", b"["), ("status", b"1"), ("status", b'{"type": "queues"}'),
             ("locate", b"{}"), ("locate", b'{"at": "x"}'), ("advance", b'{"start": 1, "view": "live"}'),
             ("advance", b'{"start": 1, "max_rows": -1}'), ("plan", b'{"part_bytes": 0}'),
-            ("plan", b'{"view": "leased"}'), ("lease", b"{}"), ("progress", b'{"reader": "", "position": 1}'),
+            ("plan", b'{"view": "leased"}'), ("lease", b"{}"), ("progress", b'{"reader": "\\u0000", "position": 1}'),
             ("lease", b'{"reader": "a", "instance": "b", "start": 0, "timeout": 0}'), ("queues", b"\xff"),
             ("queues", b'{"queue": "x", "more": 1}'),
         ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,8 @@ def test_a_batch_interrupted_at_any_step_is_there_once_when_it_comes_again(
         put(found, 0)
         with monkeypatch.context() as patched:
             steps = killed_at(patched, step, (lake,))
-            try:
+            with suppress(Killed):
                 put(found, 1)
-            except Killed:
-                pass
             interrupted = steps() >= step
         again = Lake(found.root, "test")
         again.prepare()
@@ -177,16 +176,14 @@ def test_a_compaction_interrupted_at_any_step_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     if not atomic:
-        monkeypatch.setattr(compaction.ctypes, "CDLL", lambda *_, **__: object())
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
     for step in range(1, 100):
         found = new_lake(tmp_path / str(step))
         fill(found)
         with monkeypatch.context() as patched:
             steps = killed_at(patched, step, (compaction,))
-            try:
+            with suppress(Killed):
                 Compaction(found).run([found.root / "messages"], "2026-01-01/09")
-            except Killed:
-                pass
             interrupted = steps() >= step
         if atomic:
             assert positions(found.root / "messages") == list(range(50))

@@ -86,9 +86,27 @@ def _options(*groups: list[Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+def _pairs(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """The values of an option that is KEY=VALUE, and may be repeated."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{option.opts[0]} is KEY=VALUE, not {text!r}", ctx, option)
+        found[name] = value
+    return found
+
+
 _SPARK = [
     click.option("--master", metavar="URL", help="Spark's master. [default: local[*], or what spark-submit was told]"),
-    click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark. May be repeated."),
+    click.option(
+        "--conf",
+        "confs",
+        multiple=True,
+        callback=_pairs,
+        metavar="KEY=VALUE",
+        help="A setting of Spark. May be repeated.",
+    ),
     json_option,
 ]
 _LAKE = [
@@ -100,7 +118,7 @@ _BROKER = [
     click.option("--endpoint", metavar="URL", help="The broker's Flight endpoint. [default: grpc://127.0.0.1:8815]"),
     click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="As the broker's access rules say."),
     click.option("--tls-ca", metavar="FILE", help="Certificates to trust; the endpoint is grpc+tls://…"),
-    click.option("--option", "more", multiple=True, metavar="KEY=VALUE", help='An option of format("penstock").'),
+    click.option("--option", "more", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="For the data source."),
 ]
 _STREAM = [
     click.option("--once", is_flag=True, help="Stop when all that is there now was worked off."),
@@ -110,21 +128,11 @@ _STREAM = [
 ]
 
 
-def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"{flag} is KEY=VALUE, not {text!r}")
-        found[name] = value
-    return found
-
-
 def _broker(flags: dict[str, Any]) -> Broker:
     from penstock.spark.pipelines.running import Broker  # noqa: PLC0415
 
     given = {"endpoint": flags["endpoint"], "token": flags["token"], "tlsCa": flags["tls_ca"]}
-    broker = Broker({**{name: value for name, value in given.items() if value}, **_pairs(flags["more"], "--option")})
+    broker = Broker({**{name: value for name, value in given.items() if value}, **flags["more"]})
     broker.reach()
     return broker
 
@@ -135,11 +143,10 @@ def _session(name: str, flags: dict[str, Any]) -> Iterator[SparkSession]:
     from penstock.spark.session import session  # noqa: PLC0415
 
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints every error as a page of JSON
-    conf = _pairs(flags["confs"], "--conf")
     if not flags["as_json"]:
         note("starting Spark …")
     with _quiet():
-        spark = session(f"penstock {name}", flags["master"] or _submitted() or "local[*]", conf)
+        spark = session(f"penstock {name}", flags["master"] or _submitted() or "local[*]", flags["confs"])
     try:
         yield spark
     finally:

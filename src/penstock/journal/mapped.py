@@ -12,11 +12,11 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
-from zlib import crc32
 
 from penstock.journal.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.block import Block, BlockError, Header, check_body, parse_header
 from penstock.journal.catalogue import Catalogue, QueueName
+from penstock.journal.checksum import crc32
 from penstock.journal.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 

@@ -113,7 +113,7 @@ class Replay:
         """Publish what is chosen and was not published yet."""
         with self.lake.locked():
             self.lake.prepare()
-            endpoint = Endpoint(parse({**self._broker.options, "queue": choice.to or "x/x"}, Use.WRITE))
+            endpoint = Endpoint(parse(self._broker.options, Use.READING))
             try:
                 return self._run(endpoint, self._state(choice), rate, how)
             finally:

@@ -44,7 +44,7 @@ border-radius:2px;vertical-align:middle;margin-right:5px}i.s1{background:var(--s
 i.s3{background:var(--s3)}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:6px 12px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
+th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
 th{font-size:12px;color:var(--soft);font-weight:600}tr:last-child td{border-bottom:0}
 .name{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9em}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:16px}
@@ -126,7 +126,7 @@ def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) 
                 end["dead_depth"],
             ]
         )  # fmt: skip
-    heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, worst p95", "to acknowledge, worst p95"]
+    heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, p95", "to acknowledge, p95"]
     return f"<h2>Queues</h2>{_table([*heads, 'redelivered', 'expired', 'dead'], rows)}"
 
 
@@ -203,4 +203,5 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], names: int = 
         return "".join(f"<{tag}{mark}>{text}</{tag}>" for mark, text in zip(marks, texts, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>{body}</tbody></table></div>'
+    head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
+    return f'<div class="wide" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'

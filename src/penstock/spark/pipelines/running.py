@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -77,7 +77,7 @@ class Run(Struct):
 
     once: bool = False
     seconds: float = TRIGGER_SECONDS
-    stop: threading.Event = threading.Event()
+    stop: threading.Event = field(default_factory=threading.Event)
     tell: Callable[[Progress], None] = lambda progress: None
 
 
@@ -105,7 +105,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     try:
         while query.isActive and not run.stop.wait(LOOK_EVERY):
             progress.seconds = time.monotonic() - began
-            _take_lag(query.lastProgress, progress)
+            take_lag(query.lastProgress, progress)
             run.tell(progress)
         query.stop() if run.stop.is_set() else query.awaitTermination()
     except StreamingQueryException as error:
@@ -142,7 +142,7 @@ def lines_of(error: BaseException) -> list[str]:
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
-def _take_lag(last: Any, progress: Progress) -> None:
+def take_lag(last: Any, progress: Progress) -> None:
     """What the data source says of itself in the query's progress."""
     for source in (last or {}).get("sources", ()):
         try:

@@ -1,0 +1,66 @@
+"""``penstock pipeline``: what is wrong is told in the first seconds, before Spark is started."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from support.commands import penstock
+
+COMMANDS = ("archive", "insight", "replay", "decode", "init", "submit-file")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(command: str) -> None:
+    done = penstock("pipeline", command, "--help")
+    assert done.code == 0
+    assert "Examples:" in done.out
+
+
+def test_an_unknown_pipeline_or_option() -> None:
+    done = penstock("pipeline", "arhcive")
+    assert (done.code, "No such command 'arhcive'" in done.err) == (2, True)
+    done = penstock("pipeline", "archive", "--nosuch")
+    assert (done.code, "No such option" in done.err) == (2, True)
+    done = penstock("pipeline", "archive", "--option", "nosuch=1")
+    assert (done.code, "nosuch" in done.err) == (2, True)
+    done = penstock("pipeline", "archive", "--conf", "x")
+    assert (done.code, "--conf is KEY=VALUE, not 'x'" in done.err) == (2, True)
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("archive",), ("insight",), ("replay", "--to", "default/x")])
+def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"grpc://127.0.0.1:{taken.getsockname()[1]}"
+        done = penstock("pipeline", *command, "--lake", tmp_path / "lake", "--endpoint", endpoint)
+    assert done.code == 1
+    assert endpoint in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "lake").exists()
+
+
+def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
+    done = penstock("pipeline", "archive", "--lake", "s3://bucket/x", "--once")
+    assert (done.code, "a folder that renames files at once" in done.err) == (3, True)
+    done = penstock("pipeline", "archive", "--table", "../up", "--once")
+    assert (done.code, "is no name for a table" in done.err) == (2, True)
+    done = penstock("pipeline", "decode", tmp_path / "nothing")
+    assert (done.code, "there is no file" in done.err) == (2, True)
+
+
+def test_init_makes_a_project_once(tmp_path: Path) -> None:
+    folder = tmp_path / "my project"
+    done = penstock("pipeline", "init", folder, "--endpoint", "grpc://127.0.0.1:9")
+    assert done.code == 0
+    assert 'penstock.endpoint: "grpc://127.0.0.1:9"' in (folder / "spark-pipeline.yml").read_text()
+    done = penstock("pipeline", "init", folder)
+    assert (done.code, "is not empty" in done.err) == (3, True)
+
+
+def test_the_file_for_spark_submit() -> None:
+    done = penstock("pipeline", "submit-file")
+    assert Path(done.out.strip()).read_text().rstrip().endswith("sys.exit(pipeline(standalone_mode=False))")

@@ -1,0 +1,328 @@
+"""The pipelines from end to end: a real broker, a real Spark, and readers that know nothing of either."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.client import connect
+from penstock.journal import arrow
+from penstock.journal.following import JournalReader
+from penstock.spark.pipelines import archive_main, decode, insight_main
+from penstock.spark.pipelines.lake import Lake, LakeError
+from penstock.spark.pipelines.minutes import COUNTS, MINUTE
+from penstock.spark.pipelines.payloads import Decoding, pack
+from penstock.spark.pipelines.replay import Choice, Replay, read_table
+from penstock.spark.pipelines.running import Broker, Progress, Run, take_lag
+from penstock.wire import kokaq, phpmq, sspq
+from support.history import Plain
+from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = 1_767_268_800.0
+
+
+def source(broker: SparkBroker) -> Broker:
+    return Broker({"endpoint": broker.endpoint})
+
+
+def counts(folder: Path, spark: SparkSession) -> tuple[int, int]:
+    """Rows and distinct positions, on which Spark, DuckDB and pandas agree."""
+    query = f"select count(*), count(distinct position) from read_parquet('{folder}/**/*.parquet', union_by_name=true)"
+    rows, distinct = duckdb.connect().execute(query).fetchall()[0]
+    frame = spark.read.parquet(str(folder))
+    files = [pd.read_parquet(file, columns=["position"]) for file in folder.rglob("*.parquet")]
+    assert frame.count() == rows == sum(map(len, files))
+    return rows, distinct
+
+
+def until(run: Callable[[Run], Progress], enough: Callable[[Progress], bool]) -> Progress:
+    """Run on and on, and stop it when enough was done."""
+    stop = threading.Event()
+
+    def tell(progress: Progress) -> None:
+        if enough(progress):
+            stop.set()
+
+    return run(Run(seconds=0, stop=stop, tell=tell))
+
+
+# ------------------------------------------------------------------------------------------------------------ archive
+
+
+def test_archive_once_then_on_and_on_restarted_and_compacted(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake, now = new_broker(), tmp_path / "lake", [NOON]
+    options = archive_main.Options(clock=lambda: now[0])
+
+    def run(how: Run) -> Progress:
+        return archive_main.run(spark, source(broker), str(lake), options, how)
+
+    broker.publish("jobs", *[b"one"] * 500)
+    broker.publish("7", b"looks like a number")
+    assert run(Run(once=True)).rows == 501
+    assert run(Run(once=True)).rows == 0
+    broker.publish("jobs", *[b"two"] * 100)
+    assert until(run, lambda progress: progress.rows >= 100).rows == 100
+    assert counts(lake / "messages", spark) == (601, 601)
+    now[0] += 3600
+    broker.publish("jobs", b"three")
+    assert run(Run(once=True)).rows == 1
+    assert counts(lake / "messages", spark) == (602, 602)
+    hour = lake / "messages" / "namespace=default" / "queue=jobs" / "date=2026-01-01"
+    assert [len(list((hour / name).iterdir())) for name in ("hour=12", "hour=13")] == [1, 1]
+    assert {row["queue"] for row in read_table(spark, lake, "messages").select("queue").distinct().collect()} == {
+        "jobs",
+        "7",
+    }
+    # The clock is set back: what is written stays in the hour that is open.
+    now[0] -= 7200
+    broker.publish("jobs", b"four")
+    assert run(Run(once=True)).rows == 1
+    assert sorted(path.name for path in hour.iterdir()) == ["hour=12", "hour=13"]
+    # The checkpoint is lost: it goes on behind what the lake has.
+    shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
+    broker.publish("jobs", b"five")
+    assert run(Run(once=True)).rows == 1
+    assert counts(lake / "messages", spark) == (604, 604)
+
+
+def test_archive_decodes_grows_and_quarantines(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+    inferring = archive_main.Options(table="orders", format="json", schema="infer")
+
+    def run(options: archive_main.Options) -> int:
+        return archive_main.run(spark, source(broker), str(lake), options, Run(once=True)).rows
+
+    broker.publish("orders", b'{"id": 1}', b"no json", b'{"id": "two"}', b'{"id": 3}')
+    assert run(inferring) == 4
+    broker.publish("orders", b'{"id": 4, "name": "x"}', b'{"id": 5.5}')
+    assert run(inferring) == 2
+    table = spark.read.option("mergeSchema", "true").parquet(str(lake / "orders")).orderBy("position")
+    assert [tuple(row) for row in table.select("value.id", "value.name").collect()] == [
+        (1, None),
+        (3, None),
+        (4, "x"),
+    ]
+    bad = pd.concat(map(pd.read_parquet, sorted((lake / "orders_quarantine").rglob("*.parquet"))))
+    assert [bytes(payload) for payload in bad["payload"]] == [b"no json", b'{"id": "two"}', b'{"id": 5.5}']
+    assert [reason.partition(":")[0] for reason in bad["reason"]] == [
+        "not JSON",
+        "value.id is 'two', not a whole number",
+        "value.id is 5.5, not a whole number",
+    ]
+    with pytest.raises(LakeError, match="has been written with format json, not raw"):
+        run(archive_main.Options(table="orders"))
+    with pytest.raises(LakeError, match=r"column value\.id of the table is int64"):
+        run(archive_main.Options(table="orders", format="json", schema="id string, name string"))
+    broker.publish("orders", b'{"id": 6, "name": "y", "more": true}')
+    assert run(archive_main.Options(table="orders", format="json", schema="id long, name string, more boolean")) == 1
+    for wrong in ("json", "csv"):
+        with pytest.raises(ValueError, match="needs a schema"):
+            run(archive_main.Options(table="other", format=wrong))
+    with pytest.raises(ValueError, match="can't be understood"):
+        run(archive_main.Options(table="other", format="json", schema="id lnog"))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_archive_into_tables_with_transactions(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, kind: str
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+    options = archive_main.Options(kind=kind)
+    broker.publish("jobs", *[b"one"] * 50)
+
+    def run() -> int:
+        return archive_main.run(spark, source(broker), str(lake), options, Run(once=True)).rows
+
+    assert run() == 50
+    # As if it had been killed after the table's commit: neither Spark nor the lake know of the batch.
+    hidden = lake / "_penstock" / "archive-messages"
+    (hidden / "ledger.json").unlink()
+    for name in ("0", ".0.crc"):
+        (hidden / "checkpoint" / "commits" / name).unlink()
+    run()
+    broker.publish("jobs", *[b"two"] * 5)
+    assert run() == 5
+    if kind == "delta":
+        deltalake = pytest.importorskip("deltalake")
+        found = deltalake.DeltaTable(str(lake / "messages")).to_pyarrow_table()
+    else:
+        catalogues = pytest.importorskip("pyiceberg.catalog.sql")
+        catalogue = catalogues.SqlCatalog("penstock", uri=f"sqlite:///{lake}/iceberg.db", warehouse=f"file://{lake}")
+        found = catalogue.load_table("lake.messages").scan().to_arrow()
+        catalogue.engine.dispose()
+    assert len(found) == len(set(found.column("position").to_pylist())) == 55
+
+
+# ------------------------------------------------------------------------------------------------------------ insight
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [
+        row for file in sorted(folder.rglob("*.parquet")) for row in pq.read_table(file, partitioning=None).to_pylist()
+    ]
+
+
+def _position(lake: Path) -> int:
+    last = Lake(lake, "insight").last()
+    return 0 if last is None else last.position
+
+
+def test_insight_is_what_the_journal_says(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+
+    def run(how: Run) -> Progress:
+        return insight_main.run(spark, source(broker), str(lake), insight_main.Options(report_seconds=0), how)
+
+    broker.publish("jobs", *[b"x" * 10] * 300)
+    broker.take("jobs")
+    assert run(Run(once=True)).rows > 600
+    broker.publish("jobs", *[b"y"] * 20)
+    before = len(broker.take("jobs"))
+    with connect(broker.url("phpmq", "/jobs")) as client:
+        client.publish(b"soon over", ttl=1)
+        client.publish(b"rejected")
+        time.sleep(1.2)
+        for message in client.consume(idle=0.5):
+            message.reject()
+    assert before == 20
+    end = broker.status().latest
+    until(run, lambda _: _position(lake) >= end)
+    reader = JournalReader(str(broker.folder / "data"))
+    plain = Plain(pa.Table.from_batches(list(arrow.read(reader, "events", reader.earliest))))
+    queues = {
+        (row["namespace"], row["queue"], round(row["minute"].timestamp() * 1e6) // MINUTE): row
+        for row in _rows(lake / "insight" / "queues")
+    }
+    assert len(queues) == len(_rows(lake / "insight" / "queues"))
+    for key, sums, (depth, dead, _) in plain.rows():
+        assert {name: queues[key][name] for name in COUNTS} == {name: sums[name] for name in COUNTS}
+        assert (queues[key]["depth"], queues[key]["dead_depth"]) == (depth, dead)
+    reasons = sum(row["messages"] for row in _rows(lake / "insight" / "dead_letters"))
+    assert reasons == sum(plain.reasons.values()) == 2
+    page = (lake / "insight" / "report.html").read_text()
+    assert "default/jobs" in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+# ------------------------------------------------------------------------------------------------------------- replay
+
+
+def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+    broker.publish("jobs", *[b"%d" % number for number in range(100)])
+    archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))
+    choice = Choice(where="cast(payload as string) != '7'", to="default/again", create=True, chunk_rows=10)
+
+    def replay(name: str, chosen: Choice, how: Run, rate: float | None = None) -> Progress:
+        return Replay(spark, source(broker), str(lake), name).run(chosen, rate, how)
+
+    first = until(lambda how: replay("one", choice, how), lambda progress: progress.rows >= 30)
+    assert (first.rows, first.done) == (30, False)
+    # As if it had been killed before it could write down that the third chunk was taken.
+    state = lake / "_penstock" / "replay-one" / "state.json"
+    known = json.loads(state.read_text())
+    earlier = sorted(int(payload) for payload in range(100) if payload != 7)[19]
+    positions = read_table(spark, lake, "messages").where(f"cast(payload as string) = '{earlier}'").select("position")
+    state.write_text(json.dumps({**known, "chunk": 2, "rows": 20, "position": positions.collect()[0][0]}))
+    assert replay("one", choice, Run()).done
+    assert [int(payload) for payload in broker.take("again")] == [number for number in range(100) if number != 7]
+    assert replay("one", choice, Run()).rows == 0
+    with pytest.raises(LakeError, match="is another one"):
+        replay("one", Choice(to="default/again"), Run())
+    start = positions.collect()[0][0]
+    journal = Choice(table="", queue="default/jobs", from_position=start, to_position=start + 5, to="default/again")
+    began = time.monotonic()
+    assert replay("two", journal, Run(), rate=20).rows == 5
+    assert time.monotonic() - began >= 0.2
+    assert [int(payload) for payload in broker.take("again")] == list(range(earlier, earlier + 5))
+    with pytest.raises(ValueError, match=r"the filter can't be understood: .*nosuch"):
+        replay("three", Choice(where="nosuch = 1", to="default/again"), Run())
+    with pytest.raises(LakeError, match="there is no table other"):
+        replay("four", Choice(table="other", to="default/again"), Run())
+
+
+# ------------------------------------------------------------------------------------------------------------- decode
+
+
+def test_decode_of_real_traffic_is_what_the_codecs_say(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker = new_broker()
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    expected = 0
+    packets: list[bytes] = []
+    decoders: dict[str, tuple[Any, Any, Any]] = {
+        "phpmq": (phpmq.ServerDecoder, phpmq.ClientDecoder, phpmq.singles),
+        "sspq": (sspq.Decoder, sspq.Decoder, sspq.singles),
+        "kokaq": (kokaq.ServerDecoder, kokaq.ClientDecoder, kokaq.singles),
+    }
+    for port, (protocol, (server, client, singles)) in enumerate(decoders.items(), 9000):
+        with Listener(broker.addresses[protocol]) as listener:
+            path = {"phpmq": "/talk", "sspq": "", "kokaq": "/default/talk"}[protocol]
+            with connect(f"{protocol}://{listener.address}{path}") as talker:
+                talker.publish_many([b"hello %d" % number for number in range(20)])
+                for message in talker.consume(idle=0.3):
+                    message.ack()
+        sides = {True: listener.side(True), False: listener.side(False)}
+        for is_client, decoder in ((True, server()), (False, client())):
+            expected += len(list(singles(decoder.feed(sides[is_client]))))
+            assert decoder.error is None
+            (captures / f"{protocol}-{'asked' if is_client else 'said'}.bin").write_bytes(sides[is_client])
+        done = {True: 0, False: 0}
+        talks = [Talk(True, 0, b"", SYN), Talk(False, 0, b"", SYN | ACK)]
+        for number, is_client, data in listener.said:
+            assert number == 0
+            talks += [Talk(is_client, done[is_client] + at, data[at : at + 1400]) for at in range(0, len(data), 1400)]
+            done[is_client] += len(data)
+        packets += [ethernet(packet(talk, ports=(40000, port))) for talk in talks]
+    (captures / "all.pcap").write_bytes(pcap(packets))
+    (captures / "garbled.bin").write_bytes(b"\x55\x99\x5e\x03\0\0\0\x01x" + b"garbage!")
+    output = tmp_path / "frames"
+    found = decode.run(spark, decode.find_files([str(captures)]), decode.Captures(payloads=True), str(output))
+    assert found == {"frames": 2 * expected + 1, "errors": 1}
+    table = spark.read.parquet(str(output))
+    by_kind = {tuple(row)[:2]: row["count"] for row in table.groupBy("protocol", "type").count().collect()}
+    assert by_kind["phpmq", "PUBLISH"] == by_kind["phpmq", "ACKNOWLEDGE"] == 40
+    assert table.where("code = 'bad-magic' and offset = 9 and length = 8").count() == 1
+    again = decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(output))
+    assert again == {"frames": 1, "errors": 1}
+    with pytest.raises(LakeError, match="holds something else"):
+        decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(captures))
+
+
+@pytest.mark.parametrize("told", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
+def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
+    progress = Progress()
+    take_lag({"sources": [{"latestOffset": told}]}, progress)
+    take_lag(None, progress)
+    assert progress.lag_rows == (7 if told and "lag" in told else None)
+
+
+def test_what_payloads_are_is_checked_before_anything_runs() -> None:
+    Decoding("json", pack(pa.struct([("id", pa.int64())]))).check()
+    with pytest.raises(ValueError, match="is no name for a table"):
+        archive_main.lake_of("lake", archive_main.Options(table="../up"))
