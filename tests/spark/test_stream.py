@@ -160,6 +160,25 @@ def test_replaced(spark: SparkSession, new_broker: Callable[..., SparkBroker], t
     assert sorted(bytes(row.payload) for row in rows) == [b"a", b"b", b"c", b"d"]
 
 
+def test_put_back_from_a_backup(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
+    broker = new_broker()
+    broker.publish("jobs", "a")
+    broker.stop()
+    shutil.copytree(broker.folder / "data", tmp_path / "backup")
+    broker.start()
+    broker.publish("jobs", *"bcdefghijklm")
+    stream = broker.stream(spark, queue="jobs")
+    once(stream, tmp_path)
+    broker.stop()
+    shutil.rmtree(broker.folder / "data")
+    shutil.copytree(tmp_path / "backup", broker.folder / "data")
+    broker.start()
+    with pytest.raises(
+        StreamingQueryException, match=r"the journal ends at position \d+, and was read up to \d+ before"
+    ):
+        once(stream, tmp_path)
+
+
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_queue_that_is_deleted(
     spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path, fail: str

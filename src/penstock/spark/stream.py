@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._last if self._last is not None and self._last.identity == begin.identity else self._latest(begin)
         self._report(begin)
         if end.position <= begin.position:
-            self._check_end(begin, end)
+            self._check_end(begin)
             return start if begin.identity == start["identity"] else begin.to_dict()
         found = self._advance(begin, end.position, *self._limits(limit))
         return start if found == begin.position else begin.at(found).to_dict()
@@ -152,12 +152,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("%s. Reading it from its beginning", text)
         return Offset(status.identity, status.earliest)
 
-    def _check_end(self, begin: Offset, end: Offset) -> None:
-        """A journal that ends before the place that was read already has lost something, such as an old backup."""
-        if self._last is None and end.position < begin.position and self._settings.fail_on_data_loss:
+    def _check_end(self, begin: Offset) -> None:
+        """A journal that ends before what was read of it is one that was put back, from a backup perhaps."""
+        latest = self._now().latest
+        if latest < begin.position and self._settings.fail_on_data_loss:
             raise DataLoss(
-                f"the journal ends at position {end.position}, and {begin.position} was read before "
-                f"(penstock at {self._settings.endpoint}). {ADVICE}, once it is as long"
+                f"the journal ends at position {latest}, and was read up to {begin.position} before "
+                f"(penstock at {self._settings.endpoint}). {ADVICE}, once it is as long again"
             )
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
