@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +37,8 @@ SIZE = 1024
 BATCH = 1000
 READ = 2**20
 ROUNDS = 5
+#: Runs with and without a scan, one right after the other; the median of their ratios counts.
+PAIRS = 5
 
 METADATA = ["position", "namespace", "queue", "published_at", "priority"]
 
@@ -57,7 +62,8 @@ def broker(folder: str, *flags: str) -> Iterator[dict[str, str]]:
     """The addresses of a broker on the folder."""
     ready = Path(folder) / "ready.json"
     command = [sys.executable, "-m", "penstock", "serve", "--data", folder, "--ready-file", str(ready)]
-    command += ["--phpmq=127.0.0.1:0", "--sspq=off", "--kokaq=off", "--flight=127.0.0.1:0", "--log-level=warning"]
+    command += [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "flight")]
+    command += ["--kokaq=127.0.0.1:0,create_queues=true", "--log-level=warning"]
     environment = os.environ | {"PENSTOCK_JOURNAL_RETENTION_SECONDS": "0"}  # these messages are of long ago
     with subprocess.Popen([*command, *flags], env=environment) as process:
         try:
@@ -71,29 +77,56 @@ def broker(folder: str, *flags: str) -> Iterator[dict[str, str]]:
 
 
 def just_read(folder: str) -> int:
+    """Every byte once, into the same small piece of memory: what stays in the processor's cache."""
     size = 0
+    buffer = bytearray(READ)
     for path in sorted(Path(folder).glob("*.seg")):
         with path.open("rb", buffering=0) as file:
-            while data := file.read(READ):
-                size += len(data)
+            while got := file.readinto(buffer):
+                size += got
     return size
 
 
-def scan(client: Any, **call: Any) -> tuple[int, int]:
-    """Rows and bytes of a read."""
-    rows = size = 0
-    for chunk in client.do_get(fl.Ticket(json.dumps(call).encode())):
-        rows += chunk.data.num_rows
-        size += chunk.data.nbytes
-    return rows, size
+def read_and_keep(folder: str) -> int:
+    """Every byte once, into memory that keeps it, as a client of Flight has its table in the end."""
+    return sum(map(len, [path.read_bytes() for path in sorted(Path(folder).glob("*.seg"))]))
+
+
+def loopback(folder: str) -> int:
+    """The same bytes through a plain socket: no server on this machine is faster than that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = Thread(target=_send, args=(server, folder))
+        sender.start()
+        size, buffer = 0, bytearray(READ)
+        with socket.create_connection(server.getsockname()) as client:
+            while got := client.recv_into(buffer):
+                size += got
+        sender.join()
+    return size
+
+
+def _send(server: socket.socket, folder: str) -> None:
+    with server.accept()[0] as client:
+        for path in sorted(Path(folder).glob("*.seg")):
+            with path.open("rb") as file:
+                client.sendfile(file)
+
+
+def scan(client: Any, **call: Any) -> int:
+    """The rows of a read, each batch forgotten after it was counted."""
+    return sum(chunk.data.num_rows for chunk in client.do_get(fl.Ticket(json.dumps(call).encode())))
 
 
 def ratios(folder: str, address: str, messages: int) -> None:
+    """Everything in turns, so that a noisy machine is noisy for all; each one's best round counts."""
     client = fl.connect(address)
-    parts: dict[str, Any] = {
-        "read() of the files": lambda: just_read(folder),
-        "Flight, messages": lambda: scan(client, view="messages"),
-        "Flight, without payload": lambda: scan(client, view="messages", columns=METADATA),
+    parts: dict[str, Callable[[], object]] = {
+        "read(), kept": lambda: read_and_keep(folder),
+        "read(), not kept": lambda: just_read(folder),
+        "plain socket": lambda: loopback(folder),
+        "Flight, kept as a table": lambda: client.do_get(fl.Ticket(b"{}")).read_all(),
+        "Flight, not kept": lambda: scan(client),
+        "Flight, without payload": lambda: scan(client, columns=METADATA),
         "Flight, events": lambda: scan(client, view="events"),
     }
     best = dict.fromkeys(parts, float("inf"))
@@ -102,12 +135,59 @@ def ratios(folder: str, address: str, messages: int) -> None:
             began = perf_counter()
             part()
             best[name] = min(best[name], perf_counter() - began)
-    size = just_read(folder)
-    bare = best["read() of the files"]
-    for name, seconds in best.items():
-        rate = f"{size / seconds / 1e6:8,.0f} MB/s of files {messages / seconds / 1e6:8.2f} million rows/s"
-        print(f"{name:28} {rate} {bare / seconds:8.2f}")
     client.close()
+    size = just_read(folder)
+    out = sys.stdout.write
+    out(f"\nreading {messages:,} messages of {SIZE} B, {size / 1e6:,.0f} MB of files, in memory\n")
+    out(f"{'':26}  MB/s of files  million rows/s  to read(), kept  to read()  to a socket\n")
+    for name, seconds in best.items():
+        shares = (best[each] / seconds for each in ("read(), kept", "read(), not kept", "plain socket"))
+        told = "".join(f"{share:{width}.2f}" for share, width in zip(shares, (17, 11, 13), strict=True))
+        out(f"{name:26}  {size / seconds / 1e6:13,.0f}  {messages / seconds / 1e6:14.2f}{told}\n")
+
+
+def beside(address: str, urls: Sequence[str], seconds: float) -> None:
+    """`penstock bench`, with and without somebody who reads everything again and again, in turns."""
+    sys.stdout.write(f"\nend to end, with a full scan beside it\n{'':10}  alone/s  with scan/s  ratio   aim\n")
+    for url in urls:
+        pairs: list[tuple[float, float]] = []
+        for _ in range(PAIRS):
+            alone = rate(url, seconds)
+            with scanning(address):
+                pairs.append((alone, rate(url, seconds)))
+        alone, shared = (statistics.median(found) for found in zip(*pairs, strict=True))
+        ratio = statistics.median(shared / alone for alone, shared in pairs)
+        verdict = "met" if ratio >= 0.9 else "MISSED"
+        protocol = url.partition("://")[0]
+        sys.stdout.write(f"{protocol:10}  {alone:7,.0f}  {shared:11,.0f}  {ratio:5.2f}   0.9  {verdict}\n")
+        sys.stdout.flush()
+
+
+def rate(url: str, seconds: float) -> float:
+    """Messages a second, from publishing to acknowledgement."""
+    command = [sys.executable, "-m", "penstock", "bench", url, f"--duration={seconds}", "--json"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return float(json.loads(done.stdout)["messages_per_second"])
+
+
+@contextmanager
+def scanning(address: str) -> Iterator[None]:
+    """Somebody who scans without end. In life that is another machine, so it does not get in the way of this one's."""
+    with subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", _SCANNING, address]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+_SCANNING = """
+import sys
+import pyarrow.flight as fl
+from benches.flight import scan
+client = fl.connect(sys.argv[1])
+while True:
+    scan(client)
+"""
 
 
 def main() -> None:
@@ -119,6 +199,9 @@ def main() -> None:
         write_journal(folder, messages)
         with broker(folder) as addresses:
             ratios(folder, addresses["flight"], messages)
+            urls = [f"{protocol}://{addresses[protocol]}/bench" for protocol in ("phpmq",)]
+            urls += [f"sspq://{addresses['sspq']}", f"kokaq://{addresses['kokaq']}/default/bench"]
+            beside(addresses["flight"], urls, 2 if options.quick else 5)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from support.livebroker import LiveBroker
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")]
 #: A page talks to a broker at its default addresses. Here it is a broker of the test's own, on other ports.
-DEFAULTS = {"127.0.0.1:9100": "phpmq", "127.0.0.1:8888": "sspq", "127.0.0.1:9420": "kokaq"}
+DEFAULTS = {"127.0.0.1:9100": "phpmq", "127.0.0.1:8888": "sspq", "127.0.0.1:9420": "kokaq", "127.0.0.1:8815": "flight"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -40,7 +40,8 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker"), kokaq=[{"address": "127.0.0.1:0"}]) as live:
+    free = {"address": "127.0.0.1:0"}
+    with LiveBroker(tmp_path_factory.mktemp("broker"), kokaq=[free], flight=free) as live:
         yield live
 
 
@@ -50,19 +51,22 @@ def with_broker(text: str, request: pytest.FixtureRequest) -> str:
         return text
     live: LiveBroker = request.getfixturevalue("broker")
     for address, protocol in DEFAULTS.items():
-        text = text.replace(f"://{address}", f"://{live.addresses[protocol]}")
+        text = text.replace(f"://{address}", f"://{live.addresses[protocol].rpartition('/')[2]}")
     return text
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=name)
-def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest) -> None:
+def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Blocks share their names from top to bottom. A ``text`` block right after one shows what it prints."""
     names: dict[str, object] = {}
+    if any("penstock.spark" in text for _, text in blocks(page)):
+        request.getfixturevalue("spark")  # the one that the page then gets, too
     printed = ""
     for language, text in blocks(page):
         if language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile(with_broker(text, request), str(page), "exec"), names)
+                source = with_broker(text, request).replace('"/lake/', f'"{tmp_path}/')
+                exec(compile(source, str(page), "exec"), names)
             printed = out.getvalue()
         elif language == "text" and printed:
             assert text == printed

@@ -218,7 +218,7 @@ class TestVerify:
     def test_a_sound_journal(self, folder: Path) -> None:
         result = run("verify", folder)
         assert result.exit_code == 0
-        assert "is sound: 5 segments" in result.output
+        assert f"is sound: {len(segments(folder))} segments" in result.output
 
     def test_an_unfinished_write_is_no_damage(self, folder: Path) -> None:
         last = segments(folder)[-1]
@@ -241,7 +241,8 @@ class TestInfo:
         told = run_json("info", folder)
         assert told["latest"] == lived.opened.engine.log.end
         assert sum(queue["published"] for queue in told["queues"]) == len(lived.published)
-        assert [segment["state"] for segment in told["segments"]] == ["finished"] * 4 + ["growing"]
+        states = [segment["state"] for segment in told["segments"]]
+        assert states == ["finished"] * (len(segments(folder)) - 1) + ["growing"]
         assert len(told["checkpoints"]) == 1
         text = run("info", folder).output
         assert told["identity"] in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -226,3 +227,10 @@ class TestConfig:
         assert told["options"]["ephemeral"] is True
         assert told["origins"]["ephemeral"] == "the flag --ephemeral"
         assert told["origins"]["data"] == "default"
+
+    def test_token(self) -> None:
+        [made] = penstock("config", "token", "--json").json
+        assert hashlib.sha256(made["token"].encode()).hexdigest() == made["token_sha256"]
+        lines = dict(line.split() for line in penstock("config", "token").out.splitlines())
+        assert hashlib.sha256(lines["token"].encode()).hexdigest() == lines["token_sha256"]
+        assert lines["token"] != made["token"]

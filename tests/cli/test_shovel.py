@@ -133,6 +133,7 @@ def test_a_destination_that_refuses_leaves_the_source_alone(broker: LiveBroker, 
         (["x://a", "phpmq://127.0.0.1:1/a"], 2, "a URL starts with"),
         (["phpmq://127.0.0.1:1/a", "phpmq://127.0.0.1:1/b"], 1, "Connection refused"),
         (["phpmq://127.0.0.1:1/a", "phpmq://127.0.0.1:1/b", "--rate=0"], 2, "0.0 is not in the range x>0"),
+        (["kokaq://127.0.0.1/default/a", "kokaq://127.0.0.1:9420/default/a"], 2, "the same queue"),
     ],
 )
 def test_wrong_use(arguments: list[str], code: int, said: str) -> None:

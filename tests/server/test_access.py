@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 from typing import Any
@@ -126,3 +127,22 @@ def test_addresses() -> None:
 def test_rules_that_make_no_sense_are_errors(rule: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"a network is as in|pattern"):
         AccessRule(may=["publish"], **rule)
+
+
+class TestTokens:
+    TOKEN = "a token"
+    RULE = AccessRule(token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), may=["read"])
+
+    @pytest.mark.parametrize("token", ["", "another", "a token ", "\udcff"])
+    def test_a_rule_with_a_token_is_for_those_who_show_it(self, token: str) -> None:
+        shown = Peer("192.0.2.1", token=self.TOKEN)
+        assert Rights([self.RULE], shown).allow("read", "a", "b")
+        assert not Rights([self.RULE], shown._replace(token=token)).allow("read", "a", "b")
+
+    def test_the_hash_of_nothing_is_nobodys(self) -> None:
+        rule = AccessRule(token_sha256=hashlib.sha256(b"").hexdigest(), may=["read"])
+        assert not Rights([rule], Peer("192.0.2.1")).allow("read", "a", "b")
+
+    def test_capital_letters_are_as_good(self) -> None:
+        rule = AccessRule(token_sha256=self.RULE.token_sha256.upper(), may=["read"])
+        assert Rights([rule], Peer("192.0.2.1", token=self.TOKEN)).allow("read", "a", "b")

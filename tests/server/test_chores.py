@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from penstock.core.table import Table
+from penstock.flight import requests
 from penstock.journal.errors import LogFailed
 from penstock.server import chores
 from penstock.server.commits import GroupCommit
 from penstock.server.logs import Log
 from penstock.server.opening import Opened, open_folder
 from penstock.server.options import Options
+from penstock.server.readers import Pin
 from penstock.server.runtime import Runtime
 from penstock.server.upkeep import Plan
 from support.simdisk import SimDisk
@@ -96,3 +98,30 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         scene.runtime.stop()
 
     asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+
+    async def live() -> None:
+        scene = Scene()
+        readers = scene.runtime.readers
+        told = requests.Report(
+            reader="lake", view="messages", where="*", position=1, lag_rows=0, lag_seconds=0.0, pin=True
+        )
+        readers.report(told, 1)
+        upkeep = scene.opened.upkeep
+        assert upkeep.pins() == readers.pins() == [Pin("lake", 1, 1)]
+        monkeypatch.setattr(upkeep, "floor", lambda now: 2)
+        monkeypatch.setattr(upkeep.log, "set_floor", lambda position: None)
+        scene.runtime.touched()  # the first commit begins a segment, so there is something to tidy
+        scene.chores.start()
+        while "history is not kept for a reader any more" not in scene.words.getvalue():
+            await asyncio.sleep(0.005)
+        assert readers.pins() == []
+        await scene.chores.stop()
+        scene.runtime.stop()
+        scene.commits.close(2)
+        assert scene.astray == []
+
+    asyncio.run(live())

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from penstock.server.configuration import ConfigurationError, Layers, layers, load, variables
 from penstock.server.explaining import flat
-from penstock.server.options import Options
+from penstock.server.options import DEFAULT_FLIGHT, FlightListener, Options
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "penstock.example.toml"
@@ -86,6 +86,26 @@ class TestListeners:
         assert (sspq.queue, sspq.force_retries, sspq.dead_letters) == ("a/b", 3, False)
         assert options.kokaq == []
 
+    def test_flight(self, file: Path) -> None:
+        assert load(None, {}, {}).flight is DEFAULT_FLIGHT
+        assert load(None, {"PENSTOCK_FLIGHT": "off"}, {}).flight is None
+        short = load(None, {}, {"--flight": (("flight",), "127.0.0.1:1,tls_certificate=1.pem")}).flight
+        assert short == FlightListener(address="127.0.0.1:1", tls_certificate="1.pem")
+        file.write_text("[flight]\naddress = '127.0.0.1:8815'\n")
+        asked = load(str(file), {}, {}).flight
+        assert asked == DEFAULT_FLIGHT
+        assert asked is not DEFAULT_FLIGHT  # who asks for it must get it
+        assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
+        assert layers(str(file), {}, {}).origin("flight.address") == f"{file}, line 2"
+
+    def test_flight_that_makes_no_sense(self, file: Path) -> None:
+        assert "FILE, line 2: flight.address: '1' is not an address" in complaint(file, "[flight]\naddress = '1'\n")
+        told = complaint(file, "[flight]\naddress = '0.0.0.0:1'\n")
+        assert told.startswith("FILE, line 2: flight.address: 0.0.0.0:1 can be reached from other machines")
+        assert "there is no such option" in complaint(file, "[flight]\nport = 1\n")
+        with pytest.raises(ConfigurationError, match="name=value, as in"):
+            load(None, {"PENSTOCK_FLIGHT": "127.0.0.1:1,tls"}, {})
+
     @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "mq.example.com:1", "192.168.0.1:1"])
     def test_other_machines_need_tls_or_a_word(self, address: str) -> None:
         flags = {"--phpmq": (("phpmq",), [address])}
@@ -122,6 +142,10 @@ WRONG = [
     (
         "[journal]\ninterval_ms = 0",
         "FILE, line 2: journal.interval_ms: 0 is not accepted; it is a whole number from 1 up",
+    ),
+    (
+        '[[access]]\ntoken_sha256 = "secret"\nmay = ["read"]',
+        "FILE, line 2: access[0].token_sha256: a token's SHA-256 is 64 hex digits; `penstock config token` makes both",
     ),
     (
         "[limits]\nwindow = 70000",

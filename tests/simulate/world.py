@@ -285,7 +285,17 @@ class World:
         self.disk.crash(self.random.choice(("none", "all", "any", "any")))
         if self.random.random() < 0.05:
             self._flip()
+        if self.random.random() < 0.1:
+            self._lose_checkpoints()
         self._start()
+
+    def _lose_checkpoints(self) -> None:
+        """The log alone must do, though its beginning may be trimmed away."""
+        for name in [name for name in self.disk.seen if name.endswith(".ckpt")]:
+            with contextlib.suppress(OSError):
+                self.disk.unlink(name)
+        with contextlib.suppress(OSError):
+            self.disk.sync()
 
     def _flip(self) -> None:
         names = [name for name, inode in self.disk.seen.items() if inode.seen]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,25 @@ def test_a_start_behind_the_end(spark: SparkSession, broker: SparkBroker, tmp_pa
     for use in (batch, stream):
         with pytest.raises(Exception, match="startingPosition: 1000000 is behind the end of the journal"):
             use(spark, tmp_path, {"endpoint": broker.endpoint, "startingPosition": "1000000"})
+
+
+def test_tokens(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
+    reading = {"token_sha256": hashlib.sha256(b"right").hexdigest(), "may": ["read"], "where": ["default/jobs"]}
+    local = {"network": "127.0.0.0/8", "may": ["publish", "consume", "administer"]}
+    broker = new_broker(access=[reading, local])
+    broker.publish("jobs", "a")
+    broker.publish("secret", "b")
+    options = {"endpoint": broker.endpoint, "queue": "jobs"}
+    assert spark.read.format("penstock").options(**options, token="right").load().count() == 1
+    for wrong, says in (
+        ({"token": "wr0ng-token"}, "the access rules do not know this token"),
+        ({}, "the access rules do not let you read"),
+        ({"token": "right", "queue": "secret"}, "the access rules do not let you read default/secret"),
+    ):
+        for use in (batch, stream):
+            with pytest.raises(Exception, match=says) as caught:
+                use(spark, tmp_path, {**options, **wrong})
+            assert "wr0ng-token" not in str(caught.value)
 
 
 def test_certificates(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:

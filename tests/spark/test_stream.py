@@ -48,7 +48,7 @@ def test_both_limits(spark: SparkSession, broker: SparkBroker, queue: str, tmp_p
 
 def test_live_traffic_new_queues_and_lag(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
     broker.publish(f"{queue}-a", "1")
-    stream = broker.stream(spark, queuePattern=f"default/{queue}-*", readerName=f"reader-{queue}")
+    stream = broker.stream(spark, queuePattern=f"default/{queue}-*", readerName=f"reader-{queue}", pinRetention="true")
     with running(start(stream, tmp_path)) as query:
         wait_for(lambda: written(spark, tmp_path) == [b"1"])
         broker.publish(f"not-{queue}", "no")
@@ -56,7 +56,7 @@ def test_live_traffic_new_queues_and_lag(spark: SparkSession, broker: SparkBroke
         wait_for(lambda: written(spark, tmp_path) == [b"1", b"2"])
         wait_for(lambda: "lagMessages" in str(query.lastProgress and query.lastProgress.sources[0].latestOffset))
     reader = next(each for each in broker.readers() if each.reader == f"reader-{queue}")
-    assert (reader.view, reader.where) == ("messages", f"default/{queue}-*")
+    assert (reader.view, reader.where, reader.pin) == ("messages", f"default/{queue}-*", True)
 
 
 def test_a_quiet_queue_makes_no_batches(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:

@@ -166,6 +166,11 @@ class BrokerProcess:
         """Where the nth listener of a protocol listens."""
         return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
 
+    @property
+    def side_door(self) -> Path:
+        """The private socket."""
+        return Path((self.data / "side-door").read_text()) / "door"
+
     @overload
     def dial(self, protocol: str, number: int = 0) -> Peer: ...
     @overload

@@ -81,6 +81,12 @@ class LiveBroker:
             how(process)
             process.wait(20)
 
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+        assert self._process is not None
+        return self._process.pid
+
     def url(self, protocol: str, path: str = "") -> str:
         """The address of a listener as a URL."""
         return f"{protocol}://{self.addresses[protocol]}{path}"

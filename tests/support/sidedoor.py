@@ -21,7 +21,11 @@ class Helper:
     def __init__(self, path: str | Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(15)
-        self.socket.connect(str(path))
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
 
     def send(self, request: Any) -> None:
         """Ask, and do not wait."""

@@ -156,9 +156,15 @@ class Workload:
     def _lease(self, connection: Connection, queue: Queue) -> None:
         random = self.random
         timeout = random.choice((SECOND, 30 * SECOND, 3600 * SECOND))
-        limits = {"max_rows": random.randrange(1, 12), "max_bytes": random.choice((0, 0, 40))}
-        reader, instance = random.choice(READERS), random.choice(("one", "two"))
-        self.broker.lease(reader, queue, self.now, timeout, instance=instance, **limits)
+        self.broker.lease(
+            random.choice(READERS),
+            queue,
+            self.now,
+            timeout,
+            instance=random.choice(("one", "two")),
+            max_rows=random.randrange(1, 12),
+            max_bytes=random.choice((0, 0, 40)),
+        )
 
     def _settle_leases(self, connection: Connection, queue: Queue) -> None:
         before = self.random.choice([*self.broker.leases, self.broker.log.next_position])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import secrets
 from typing import Any
 
 import click
@@ -24,6 +26,7 @@ def command() -> None:
       penstock config check /etc/penstock.toml
       penstock config show --config /etc/penstock.toml
       PENSTOCK_LIMITS_CONNECTIONS=50 penstock config show --json
+      penstock config token
     """
 
 
@@ -79,6 +82,28 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     rows = [(path, json.dumps(to_builtins(value)), _origin(found, path)) for path, value in flat(result)]
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
     say(*(f"{path:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for path, value, origin in rows))
+
+
+@command.command("token", short_help="A new token, and what to put into an access rule for it.")
+@json_option
+def token(as_json: bool) -> None:
+    """Make a token for a client of the Flight endpoint, such as Spark, and its SHA-256 for an access rule.
+
+    The broker is told the hash only, so its configuration gives no token away. Nothing is kept here.
+
+    \b
+    Examples:
+      penstock config token
+      penstock config token --json
+
+    Exit codes: 0.
+    """
+    made = secrets.token_urlsafe(32)
+    digest = hashlib.sha256(made.encode()).hexdigest()
+    if as_json:
+        tell({"token": made, "token_sha256": digest})
+    else:
+        say(f"token         {made}", f"token_sha256  {digest}")
 
 
 def _origin(found: Layers, path: str) -> str:

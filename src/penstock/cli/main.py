@@ -18,6 +18,7 @@ INTERRUPTED, READER_GONE = 130, 141
 
 #: The commands in the order of the help, and where they are. A module is read when its command is used.
 COMMANDS = {
+    "up": "up:command",
     "serve": "serve:command",
     "config": "config:command",
     "send": "send:command",
@@ -26,6 +27,7 @@ COMMANDS = {
     "ping": "ping:command",
     "shovel": "shovel:command",
     "bench": "bench:command",
+    "readers": "readers:command",
     "journal": "journal:journal",
     "pipeline": "pipeline:pipeline",
     "completion": "completion:command",
@@ -82,6 +84,7 @@ def main() -> None:
 
     \b
     Examples:
+      penstock up --demo                                    see everything work, tables included
       penstock serve                                        start a broker; data in ./penstock-data
       penstock send phpmq://127.0.0.1/jobs hello            publish one message
       penstock receive phpmq://127.0.0.1/jobs               take it

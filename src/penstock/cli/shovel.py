@@ -17,7 +17,9 @@ from penstock.cli.output import counting, json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
 from penstock.client.consuming import Consumer
+from penstock.client.errors import BadURL
 from penstock.client.messages import Message
+from penstock.client.urls import parse
 from penstock.wire.phpmq import Dialect
 
 INTERRUPTED = 130
@@ -61,7 +63,17 @@ def command(source: str, destination: str, **flags: Any) -> int:
 
     Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 refused by a broker, 130 ended by Ctrl-C.
     """
+    if _same_place(source, destination):
+        raise click.UsageError("source and destination are the same queue: its messages would go round for ever")
     return run(_shovel(source, destination, flags))
+
+
+def _same_place(source: str, destination: str) -> bool:
+    """Whether both are one queue, as far as the addresses tell; a broker has others."""
+    try:
+        return parse(source)[0] == parse(destination)[0]
+    except BadURL:  # told later, like every other trouble with the connection
+        return False
 
 
 class Work(Struct):

@@ -16,8 +16,8 @@ import msgspec
 
 from penstock.core.queue import Connection, Queue
 
-#: Messages of one lease. Taking, settling or giving back so many takes some 20 ms, in which nobody else is served.
-LEASE_MESSAGES = 10_000
+#: Messages of one lease. Taking or settling so many takes some 10 ms, giving back 40: nobody else is served meanwhile.
+LEASE_MESSAGES = 5_000
 #: Messages that all leases may have: each costs about 500 bytes of memory while it is out.
 MOST_LEASED = 1_000_000
 #: Leases that may be outstanding.

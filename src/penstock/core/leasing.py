@@ -36,16 +36,18 @@ class Leasing(Settling):
         instance: str = "",
         max_rows: int = LEASE_MESSAGES,
         max_bytes: int = 0,
+        one_anyway: bool = True,
     ) -> Lease | None:
         """Give the next messages of a queue to a reader, for ``timeout`` microseconds. None: there are none for it.
 
-        One lease has ``LEASE_MESSAGES`` at most, and no more bytes than ``max_bytes`` unless its first message has.
-        They must not be shown before the log is durable up to ``log.next_position``.
+        One lease has ``LEASE_MESSAGES`` at most, and no more bytes than ``max_bytes`` (0 = no limit), unless its first
+        message alone has and is wanted ``one_anyway``. They must not be shown before the log is durable up to
+        ``log.next_position``.
         """
         room = min(max_rows, LEASE_MESSAGES, MOST_LEASED - self.leased)
         if self.draining or room <= 0 or len(self.leases) >= MOST_LEASES:
             return None
-        items = self._take_bytes(queue, room, max_bytes, now)
+        items = self._take_bytes(queue, room, max_bytes, now, one_anyway=one_anyway)
         if not items:
             return None
         runs = runs_of(item.position for item in items)
@@ -91,8 +93,8 @@ class Leasing(Settling):
         """A lease from the journal. ``items`` are those of its messages that are there; they are in no lane."""
         self._enter_lease(Lease(position, entry, self.queues[entry.queue]), items)
 
-    def _take_bytes(self, queue: Queue, count: int, max_bytes: int, now: int) -> list[Item]:
-        """Remove the next ready messages: so many, and so many bytes, but at least one."""
+    def _take_bytes(self, queue: Queue, count: int, max_bytes: int, now: int, *, one_anyway: bool) -> list[Item]:
+        """Remove the next ready messages: so many, and so many bytes."""
         if not max_bytes:
             return self._take(queue, count, now)
         taken: list[Item] = []
@@ -100,7 +102,7 @@ class Leasing(Settling):
         while len(taken) < count and (part := self._take(queue, min(PIECE, count - len(taken)), now)):
             for at, item in enumerate(part):
                 size += item.size
-                if size > max_bytes and taken:
+                if size > max_bytes and (taken or not one_anyway):
                     for other in part[at:]:
                         queue.put(other)
                     self._schedule_for(queue, part[at:])

@@ -26,6 +26,10 @@ class WriterError(Exception):
     """A chunk that can't be taken as things stand. The text says why, and what would be right."""
 
 
+class TooManyWriters(WriterError):
+    """There is no room to remember another writer, or another partition of one."""
+
+
 class Portion(NamedTuple):
     """The rows of a chunk that go to one queue, in order. A column that is empty holds its default for all of them."""
 
@@ -114,12 +118,15 @@ class Writing(Carrying):
 
     def _check_writer(self, key: ChunkKey) -> None:
         if key.writer not in self.writers and len(self.writers) >= MOST_WRITERS:
-            raise WriterError(
+            raise TooManyWriters(
                 f"{len(self.writers)} writers are remembered already, and no more can be: end those that will not come "
                 f"back, or write under fewer names"
             )
-        if self.partitions >= MOST_PARTITIONS:
-            raise WriterError(
+        known = self.writers.get(key.writer) or WriterEntry(key.epoch, {})
+        remaining = self.partitions if known.epoch == key.epoch else self.partitions - len(known.chunks)
+        is_new = known.epoch != key.epoch or key.partition not in known.chunks
+        if is_new and remaining >= MOST_PARTITIONS:
+            raise TooManyWriters(
                 f"{self.partitions} partitions of writers are remembered already, and no more can be: write with fewer "
                 f"partitions, or end writers that will not come back"
             )

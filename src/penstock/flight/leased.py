@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.flight.access import Caller
+from penstock.flight.access import Caller, queue_name
 from penstock.flight.calls import Read
 from penstock.flight.history import History
 from penstock.flight.problems import trouble
 from penstock.flight.requests import LeasedRows, Rows
 from penstock.flight.views import schema, split
-from penstock.journal.catalogue import QueueName
 from penstock.journal.errors import Gone
 from penstock.journal.placed import Holding, Places
 
@@ -66,6 +65,5 @@ def _batches(holding: Holding, places: Places, call: Read, caller: Caller) -> It
 def _check_rights(batch: pa.RecordBatch, caller: Caller) -> None:
     if caller.may_everywhere("consume"):
         return
-    names = pc.unique(pa.StructArray.from_arrays([batch["namespace"], batch["queue"]], ["namespace", "queue"]))
-    for name in names.to_pylist():
-        caller.demand("consume", QueueName(name["namespace"] or "", name["queue"] or ""))
+    for name in pc.unique(pc.binary_join_element_wise(batch["namespace"], batch["queue"], "/")).to_pylist():
+        caller.demand("consume", queue_name(name or ""))

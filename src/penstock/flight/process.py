@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
+import socket
 import sys
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +24,11 @@ from penstock.flight.service import Service
 from penstock.flight.settings import Failed, Line, Ready, Said, Settings
 
 #: Less urgent than the broker and its clients: reading must not slow them down.
-NICENESS = 5
+NICENESS = 10
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
+#: Seconds that an address in use may take to become free.
+FREE_SECONDS = 3.0
 
 
 class Voice:
@@ -68,6 +73,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
 
 def start(settings: Settings, voice: Voice) -> Endpoint:
     """An endpoint that accepts calls."""
+    _wait_for_address(settings.address)
     tls: dict[str, Any] = {}
     if settings.tls_certificate:
         certificate = Path(settings.tls_certificate).read_bytes()
@@ -81,8 +87,29 @@ def start(settings: Settings, voice: Voice) -> Endpoint:
     return Endpoint(settings.address, service, voice.fault, middleware=middleware, **tls)
 
 
+def _wait_for_address(address: str) -> None:
+    """Raises OSError with the reason if it can't be listened on, which pyarrow keeps to itself.
+
+    The endpoint of a broker that was killed a moment ago may still be about to end, so it is tried for a while.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + FREE_SECONDS
+    while not address.startswith("unix:"):
+        try:
+            for family, kind, _, _, where in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+                with socket.socket(family, kind) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(where)
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def _be_humble() -> None:
-    os.nice(NICENESS)
+    with suppress(OSError):  # where that is forbidden, the broker's own priority must do
+        os.nice(NICENESS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # segments are kept open while they are read
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
     with suppress(OSError, ValueError):
@@ -90,10 +117,12 @@ def _be_humble() -> None:
 
 
 def _explained(settings: Settings, error: Exception) -> str:
-    if "did not start properly" in str(error):
-        reason = "it is in use, or no address of this machine, or the TLS files can't be used"
-        return f"flight can not listen on {settings.address}: {reason}"
-    return f"flight can not listen on {settings.address}: {error}"
+    reason = str(error)
+    if "did not start properly" in reason:  # it says no more
+        reason = "is the certificate one, and the key its own?" if settings.tls_certificate else "it is not ours"
+    elif isinstance(error, OSError):
+        reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or reason
+    return f"flight can not listen on {settings.address}: {reason}"
 
 
 def _end(endpoint: Endpoint) -> None:

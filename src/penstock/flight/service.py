@@ -138,14 +138,22 @@ class Service:
             case calls.Lease():
                 return self._lease(call, caller)
             case calls.Readers():
-                caller.demand_somewhere("read")
-                return self.door.ask(requests.Readers(), list[requests.Reader])
+                return self._readers(caller)
             case calls.ForgetReader():
                 caller.demand_everywhere("administer")
                 return self.door.ask(requests.ForgetReader(reader=call.reader), bool)
             case calls.EndWriter():
                 caller.demand_somewhere("publish")
                 return self.door.ask(requests.EndWriter(writer=call.writer), bool)
+
+    def _readers(self, caller: Caller) -> list[requests.Reader]:
+        """Readers of what the caller may read: the names of other queues are none of its business."""
+        caller.demand_somewhere("read")
+        readers = self.door.ask(requests.Readers(), list[requests.Reader])
+        if caller.may_everywhere("read"):
+            return readers
+        names = [name for name in self.history.names() if caller.may("read", name)]
+        return [reader for reader in readers if reader.where in map(str, names)]
 
     def _progress(self, call: calls.Progress, caller: Caller) -> calls.Lag:
         self.history.check_identity(call.identity)

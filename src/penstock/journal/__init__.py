@@ -18,6 +18,7 @@
       mapped        segments as others read them
       catalogue     the names of the queues
     arrow         what is read as Arrow batches; needs pyarrow, so it is not imported here
+      placed        messages by where they lie, for those that are in a queue
       merging       many small blocks as one
       selecting     which rows, and how many blocks make a batch
     survey        every byte looked at

@@ -11,7 +11,7 @@ payloads of a large block are not even copied: the batch points into the mapped 
 asked for are not touched. That is why a block's checksum, which covers the payloads too, is only checked when payloads
 are asked for; headers, and whatever could lead a reader astray, always are. docs/journal.md describes the columns.
 
-This is the only module here that needs pyarrow (``pip install penstock[arrow]``).
+This module and ``placed`` are the only ones here that need pyarrow (``pip install penstock[arrow]``).
 """
 
 from __future__ import annotations

@@ -39,11 +39,11 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeAlias
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.journal.checksum import crc32
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
 
 if sys.byteorder != "little":  # columns are written as they lie in memory, and read without a copy

@@ -13,11 +13,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock.journal.block import HEADER_SIZE, encode
 from penstock.journal.block import Header as BlockHeader
 from penstock.journal.catalogue import Catalogue
+from penstock.journal.checksum import crc32
 from penstock.schema import Kind
 
 _PREVIOUS = slice(68, 72)

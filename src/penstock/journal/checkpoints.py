@@ -25,12 +25,12 @@ import re
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.journal.block import VERSION
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File, Part, write_all
 
 MAGIC = b"PNCK"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock.journal.block import VERSION
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, Held, Lock, write_all
 from penstock.journal.errors import JournalRefused
 

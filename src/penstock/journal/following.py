@@ -25,7 +25,7 @@ import numpy as np
 from penstock.journal.block import Block, BlockError
 from penstock.journal.catalogue import Catalogue
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
-from penstock.journal.mapped import MappedSegment, read_ends
+from penstock.journal.mapped import MappedSegment, Verified, read_ends
 from penstock.journal.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailReader
@@ -84,6 +84,7 @@ class JournalReader:
         self._lock = Lock()
         self._segments: OrderedDict[tuple[str, int], MappedSegment] = OrderedDict()
         self._ends: dict[tuple[str, int], tuple[SegmentHeader, Footer | None]] = {}
+        self._verified: dict[tuple[str, int], Verified] = {}
         self._seen = 0
         self._open_tail()
         self.identity = self._tail.read().identity if identity is None else identity
@@ -264,6 +265,7 @@ class JournalReader:
         with self._lock:
             found = {key: self._ends.get(key) or self._look_at(key) for key in keys}
             self._ends = {key: ends for key, ends in found.items() if ends is not None and ends[1] is not None}
+            self._verified = {key: verified for key, verified in self._verified.items() if key in found}
         spans: list[Span] = []
         after = committed
         for key, ends in reversed(found.items()):
@@ -293,7 +295,8 @@ class JournalReader:
         with self._lock:
             segment = self._segments.get(span.key)
             if segment is None or (segment.footer is None and span.footer is not None):
-                segment = self._segments[span.key] = MappedSegment(self.folder, span.key[0])
+                verified = self._verified.setdefault(span.key, Verified())
+                segment = self._segments[span.key] = MappedSegment(self.folder, span.key[0], verified)
                 if len(self._segments) > KEPT:
                     self._segments.popitem(last=False)
             self._segments.move_to_end(span.key)

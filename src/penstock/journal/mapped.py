@@ -12,11 +12,11 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
-from zlib import crc32
 
 from penstock.journal.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.block import Block, BlockError, Header, check_body, parse_header
 from penstock.journal.catalogue import Catalogue, QueueName
+from penstock.journal.checksum import crc32
 from penstock.journal.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 
@@ -26,8 +26,11 @@ _DETAIL = 1 << COLUMN["detail"].id
 class MappedSegment:
     """One segment. ``limit`` in the methods is the committed position: nothing behind it is looked at."""
 
-    def __init__(self, folder: str, name: str) -> None:
-        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header."""
+    def __init__(self, folder: str, name: str, verified: Verified | None = None) -> None:
+        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header.
+
+        ``verified`` is what is known of the file already.
+        """
         self.name = name
         self._file = -1
         self._file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
@@ -38,8 +41,7 @@ class MappedSegment:
         self._walked = SparseIndex()  # ours, as far as the headers were walked
         self._walked_to = HEADER_SIZE
         self._walked_position = 0
-        #: Bytes whose checksums were right, once the file can't change any more.
-        self._verified = Verified()
+        self._verified = verified or Verified()
         self.header, self.footer = read_ends(self._file)
         self.first = self._walked_position = self.header.first
 
@@ -53,7 +55,7 @@ class MappedSegment:
         """
         offset = self._offset(max(start, self.first), stop)
         before: Header | None = None
-        run = _Run(self._verified if self.footer is not None else None)
+        run = _Run(self._verified)
         try:
             while before is None or before.end < stop:
                 header = self._header(offset)
@@ -157,7 +159,11 @@ class MappedSegment:
 
 
 class Verified:
-    """Which bytes of a finished file were found to be sound: checksums cost most of a scan, and once is enough."""
+    """Which bytes of a file were found to be sound: checksums cost most of a scan, and once is enough.
+
+    That holds for a growing file too: a committed block is never written over. A start may cut some off after an
+    unclean stop, but goes on in another file.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -184,12 +190,12 @@ class Verified:
 class _Run:
     """The bytes that one reader has verified in a row."""
 
-    def __init__(self, verified: Verified | None) -> None:
+    def __init__(self, verified: Verified) -> None:
         self._verified = verified
         self._start = self._stop = 0
 
     def knows(self, offset: int, length: int) -> bool:
-        return self._verified is not None and self._verified.covers(offset, offset + length)
+        return self._verified.covers(offset, offset + length)
 
     def add(self, offset: int, length: int) -> None:
         if offset != self._stop:
@@ -198,7 +204,7 @@ class _Run:
         self._stop = offset + length
 
     def end(self) -> None:
-        if self._verified is not None and self._start < self._stop:
+        if self._start < self._stop:
             self._verified.add(self._start, self._stop)
         self._start = self._stop = 0
 

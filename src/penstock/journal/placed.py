@@ -57,12 +57,10 @@ class Holding:
             raise Gone(f"no message lies at position {int(ordered[at])} any more")
 
     def read(self, places: Places, columns: Sequence[str]) -> pa.RecordBatch:
-        """Columns of ``arrow.MESSAGES`` for messages, in the order in which their places are given."""
+        """Columns of ``arrow.MESSAGES`` for messages, one at least, in the order in which their places are given."""
         ordered, back = _sorted(places)
         pieces = list(self._pieces(ordered, verify="payload" in columns))
         shape = pa.schema([MESSAGES.field(name) for name in columns])
-        if not pieces:
-            return shape.empty_table().to_batches()[0] if len(shape) else pa.RecordBatch.from_pylist([])
         group = Group(pieces, self._reader.identity)
         try:
             arrays = [_COLUMNS[name](group) for name in columns]

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from operator import attrgetter
 from threading import Lock
-from zlib import crc32
 
 from penstock.journal.block import HEADER_SIZE, MAGIC, Block, BlockError, Header, check_body, parse, parse_header
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File
 from penstock.journal.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
 from penstock.journal.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE

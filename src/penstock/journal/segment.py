@@ -36,10 +36,10 @@ from array import array
 from bisect import bisect_right
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock.journal.block import VERSION
 from penstock.journal.block import Header as BlockHeader
+from penstock.journal.checksum import crc32
 from penstock.journal.errors import JournalRefused
 from penstock.journal.log import Durability
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock.journal.block import SYNCED, Block, BlockError
 from penstock.journal.checkpoints import BadCheckpoint, Checkpoints
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File
 from penstock.journal.folder import NAME as FOLDER
 from penstock.journal.folder import Folder

@@ -18,9 +18,9 @@ import os
 from struct import Struct
 from time import sleep
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock.journal.block import VERSION
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File, write_all
 from penstock.journal.errors import JournalRefused
 from penstock.journal.log import Durability

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import struct
 import tempfile
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
+from penstock.server.accepting import peer_of
 from penstock.server.runtime import Runtime
 from penstock.server.side_requests import SideRequests
 
@@ -36,7 +36,6 @@ SOCKET = "door"
 NOTE = "side-door"
 
 _LENGTH = struct.Struct("<I")
-_CREDENTIALS = struct.Struct("3i")
 _DECODER = msgspec.msgpack.Decoder(requests.Request)
 
 
@@ -117,10 +116,8 @@ class SideDoor:
             writer.close()
 
     def _may_enter(self, writer: asyncio.StreamWriter) -> bool:
-        peer = writer.get_extra_info("socket")
-        raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        user = _CREDENTIALS.unpack(raw)[1]
-        if user != os.getuid():
+        user = peer_of(writer.get_extra_info("socket"), None).user
+        if user is not None and user != os.getuid():
             self._runtime.log.warning("side door: not ours", user=user)
         elif len(self._busy) > MOST_CONNECTIONS:
             self._runtime.log.warning("side door: too many connections", limit=MOST_CONNECTIONS)

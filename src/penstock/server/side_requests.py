@@ -15,7 +15,7 @@ import numpy as np
 from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, WriterError
+from penstock.core.writing import Portion, TooManyWriters, WriterError
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.schema import Reason
@@ -57,10 +57,10 @@ class SideRequests:
             return await self._answer(request)
         except Refused as error:
             return error.problem
+        except (TooMany, TooManyWriters) as error:
+            return Problem(code="refused", text=str(error))
         except WriterError as error:
             return Problem(code="bad-request", text=str(error))
-        except TooMany as error:
-            return Problem(code="refused", text=str(error))
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:
@@ -142,14 +142,15 @@ class SideRequests:
         if broker.draining:
             raise Refused("away", Refusal.DRAINING.value)
         queues = [queue for name in request.queues if (queue := self._find(name)) is not None and queue.ready]
-        rows = min(request.max_rows or MOST_ROWS, MOST_ROWS)
+        most = rows = min(request.max_rows or MOST_ROWS, MOST_ROWS)
         size = request.max_bytes
         for parts in (len(queues), 1):
             share, bytes_share = -(-rows // max(parts, 1)), -(-size // max(parts, 1))
             for queue in queues:
                 left, bytes_left = min(share, rows), bytes_share
                 while left > 0 and (size > 0 or not request.max_bytes):
-                    lease = self._take_some(request, queue, left, min(bytes_left, size))
+                    first = rows == most
+                    lease = self._take_some(request, queue, left, min(bytes_left, size), first=first)
                     if lease is None:
                         break
                     left, rows = left - len(lease.connection.out), rows - len(lease.connection.out)
@@ -162,7 +163,8 @@ class SideRequests:
             text = f"{broker.leased} messages are out in {len(broker.leases)} leases: no more may be, until some end"
             raise Refused("refused", text)
 
-    def _take_some(self, request: requests.Lease, queue: Queue, rows: int, size: int) -> Lease | None:
+    def _take_some(self, request: requests.Lease, queue: Queue, rows: int, size: int, *, first: bool) -> Lease | None:
+        """One lease. A message that has more bytes than may be is taken all the same, if it is the first."""
         if queue.id not in self._broker.queues:  # deleted while others had their turn
             return None
         return self._broker.lease(
@@ -173,6 +175,7 @@ class SideRequests:
             instance=request.instance,
             max_rows=rows,
             max_bytes=max(size, 1) if request.max_bytes else 0,
+            one_anyway=first,
         )
 
     def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:

@@ -104,7 +104,7 @@ class FlightProcess:
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "penstock.flight",
+            sys.executable, "-P", "-m", "penstock.flight",  # nothing is imported from wherever the broker was started
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES,
             env=os.environ | {"GRPC_VERBOSITY": "NONE"},  # it would write a line for every bad handshake of a peer
         )  # fmt: skip

@@ -1,5 +1,8 @@
 """What a WHERE narrows down before anything is read: queues, positions, and times from below.
 
+Only where option ``pushFilters`` asks for it: Spark (up to 4.3 at least) keeps one plan for each ``load()``, so whoever
+uses the table twice, with different filters, gets the rows of the last ones for both.
+
 A filter that is kept exactly by what is read need not be looked at by Spark again; all others are, so to narrow down
 too little is never wrong. That is why a time narrows from below only: clocks are set now and then, and behind the
 first event after a time there may be some from before it.

@@ -65,6 +65,7 @@ OPTIONS = (
     Option("endingTimestamp", "ending_timestamp", values.timestamp, Use.BATCH),
     Option("minPartitions", "min_partitions", values.positive, Use.READING),
     Option("failOnDataLoss", "fail_on_data_loss", values.boolean, Use.BATCH | Use.STREAM),
+    Option("pushFilters", "push_filters", values.boolean, Use.BATCH),
     Option("mode", "mode", values.choice("read", "consume"), Use.READING),
     Option("maxMessagesPerTrigger", "max_messages", values.positive, Use.STREAMS),
     Option("maxBytesPerTrigger", "max_bytes", values.size, Use.STREAMS),
@@ -109,6 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ending_timestamp: int | None = None
     min_partitions: int = 1
     fail_on_data_loss: bool = True
+    push_filters: bool = False
     mode: str = "read"
     max_messages: int = 0
     max_bytes: int = 0

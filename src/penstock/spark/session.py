@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: What differs from Spark's own defaults, and why. ``conf`` of :func:`session` wins over these.
 DEFAULTS = {
-    # A WHERE on queue, position or time is told to the broker.
+    # A WHERE on queue, position or time is told to the broker, for reads with option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     # Times are shown as they are stored.
     "spark.sql.session.timeZone": "UTC",

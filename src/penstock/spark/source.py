@@ -46,7 +46,7 @@ class PenstockSource(DataSource):
 
         settings = options.parse(self.options, Use.BATCH)
         columns = schemas.check(settings.view, settings.columns, schema)
-        kind = FilteringReader if _asked_for_filters() else BatchReader
+        kind = FilteringReader if settings.push_filters and _asked_for_filters() else BatchReader
         return kind(settings, columns, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

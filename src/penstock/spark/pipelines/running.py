@@ -149,5 +149,5 @@ def take_lag(last: Any, progress: Progress) -> None:
             told = json.loads(source.get("latestOffset") or "{}")
         except (TypeError, ValueError):
             continue
-        if isinstance(told, dict) and "lagMessages" in told:
+        if isinstance(told, dict) and "lagMessages" in told:  # before the first look at the broker it is null
             progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]

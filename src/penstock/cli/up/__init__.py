@@ -1,0 +1,189 @@
+"""``penstock up``: a broker, and Spark pipelines that turn what flows through it into tables, with one command.
+
+::
+
+    children    the processes
+    driver      what runs in the one with Spark; lines is what it is told and tells
+    demo        sample traffic, and the tables it becomes
+    traffic     that traffic, through all three protocols
+    agreement   whether clients' books, journal and tables say the same
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.output import complain, json_option, note, say, tell
+from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
+from penstock.cli.up.lines import Task
+
+FAILED, REFUSED, INTERRUPTED = 1, 3, 130
+#: Where the extras come from, by the module that shows whether they are there.
+EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
+
+
+@click.command("up", short_help="Run a broker and the pipelines that turn its traffic into tables.")
+@click.option("--data", default="./penstock-data", metavar="DIR", help="The broker's data. [default: ./penstock-data]")
+@click.option("--lake", default="./penstock-lake", metavar="DIR", help="The tables. [default: ./penstock-lake]")
+@click.option("--phpmq", default="127.0.0.1:9100", metavar="ADDR", help="Speak PHPMQ here. [default: 127.0.0.1:9100]")
+@click.option("--sspq", default="127.0.0.1:8888", metavar="ADDR", help="Speak SSPQ here. [default: 127.0.0.1:8888]")
+@click.option("--kokaq", default="127.0.0.1:9420", metavar="ADDR", help="Speak Kokaq here. [default: 127.0.0.1:9420]")
+@click.option("--flight", default="127.0.0.1:8815", metavar="ADDR", help="Arrow Flight. [default: 127.0.0.1:8815]")
+@click.option(
+    "--every", default=2.0, type=click.FloatRange(0.1, 3600), metavar="S", help="Seconds between batches. [default: 2]"
+)
+@click.option("--demo", is_flag=True, help="Send sample traffic, show the tables it becomes, check them, and end.")
+@json_option
+def command(**flags: Any) -> int:
+    """Run a broker with all three protocols, and the pipelines archive and insight on local Spark.
+
+    Everything that flows through the queues becomes Parquet tables in the lake, and a report in
+    LAKE/insight/report.html. Ctrl-C stops everything in order; started again, it goes on where it was.
+
+    For production, run the parts by themselves: `penstock serve` and `penstock pipeline`, on your own Spark.
+
+    \b
+    Examples:
+      penstock up
+      penstock up --demo
+      penstock up --data /var/lib/penstock --lake /srv/lake --every 30
+
+    Exit codes: 0 done, or stopped; 1 failed, or the demo's numbers do not agree; 2 wrong use; 3 something did not
+    start; 130 Ctrl-C during the demo.
+    """
+    missing = [extra for module, extra in EXTRAS.items() if find_spec(module) is None]
+    if missing:
+        complain("Spark and Arrow are not installed", f"pip install 'penstock[{','.join(missing)}]'")
+        return REFUSED
+    house = House(flags)
+    try:
+        return house.live()
+    except CouldNot as error:
+        complain(*str(error).splitlines())
+        return REFUSED if not house.is_up else FAILED
+    finally:
+        house.stop()
+
+
+class House:
+    """Everything that runs, from the first process to the last."""
+
+    def __init__(self, flags: dict[str, Any]) -> None:
+        self._flags = flags
+        self.lake = Path(flags["lake"]).absolute()
+        self.is_up = False
+        self._stopping = threading.Event()
+        self._running: list[Callable[[], None]] = []
+
+    def live(self) -> int:
+        """Start, and run until a signal comes or the demo is over. Returns the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._stopping.set())
+        self._start()
+        if self._flags["demo"]:
+            from penstock.cli.up.demo import demo  # noqa: PLC0415 - needs pyarrow
+
+            return demo(self)
+        self._tell_what_to_try()
+        while not self._stopping.wait(0.5):
+            self.check()
+        return 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Somebody wants it to end."""
+        return self._stopping.is_set()
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read the output."""
+        return bool(self._flags["as_json"])
+
+    def note(self, text: str) -> None:
+        """A line about what is being done, for people."""
+        if not self.as_json:
+            note(text)
+
+    def told(self, text: str) -> None:
+        """A step is about to be taken. Raises InterruptedError if it should not."""
+        if self.interrupted:
+            raise InterruptedError
+        self.note(text)
+
+    def check(self) -> None:
+        """Raise CouldNot if a part has ended by itself."""
+        if not self.broker.running:
+            raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
+        self.pipelines.check()
+
+    def stop(self) -> None:
+        """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""
+        if self.is_up:
+            self.note("stopping")
+        while self._running:
+            self._running.pop()()
+
+    def _start(self) -> None:
+        logs = self.lake / "_penstock" / "up"
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            lock = Lock(logs / "lock")
+        except OSError as error:
+            raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
+        self._running.append(lock.close)
+        lock.take(self.note)
+        self.note("starting the broker")
+        flags = [part for name in ("data", "phpmq", "sspq", "kokaq", "flight") for part in self._flag(name)]
+        self.broker = BrokerChild(flags, logs / "broker.log", lock)
+        self._running.append(self.broker.stop)
+        self.broker.wait()
+        self.note("starting Spark")
+        endpoint = self.broker.addresses["flight"]
+        task = Task(endpoint=endpoint, lake=str(self.lake), seconds=self._flags["every"])
+        self.pipelines = PipelinesChild(task, logs / "spark.log", lock)
+        self._running.append(self.pipelines.stop)
+        self.pipelines.wait()
+        self.is_up = True
+
+    def _flag(self, name: str) -> tuple[str, str]:
+        return f"--{name}", self._flags[name]
+
+    def _tell_what_to_try(self) -> None:
+        addresses = self.broker.addresses
+        if self.as_json:
+            tell({"addresses": addresses, "lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()})
+            return
+        here, lake = _place_of_commands(), self._flags["lake"]
+        python = f"{here}python"
+        listed = "   ".join(f"{name} {where}" for name, where in addresses.items())
+        say(
+            "",
+            f"broker     {listed}",
+            f"           data in {self._flags['data']}",
+            f"pipelines  archive and insight, on Spark {self.pipelines.spark}, every {self._flags['every']:g} s",
+            f"           tables in {lake}, report in {lake}/insight/report.html",
+            "",
+            "Try, in another terminal:",
+            f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
+            f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
+            f"  {python} -c \"import pandas; print(pandas.read_parquet('{lake}/messages'))\"",
+            "",
+            "Ctrl-C stops everything.",
+        )
+
+
+def _place_of_commands() -> str:
+    """What to write before the name of a command of ours, so that a shell finds it: nothing, or a folder."""
+    folder = Path(sys.executable).parent
+    found = shutil.which("penstock")
+    return "" if found and Path(found).parent == folder else f"{os.path.relpath(folder)}/"

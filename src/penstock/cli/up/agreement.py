@@ -1,0 +1,169 @@
+"""Whether everybody says the same: the clients' own books, the journal, and the tables that Spark has made of it.
+
+The journal is asked over Flight for its raw events, and counted here with Arrow. The tables are read as any program
+would read them, as Parquet files. Neither way goes through Spark or the pipelines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.flight as fl
+
+from penstock.cli.up.traffic import Books
+from penstock.flight.calls import Range, Read
+
+#: What the table of queues counts, that is a kind of event too.
+KINDS = ("published", "acknowledged", "popped", "dead")
+MINUTE = 60_000_000
+
+
+class Line(NamedTuple):
+    """One number, from two sides. They must be the same."""
+
+    what: str
+    queue: str
+    expected: int
+    found: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are."""
+        return self.expected == self.found
+
+
+class History(NamedTuple):
+    """The journal's events, and where they begin."""
+
+    events: pa.Table
+    earliest: int
+
+    @property
+    def since(self) -> int:
+        """The first minute that is there as a whole: all of them, unless retention has removed some."""
+        if self.earliest <= 1 or not self.events.num_rows:
+            return 0
+        first = pc.min(self.events["at"]).cast(pa.int64()).as_py()
+        return (int(first) // MINUTE + 1) * MINUTE
+
+
+def history(endpoint: str) -> History:
+    """Everything that the journal has."""
+    with fl.FlightClient(endpoint) as client:
+        (answer,) = client.do_action(fl.Action("status", b'{"type": "status"}'))
+        status = msgspec.json.decode(answer.body.to_pybytes(), type=Range)
+        wanted = Read(view="events", columns=["message", "kind", "at", "namespace", "queue", "reason"])
+        return History(client.do_get(fl.Ticket(msgspec.json.encode(wanted))).read_all(), status.earliest)
+
+
+def compare(books: Books, journal: History, lake: Path) -> list[Line]:
+    """All numbers that must agree: this run's by its books, and everybody's by the journal."""
+    archived = _table(lake / "messages", ["namespace", "queue", "position", "payload"])
+    ours = archived.filter(pc.match_substring(archived["payload"], f'"run": "{books.run}"'.encode()))
+    kept = archived.filter(pc.greater_equal(archived["position"], journal.earliest))
+    return (
+        _run_lines(books, ours, journal.events) + _archive_lines(kept, journal.events) + _insight_lines(journal, lake)
+    )
+
+
+def _run_lines(books: Books, archived: pa.Table, events: pa.Table) -> list[Line]:
+    """What the clients did, against the archive, and against the lives of the messages that the archive has."""
+    events = events.filter(pc.is_in(events["message"], archived["position"].combine_chunks()))
+    sides = [
+        ("sent", books.published, _by_queue(archived)),
+        ("acknowledged", books.acknowledged, _by_queue(events.filter(pc.equal(events["kind"], "acknowledged")))),
+        ("popped", books.popped, _by_queue(events.filter(pc.equal(events["kind"], "popped")))),
+    ]
+    dead = events.filter(pc.equal(events["kind"], "dead"))
+    for reason in sorted({reason for _, reason in books.dead}):
+        expected = Counter({queue: count for (queue, why), count in books.dead.items() if why == reason})
+        sides.append((f"dead: {reason}", expected, _by_queue(dead.filter(pc.equal(dead["reason"], reason)))))
+    return [
+        Line(f"this run, {what}", queue, expected[queue], found[queue])
+        for what, expected, found in sides
+        for queue in sorted(expected | found)
+    ]
+
+
+def _archive_lines(archived: pa.Table, events: pa.Table) -> list[Line]:
+    published = _by_queue(events.filter(pc.equal(events["kind"], "published")))
+    rows = _by_queue(archived)
+    distinct = len(pc.unique(archived["position"]))
+    lines = [Line("archived", queue, published[queue], rows[queue]) for queue in sorted(published | rows)]
+    return [*lines, Line("distinct positions", "(all)", published.total(), distinct)]
+
+
+def _insight_lines(journal: History, lake: Path) -> list[Line]:
+    events = _since(journal.events, "at", journal.since)
+    table = _since(
+        _table(lake / "insight" / "queues", ["namespace", "queue", "minute", *KINDS]), "minute", journal.since
+    )
+    lines: list[Line] = []
+    for kind in KINDS:
+        expected = _by_queue(events.filter(pc.equal(events["kind"], kind)))
+        found = _summed(table, kind)
+        lines += [Line(kind, queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
+    dead = events.filter(pc.equal(events["kind"], "dead"))
+    letters = _minutes(lake, "dead_letters", ["reason", "messages"], journal.since)
+    for reason in sorted(set(dead["reason"].to_pylist()) | set(letters["reason"].to_pylist())):
+        expected = _by_queue(dead.filter(pc.equal(dead["reason"], reason)))
+        found = _summed(letters.filter(pc.equal(letters["reason"], reason)), "messages")
+        lines += [Line(f"dead: {reason}", queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
+    return lines
+
+
+def sample(lake: Path, run: str, count: int = 5) -> list[dict[str, Any]]:
+    """Some rows of the archive, of this run."""
+    table = _table(lake / "messages", ["position", "published_at", "protocol", "namespace", "queue", "payload"])
+    ours = table.filter(pc.match_substring(table["payload"], f'"run": "{run}"'.encode()))
+    step = max(1, ours.num_rows // count)
+    rows: list[dict[str, Any]] = ours.sort_by("position").take(list(range(0, ours.num_rows, step))[:count]).to_pylist()
+    return rows
+
+
+def _table(folder: Path, columns: list[str]) -> pa.Table:
+    """A table of the lake; without any rows before the first batch has come."""
+    if not folder.exists():
+        return pa.table({name: pa.array([], _TYPES.get(name, pa.int64())) for name in columns})
+    found = ds.dataset(folder, format="parquet", partitioning="hive")
+    return found.to_table(columns=columns)
+
+
+_TYPES = {
+    "namespace": pa.string(),
+    "queue": pa.string(),
+    "reason": pa.string(),
+    "payload": pa.binary(),
+    "minute": pa.timestamp("us", tz="UTC"),
+}
+
+
+def _minutes(lake: Path, name: str, columns: list[str], since: int) -> pa.Table:
+    """A table of insight, from a time on."""
+    table = _table(lake / "insight" / name, ["namespace", "queue", "minute", *columns])
+    return _since(table, "minute", since)
+
+
+def _since(table: pa.Table, column: str, time: int) -> pa.Table:
+    return table.filter(pc.greater_equal(table[column].cast(pa.int64()), time))
+
+
+def _names(table: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(table["namespace"].cast(pa.string()), table["queue"].cast(pa.string()), "/")
+
+
+def _by_queue(table: pa.Table) -> Counter[str]:
+    return Counter({each["values"]: each["counts"] for each in pc.value_counts(_names(table)).to_pylist()})
+
+
+def _summed(table: pa.Table, column: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name, count in zip(_names(table).to_pylist(), table[column].to_pylist(), strict=True):
+        found[name] += count or 0
+    return Counter({name: count for name, count in found.items() if count})

@@ -1,0 +1,86 @@
+"""The pipelines of ``penstock up`` in a process of their own: ``archive`` and ``insight`` share one Spark session.
+
+What comes in and goes out is in ``lines``. It ends when its standard input does: whatever happens to whoever started
+it, no Spark is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
+from penstock.spark.errors import SourceError
+from penstock.spark.pipelines import archive_main, insight_main
+from penstock.spark.pipelines.running import Broker, Progress, Run
+from penstock.spark.session import session
+
+
+def main() -> int:
+    """Run until standard input ends. Returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us, who then ends our input
+    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    stop = threading.Event()
+    threading.Thread(target=_watch_input, args=(stop,), daemon=True).start()
+    try:
+        spark = session("penstock up")
+    except SourceError as error:
+        return _give_up(str(error))
+    _tell(Ready(spark=spark.version))
+    broker = Broker({"endpoint": task.endpoint})
+    reasons: list[str] = []
+
+    def work(name: str, pipeline: Callable[[Run], Progress]) -> None:
+        how = Run(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
+        try:
+            pipeline(how)
+        except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it
+            traceback.print_exc()
+            reasons.append(f"{name}: {str(error).splitlines()[0] if str(error) else repr(error)}")
+        finally:
+            stop.set()  # one without the other would be half the truth
+
+    pipelines = {
+        "archive": lambda how: archive_main.run(spark, broker, task.lake, archive_main.Options(pattern="*/*"), how),
+        "insight": lambda how: insight_main.run(spark, broker, task.lake, insight_main.Options(pattern="*/*"), how),
+    }
+    threads = [threading.Thread(target=work, args=each) for each in pipelines.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spark.stop()
+    return _give_up("; ".join(reasons)) if reasons else 0
+
+
+def _watch_input(stop: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    stop.set()
+
+
+def _going(name: str, progress: Progress) -> None:
+    _tell(Going(pipeline=name, rows=progress.rows, lag_rows=progress.lag_rows))
+
+
+def _give_up(reason: str) -> int:
+    _tell(Broken(reason=reason))
+    return 1
+
+
+def _tell(line: Line) -> None:
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # nobody listens any more: our input has ended too
+        pass
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,37 @@
+"""What the process with Spark is told, one line on its standard input, and what it tells, a JSON value a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do."""
+
+    endpoint: str
+    lake: str
+    #: Seconds between two triggers.
+    seconds: float
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """Spark runs, and the pipelines begin."""
+
+    spark: str
+
+
+class Going(msgspec.Struct, frozen=True, kw_only=True, tag="going"):
+    """How far a pipeline is."""
+
+    pipeline: str
+    rows: int
+    lag_rows: int | None
+
+
+class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
+    """It can't go on."""
+
+    reason: str
+
+
+Line = Ready | Going | Broken

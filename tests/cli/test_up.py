@@ -1,0 +1,122 @@
+"""``penstock up``: the whole house with one command; interrupted, killed, and up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.up.agreement import History, Line, compare
+from penstock.cli.up.traffic import Books
+from support.commands import environment, penstock
+
+FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
+
+
+def folders(where: Path) -> list[str]:
+    return ["--data", str(where / "data"), "--lake", str(where / "lake"), "--every", "0.5"]
+
+
+def start(where: Path, *arguments: str) -> subprocess.Popen[str]:
+    """In a session of its own, as in a terminal of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock", "up", *folders(where), *FREE, "--json", *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:
+    """Send a signal, and wait for the last word."""
+    process.send_signal(number)
+    return process.communicate(timeout=120)
+
+
+def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
+    """Whatever was cut off before, the demo after it must count exactly, with all that the journal has."""
+    first = start(tmp_path)
+    assert first.stdout is not None
+    told: dict[str, Any] = json.loads(first.stdout.readline())
+    assert set(told["addresses"]) == {"phpmq", "sspq", "kokaq", "flight"}
+    sent = penstock("send", f"phpmq://{told['addresses']['phpmq']}/jobs", "one", "two")
+    assert sent.code == 0, sent
+    first.kill()  # nobody is left to stop the others; they end by themselves, and the next run waits for that
+    first.communicate(timeout=60)
+
+    second = start(tmp_path, "--demo")
+    while not list((tmp_path / "lake").glob("messages/**/*.parquet")) and second.poll() is None:
+        time.sleep(0.05)
+    _, errors = end(second, signal.SIGINT)
+    assert second.returncode in (0, 130), errors
+
+    third = start(tmp_path, "--demo")
+    out, errors = third.communicate(timeout=400)
+    assert third.returncode == 0, errors
+    told = json.loads(out)
+    assert told["agree"] is True
+    counts = {(line["what"], line["queue"]): line["found"] for line in told["counts"]}
+    assert counts["archived", "default/jobs"] == 2
+    assert counts["this run, sent", "default/orders"] == 500
+    assert counts["this run, dead: retries", "default/sspq"] == 5
+    assert (tmp_path / "lake" / "insight" / "report.html").exists()
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = penstock("up", *folders(tmp_path), *FREE, "--kokaq", address)
+    assert outcome.code == 3
+    assert "the broker did not start" in outcome.err
+    assert address in outcome.err
+
+
+def test_a_lake_that_can_not_be(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file")
+    outcome = penstock("up", *folders(tmp_path), *FREE)
+    assert outcome.code == 3
+    assert "the lake" in outcome.err
+    assert "can't be written to" in outcome.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_wrong_use() -> None:
+    assert penstock("up", "--every", "never").code == 2
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    """A table that lacks a row, has one twice, or counts wrong must not pass."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    books = Books("abc")
+    list(books.bodies("default/orders", "phpmq", 2))
+    payload = b'{"run": "abc", "number": 0}'
+    folder = tmp_path / "messages" / "namespace=default" / "queue=orders"
+    os.makedirs(folder)
+    pq.write_table(pa.table({"position": [6, 6], "payload": [payload, payload]}), folder / "a.parquet")
+    events = pa.table(
+        {
+            "message": [6, 7],
+            "kind": ["published", "published"],
+            "at": pa.array([1, 1], pa.timestamp("us", tz="UTC")),
+            "namespace": ["default", "default"],
+            "queue": ["orders", "orders"],
+            "reason": pa.array([None, None], pa.string()),
+        }
+    )
+    lines = compare(books, History(events, 1), tmp_path)
+    assert Line("this run, sent", "default/orders", 2, 2) in lines
+    assert [line for line in lines if not line.agrees] == [
+        Line("distinct positions", "(all)", 2, 1),
+        Line("published", "default/orders", 2, 0),
+    ]

@@ -1,0 +1,205 @@
+"""The endpoint's process: started, supervised and ended by its broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as fl
+import pytest
+
+from penstock.client import connect
+from support.brokers import wait_for
+from support.certificates import Authority
+from support.commands import COMMAND, environment
+from support.flights import Flight, problem
+from support.livebroker import LiveBroker
+
+FREE = {"address": "127.0.0.1:0"}
+#: In place of the value of a variable: it is not set.
+DEFAULT = "not set"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path, flight=FREE) as live:
+        yield live
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:
+                continue
+            state, parent = stat.rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(folder.name))
+    return found
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def events(broker: LiveBroker) -> list[str]:
+    return [json.loads(line)["event"] for line in broker.log.read_text().splitlines()]
+
+
+def answers(flight: Flight) -> bool:
+    try:
+        return bool(flight.act("status"))
+    except fl.FlightUnavailableError:
+        return False
+
+
+class TestSupervised:
+    def test_killed_it_comes_back_where_it_was(self, broker: LiveBroker) -> None:
+        with Flight(broker.addresses["flight"]) as flight:
+            assert answers(flight)
+            [child] = children(broker.pid)
+            os.kill(child, signal.SIGKILL)
+            wait_for(lambda: "the Flight endpoint is ready" in events(broker))
+            assert "the Flight endpoint has ended and is started again" in events(broker)
+            wait_for(lambda: answers(flight))
+            assert children(broker.pid) != [child]
+            with connect(broker.url("kokaq")) as client:
+                client.publish(b"x", queue="default/x")
+            assert flight.read(queue="default/x").num_rows == 1
+
+    def test_it_ends_with_a_broker_that_is_killed(self, broker: LiveBroker) -> None:
+        [child] = children(broker.pid)
+        broker.kill()
+        wait_for(lambda: not runs(child))
+
+    def test_it_ends_with_a_broker_that_stops_while_somebody_reads(self, broker: LiveBroker) -> None:
+        [child] = children(broker.pid)
+        with connect(broker.url("kokaq")) as client:
+            client.publish_many([bytes(60_000)] * 1000, queue="default/x")
+        with Flight(broker.addresses["flight"]) as flight:
+            stream = flight.client.do_get(fl.Ticket(b"{}"), flight.options)
+            assert stream.read_chunk().data.num_rows
+            broker.stop()
+            assert not runs(child)
+            assert events(broker)[-1] == "stopped"
+
+    def test_a_client_goes_on_after_a_restart_of_the_broker(self, broker: LiveBroker) -> None:
+        with Flight(broker.addresses["flight"]) as flight:
+            before = flight.act("status")
+            broker.kill()
+            broker.start()  # at once: the endpoint of the one that was killed may still be there
+            wait_for(lambda: answers(flight))
+            assert flight.act("status")["identity"] == before["identity"]
+
+
+class TestStart:
+    def start(self, folder: Path, *flags: str, **env: str) -> tuple[int, str]:
+        """Exit code and log of a broker that is told to stop as soon as it is ready."""
+        ready = folder / "ready.json"
+        command = [*COMMAND, "serve", f"--data={folder}/data", f"--ready-file={ready}", "--phpmq=127.0.0.1:0"]
+        command += ["--sspq=off", "--kokaq=off", *flags]
+        env = {name: value for name, value in environment(**env).items() if value != DEFAULT}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+            wait_for(lambda: ready.exists() or process.poll() is not None)
+            process.terminate()
+            log = process.communicate(timeout=20)[1]
+        return process.returncode, log
+
+    def test_an_address_in_use(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            code, log = self.start(tmp_path, f"--flight=127.0.0.1:{taken.getsockname()[1]}")
+        assert code == 3
+        assert "flight can not listen on 127.0.0.1:" in log
+        assert "Address already in use" in log
+
+    def test_a_certificate_that_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "x.pem").write_text("nonsense")
+        code, log = self.start(tmp_path, f"--flight=127.0.0.1:0,tls_certificate={tmp_path}/x.pem")
+        assert code == 3
+        assert "is the certificate one" in log
+
+    def test_a_certificate_that_is_not_there(self, tmp_path: Path) -> None:
+        code, log = self.start(tmp_path, "--flight=127.0.0.1:0,tls_certificate=/nowhere.pem")
+        assert code == 3
+        assert "/nowhere.pem: No such file" in log
+
+    @pytest.fixture
+    @staticmethod
+    def without_pyarrow(tmp_path: Path) -> str:
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
+        return os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    def test_without_pyarrow_it_is_left_out(self, tmp_path: Path, without_pyarrow: str) -> None:
+        code, log = self.start(tmp_path, PYTHONPATH=without_pyarrow, PENSTOCK_FLIGHT=DEFAULT)
+        assert code == 0
+        assert "no Flight endpoint" in log
+        assert "pip install 'penstock[flight]'" in log
+
+    def test_without_pyarrow_who_asks_is_told(self, tmp_path: Path, without_pyarrow: str) -> None:
+        code, log = self.start(tmp_path, "--flight=127.0.0.1:0", PYTHONPATH=without_pyarrow)
+        assert code == 3
+        assert "pip install 'penstock[flight]'" in log
+
+    def test_an_ephemeral_broker_has_none(self, tmp_path: Path) -> None:
+        code, log = self.start(tmp_path, "--ephemeral", PENSTOCK_FLIGHT=DEFAULT)
+        assert code == 0
+        assert "no Flight endpoint" in log
+        (tmp_path / "ready.json").unlink(missing_ok=True)
+        code, log = self.start(tmp_path, "--ephemeral", "--flight=127.0.0.1:0")
+        assert code == 3
+        assert "no journal on disk" in log
+
+    def test_a_unix_socket(self, tmp_path: Path) -> None:
+        with LiveBroker(tmp_path, flight={"address": f"unix:{tmp_path}/flight"}) as live:
+            assert live.addresses["flight"] == f"grpc+unix://{tmp_path}/flight"
+            with Flight(live.addresses["flight"]) as flight:
+                assert flight.act("queues") == ["default/sspq"]
+        assert not (tmp_path / "flight").exists()
+
+
+def test_a_new_certificate_after_sighup(tmp_path: Path) -> None:
+    one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
+    first, second = one.sign("localhost"), two.sign("localhost")
+    pem = tmp_path / "server.pem"
+    pem.write_bytes(first.path.read_bytes() + first.key.read_bytes())
+    flight: dict[str, Any] = {**FREE, "tls_certificate": str(pem)}
+    with LiveBroker(tmp_path, flight=flight) as live:
+
+        def trusting(authority: Authority) -> bool:
+            roots = authority.path.read_bytes()
+            with Flight(live.addresses["flight"], tls_root_certs=roots, override_hostname="localhost") as client:
+                return answers(client)
+
+        assert trusting(one)
+        assert not trusting(two)
+        pem.write_bytes(second.path.read_bytes() + second.key.read_bytes())
+        os.kill(live.pid, signal.SIGHUP)
+        wait_for(lambda: trusting(two))
+        assert not trusting(one)
+
+
+def test_damage_is_told_and_reveals_no_paths(broker: LiveBroker) -> None:
+    with connect(broker.url("kokaq")) as client:
+        client.publish_many([b"needle" * 100] * 50, queue="default/x")
+    [segment] = (broker.folder / "data").glob("*.seg")
+    data = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(data.rindex(b"needle"))
+        file.write(b"NEEDLE")
+    with Flight(broker.addresses["flight"]) as flight:
+        found = problem(flight.read)
+        assert (found.code, found.lost is not None) == ("data-loss", True)
+        assert str(broker.folder) not in found.text
+        assert flight.read(columns=["position"]).num_rows == 50

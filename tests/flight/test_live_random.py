@@ -1,0 +1,83 @@
+"""`live` against the broker's own books, for random clients: checkpoints, compaction and restarts in between."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.broker import Broker
+from penstock.flight.history import History
+from penstock.flight.live import Live
+from penstock.flight.requests import OutNow
+from support.folders import Life
+
+SECOND = 1_000_000
+
+
+def books(broker: Broker, now: int) -> dict[int, tuple[Any, ...]]:
+    """Position -> queue, state, deliveries and reason of every message, as the broker has it."""
+    found: dict[int, tuple[Any, ...]] = {}
+    for queue in broker.queues.values():
+        lanes = [("ready", lane) for lane in queue.lanes.values()] + [("dead", queue.dead)]
+        for state, lane in lanes:
+            for item in lane:
+                found[item.position] = (queue.name, state, queue.deliveries.get(item.position, 0), item.reason)
+        for item in queue.delayed:
+            state = "delayed" if item.rank > now else "ready"
+            found[item.position] = (queue.name, state, queue.deliveries.get(item.position, 0), 0)
+        for position, out in queue.out.items():
+            found[position] = (queue.name, "out", out.deliveries, out.item.reason)
+    return found
+
+
+def outs(broker: Broker) -> OutNow:
+    """What the broker answers when it is asked what is out."""
+    positions = array("Q")
+    for connection in broker.connections.values():
+        positions.extend(connection.out)
+    return OutNow(position=broker.log.next_position, messages=positions.tobytes())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
+    life = Life(tmp_path, seed=seed, age=30 * SECOND)
+    history, live = None, None
+    for step in range(12):
+        life.run(40)
+        if step % 3 == 1:
+            life.checkpoint()
+        if step % 4 == 2:
+            life.opened.upkeep.retain(life.workload.now)
+        if step == 7:
+            life.kill()
+            life.restart()
+            life.commit()
+        if live is None:
+            history = History(str(tmp_path))
+            live = Live(history, lambda: outs(life.opened.engine.broker), now=lambda: life.workload.now / 1e6)
+        compare(life, live)
+    assert history is not None
+    history.reader.close()
+    life.stop()
+
+
+def compare(life: Life, live: Live) -> None:
+    broker = life.opened.engine.broker
+    while broker.log.staged:
+        life.commit()
+    wanted = books(broker, life.workload.now)
+    rows = [row for batch in live.read([], None) for row in batch.to_pylist()]
+    found = {row["position"]: row for row in rows}
+    assert len(found) == len(rows)
+    assert found.keys() == wanted.keys()
+    for position, (queue, state, deliveries, reason) in wanted.items():
+        row = found[position]
+        assert (row["queue"], row["state"]) == (queue, state)
+        assert (row["reason"] is not None) == bool(reason)
+        if state != "out":
+            assert row["deliveries"] == deliveries
+        assert row["payload"] == life.published[position]["payload"]
+        assert round(row["published_at"].timestamp() * SECOND) == life.published[position]["at"]

@@ -1,0 +1,64 @@
+"""The endpoint's process by itself: what it is told, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.folders import Life
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    Life(tmp_path / "data").run(5).stop()
+    return tmp_path / "data"
+
+
+def run(told: bytes) -> tuple[int, list[Any]]:
+    """Exit code and the lines it says, when it is told this and nothing more."""
+    done = subprocess.run([sys.executable, "-m", "penstock.flight"], input=told, capture_output=True, check=False)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_told_nothing_it_ends() -> None:
+    assert run(b"") == (0, [])
+
+
+def test_it_says_where_it_listens_and_ends_with_its_input(folder: Path) -> None:
+    code, [said] = run(json.dumps({"data": str(folder), "address": "127.0.0.1:0"}).encode() + b"\n")
+    assert (code, said["type"]) == (0, "ready")
+    assert said["address"].startswith("grpc://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"address": "192.0.2.1:0"}, "Cannot assign requested address"),
+        ({"address": "127.0.0.1:0", "tls_certificate": "/nowhere"}, "/nowhere: No such file"),
+        ({"address": "127.0.0.1:0", "data": "/nowhere"}, "not the data folder of a broker"),
+    ],
+)
+def test_it_says_why_it_does_not_start(folder: Path, settings: dict[str, str], words: str) -> None:
+    code, [said] = run(json.dumps({"data": str(folder), **settings}).encode() + b"\n")
+    assert (code, said["type"]) == (1, "failed")
+    assert words in said["reason"]
+
+
+def test_it_gives_way_to_the_broker(folder: Path) -> None:
+    told = json.dumps({"data": str(folder), "address": "127.0.0.1:0"}).encode() + b"\n"
+    command = [sys.executable, "-m", "penstock.flight"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(told)
+        process.stdin.flush()
+        process.stdout.readline()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+        process.stdin.close()
+        assert process.wait(20) == 0

@@ -1,0 +1,162 @@
+"""Record batches as messages: atomic, confirmed, once."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.client import connect
+from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
+from support.flights import Flight, problem
+from support.livebroker import LiveBroker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queues(broker: LiveBroker) -> None:
+    with connect(broker.url("kokaq")) as client:
+        client.create_namespace("write")
+        for name in ("one", "two", "types"):
+            client.create_queue(f"write/{name}")
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def payloads(flight: Flight, queue: str) -> list[bytes]:
+    found: list[bytes] = flight.read(queue=queue, columns=["payload"])["payload"].to_pylist()
+    return found
+
+
+class TestWriting:
+    def test_chunks_are_numbered_and_answered(self, flight: Flight) -> None:
+        chunks = [batch(payload=[b"a", b"b"]), batch(payload=[b"c"])]
+        assert flight.write(chunks, queue="write/one", writer="numbers") == [
+            {"chunk": 0, "rows": 2, "duplicate": False}, {"chunk": 1, "rows": 1, "duplicate": False},
+        ]  # fmt: skip
+        assert payloads(flight, "write/one")[-3:] == [b"a", b"b", b"c"]
+        again = flight.write(chunks, queue="write/one", writer="numbers")
+        assert [each["duplicate"] for each in again] == [True, True]
+        assert flight.write([batch(payload=[b"d"])], queue="write/one", writer="numbers", chunk=2)[0]["rows"] == 1
+        assert payloads(flight, "write/one")[-4:] == [b"a", b"b", b"c", b"d"]
+
+    def test_epochs(self, flight: Flight) -> None:
+        for epoch in (5, 6):
+            flight.write([batch(payload=[b"epoch %d" % epoch])], queue="write/one", writer="epochs", epoch=epoch)
+        [late] = flight.write([batch(payload=[b"late"])], queue="write/one", writer="epochs", epoch=5)
+        assert late["duplicate"]
+        assert payloads(flight, "write/one")[-2:] == [b"epoch 5", b"epoch 6"]
+        assert flight.act("end-writer", writer="epochs") is True
+        assert flight.act("end-writer", writer="epochs") is False
+
+    def test_several_queues(self, flight: Flight) -> None:
+        rows = batch(payload=["a", "b", "c"], queue=["write/two", None, "write/two"])
+        flight.write([rows], queue="write/one", writer="several")
+        assert payloads(flight, "write/two")[-2:] == [b"a", b"c"]
+        assert payloads(flight, "write/one")[-1:] == [b"b"]
+
+    def test_a_chunk_is_all_or_nothing(self, flight: Flight) -> None:
+        before = payloads(flight, "write/one")
+        rows = batch(payload=["a", "b"], queue=["write/one", "write/nothing"])
+        assert problem(lambda: flight.write([rows], writer="atomic")).code == "no-queue"
+        assert payloads(flight, "write/one") == before
+
+    def test_queues_are_made_if_wanted(self, flight: Flight) -> None:
+        flight.write([batch(payload=["x"])], queue="write/made", writer="maker", create_queues=True)
+        assert payloads(flight, "write/made") == [b"x"]
+
+    def test_every_type_of_every_column(self, flight: Flight) -> None:
+        hour = datetime.timedelta(hours=1)
+        variants = [
+            batch(
+                payload=pa.array(["p"], pa.large_string()), ttl=[3600], delay=[0.0], priority=[7], correlation_id=["c"]
+            ),
+            batch(
+                payload=pa.array([b"p"], pa.large_binary()),
+                queue=pa.array(["write/types"], pa.large_string()),
+                ttl=pa.array([hour], pa.duration("ns")),
+                delay=pa.array([None], pa.duration("s")),
+                priority=pa.array([Decimal(7)], pa.decimal128(20, 0)),
+                correlation_id=pa.array([b"c"], pa.large_binary()),
+            ),
+            batch(
+                payload=pa.array([b"p"], pa.binary_view()),
+                queue=pa.array(["write/types"]).dictionary_encode(),
+                ttl=pa.array([3600], pa.uint16()),
+                priority=pa.array([7], pa.uint8()),
+                correlation_id=pa.array(["c"], pa.string_view()),
+            ),
+        ]
+        for number, variant in enumerate(variants):
+            flight.write([variant], queue="write/types", writer=f"type {number}")
+        rows = flight.rows(queue="write/types")
+        assert len(rows) == 3
+        for row in rows:
+            assert (row["payload"], row["priority"], row["correlation_id"]) == (b"p", 7, b"c")
+            assert row["expires_at"] - row["published_at"] == hour
+            assert row["protocol"] == "spark"
+
+    def test_nulls_are_what_the_queue_says(self, flight: Flight) -> None:
+        empty = {"ttl": pa.array([None], pa.int64()), "priority": pa.array([None], pa.int32())}
+        rows = batch(payload=[b""], correlation_id=pa.array([None], pa.binary()), **empty)
+        flight.write([rows], queue="write/one", writer="nulls")
+        row = flight.rows(queue="write/one")[-1]
+        values = (row["payload"], row["priority"], row["expires_at"], row["correlation_id"])
+        assert values == (b"", 0, None, None)
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ({"queue": ["write/one"]}, "the column payload is missing"),
+            ({"payload": [1]}, "the column payload is int64; it must be binary or string"),
+            ({"payload": ["x"], "more": [1]}, "there is no column more; columns are: payload, queue"),
+            ({"payload": pa.array(["x", None])}, "row 1 has no payload"),
+            ({"payload": ["x"], "queue": ["no slash"]}, "namespace/queue"),
+            ({"payload": ["x"], "queue": [7]}, "the column queue is int64"),
+            ({"payload": ["x"], "ttl": ["soon"]}, "a duration, or seconds"),
+            ({"payload": ["x", "y"], "ttl": [1, -1]}, "row 1: ttl is -1; it is from 0"),
+            ({"payload": ["x"], "delay": [float("nan")]}, "row 0: delay is nan"),
+            ({"payload": ["x"], "delay": [1e300]}, "row 0: delay"),
+            ({"payload": ["x"], "priority": [-1]}, "whole number from 0"),
+            ({"payload": ["x"], "priority": [1.5]}, "the column priority is double"),
+            ({"payload": ["x"], "correlation_id": ["x" * 300]}, "255 bytes at most"),
+            ({"payload": ["x"] * (CHUNK_ROWS + 1)}, "rows at most"),
+            ({"payload": [bytes(CHUNK_BYTES // 2 + 1)] * 2}, "bytes of payloads at most"),
+        ],
+    )
+    def test_bad_batches(self, flight: Flight, columns: dict[str, Any], words: str) -> None:
+        found = problem(lambda: flight.write([batch(**columns)], queue="write/one", writer="bad"))
+        assert found.code == "bad-request"
+        assert words in found.text
+
+    def test_bad_descriptors(self, flight: Flight) -> None:
+        rows = [batch(payload=["x"])]
+        assert "no queue" in problem(lambda: flight.write(rows)).text
+        assert "namespace/queue" in problem(lambda: flight.write(rows, queue="x")).text
+        assert "writer" in problem(lambda: flight.write(rows, queue="write/one", writer="")).text
+        assert "epoch is -1" in problem(lambda: flight.write(rows, queue="write/one", epoch=-1)).text
+        assert "nonsense" in problem(lambda: flight.write(rows, queue="write/one", nonsense=1)).text
+
+    def test_a_chunk_out_of_order(self, flight: Flight) -> None:
+        rows = [batch(payload=["x"])]
+        assert problem(lambda: flight.write(rows, queue="write/one", writer="order", chunk=3)).code == "bad-request"
+
+    def test_nothing_of_this_was_a_fault(self, broker: LiveBroker) -> None:
+        assert "fault" not in broker.log.read_text()
+
+
+class TestRefused:
+    def test_a_full_queue(self, tmp_path: Any) -> None:
+        queues = {"default/small": {"max_depth": 2}}
+        options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "queues": queues}
+        with LiveBroker(tmp_path, **options) as broker, Flight(broker.addresses["flight"]) as flight:
+            rows = [batch(payload=["a", "b", "c"])]
+            assert problem(lambda: flight.write(rows, queue="default/small")).code == "refused"
+            assert flight.read(queue="default/small").num_rows == 0
+            assert flight.write([batch(payload=["a"])], queue="default/small")[0]["rows"] == 1

@@ -1,0 +1,171 @@
+"""One story: messages flow, drivers and the broker are killed, and in the end everything is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow.parquet as pq
+
+from penstock.client import ClientError, connect
+from penstock.flight.calls import Read
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.options import Settings
+from support.sparks import PYTHON_PATH, SparkBroker
+
+QUEUES = ("in", "work")
+#: Seconds that a driver may take to start its queries, and to finish them.
+PATIENCE = 300.0
+
+
+class Story:
+    """A broker, its messages, and the drivers that come and go. Everything is in one folder."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.broker = SparkBroker(folder / "broker")
+        self._random = random.Random(seed)
+        self._done = threading.Event()
+        self._number = 0
+
+    def run(self, rounds: int) -> Iterator[str]:
+        """Kill so many drivers, and the broker now and then; then count. Tells of each round."""
+        self.broker.start()
+        publishing = threading.Thread(target=self._publish)
+        try:
+            for queue in (*QUEUES, "copied"):
+                self.broker.publish(queue)
+            publishing.start()
+            for number in range(rounds):
+                yield f"round {number}: {self._round()}"
+            self._done.set()
+            publishing.join()
+            self._drive("finish")
+            yield self.check()
+        finally:
+            self._done.set()
+            if publishing.ident is not None:
+                publishing.join()
+            self.broker.stop()
+
+    def _round(self) -> str:
+        """One driver's life, and perhaps the end of one of the broker's."""
+        mark = self._random.choice(["started", "running", "running", "running"])
+        life = self._random.uniform(0.0, 3.0)
+        broker_at = self._random.uniform(0.0, life) if self._random.random() < 0.6 else None
+        for each in ("started", "running"):
+            (self.folder / each).unlink(missing_ok=True)
+        driver = self._start()
+        try:
+            self._wait(driver, mark)
+            if broker_at is not None:
+                time.sleep(broker_at)
+                self.broker.kill()
+                self.broker.start()
+            time.sleep(life - (broker_at or 0.0))
+            assert driver.poll() is None, self._log()
+        finally:
+            _kill(driver)
+        return f"driver killed {life:.2f} s after it was {mark}" + (
+            f", broker after {broker_at:.2f} s" if broker_at else ""
+        )
+
+    def _wait(self, driver: subprocess.Popen[bytes], mark: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not (self.folder / mark).exists():
+            assert driver.poll() is None, self._log()
+            assert time.monotonic() < deadline, self._log()
+            time.sleep(0.05)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "spark.fire.driver", self.broker.endpoint, str(self.folder), *arguments]
+        with (self.folder / "driver.log").open("wb") as log:
+            # A group of its own, so that its Java and Spark's Python workers go with it.
+            environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+    def _drive(self, *arguments: str) -> None:
+        """Run a driver to its own end."""
+        driver = self._start(*arguments)
+        try:
+            assert driver.wait(PATIENCE) == 0, self._log()
+        finally:
+            _kill(driver)
+
+    def _log(self) -> str:
+        return (self.folder / "driver.log").read_text(errors="replace")[-5000:]
+
+    def _publish(self) -> None:
+        """Messages without end, each with a text of its own, also if it is not known whether the last one came in."""
+        while not self._done.is_set():
+            for queue in QUEUES:
+                texts = [f"{queue}-{self._number + n}" for n in range(20)]
+                self._number += len(texts)
+                try:
+                    with connect(self.broker.url("kokaq", f"/default/{queue}")) as client:
+                        client.publish_many(texts)
+                except (ClientError, OSError):
+                    time.sleep(0.2)  # the broker is being killed
+            self._done.wait(0.25)
+
+    # Counting
+
+    def check(self) -> str:
+        """Everything that was published was read, copied and consumed once. Raises AssertionError."""
+        came, worked = self._published("in"), self._published("work")
+        assert rows(self.folder / "read") == Counter(came), _difference(rows(self.folder / "read"), Counter(came))
+        copied = Counter(text for _, text in self._published("copied"))
+        texts = Counter(text for _, text in came)
+        assert copied == texts, _difference(copied, texts)
+        consumed = rows(self.folder / "consume")
+        assert consumed == Counter(worked), _difference(consumed, Counter(worked))
+        left = [batch.num_rows for batch in self._read(Read(view="live", queue="default/work", columns=["state"]))]
+        assert sum(left) == 0, f"{sum(left)} messages were consumed and not acknowledged"
+        return f"{len(came):,} messages read and copied, {len(worked):,} consumed, each once"
+
+    def _published(self, queue: str) -> list[tuple[int, bytes]]:
+        batches = self._read(Read(queue=f"default/{queue}", columns=["position", "payload"]))
+        return [(row["position"], row["payload"]) for batch in batches for row in batch.to_pylist()]
+
+    def _read(self, read: Read) -> list[pq.pa.RecordBatch]:
+        endpoint = Endpoint(Settings(endpoint=self.broker.endpoint))
+        try:
+            return list(endpoint.get(read))
+        finally:
+            endpoint.close()
+
+
+def rows(folder: Path) -> Counter[tuple[int, bytes]]:
+    """What Spark's file sink says it has written, without Spark: its log names the files that count."""
+    files: set[str] = set()
+    for log in (folder / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            files.add(unquote(urlsplit(json.loads(line)["path"]).path))
+    found: Counter[tuple[int, bytes]] = Counter()
+    for file in files:
+        table = pq.ParquetFile(file).read(["position", "payload"])
+        found.update(zip(table["position"].to_pylist(), table["payload"].to_pylist(), strict=True))
+    return found
+
+
+def _difference(found: Counter[object], wanted: Counter[object]) -> str:
+    more, less = found - wanted, wanted - found
+    return f"{sum(more.values())} too many: {list(more)[:5]}, {sum(less.values())} missing: {list(less)[:5]}"
+
+
+def _kill(driver: subprocess.Popen[bytes]) -> None:
+    """kill -9 for the driver and all it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(20)

@@ -1,0 +1,79 @@
+"""What executors do, without Spark: rows come once, also over connections that break."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.flight.calls import Lease, Range, Read, Status
+from penstock.flight.requests import Leased
+from penstock.spark import schemas
+from penstock.spark.errors import BrokerAway, DataLoss
+from penstock.spark.fetching import MOST_BYTES, MOST_ROWS, Part, cut, fetch
+from penstock.spark.options import Use, parse
+from support.cutting import cutting
+from support.sparks import SparkBroker
+
+#: Cut in the greeting, in the first batch, and later.
+CUTS = [100, 50_000, 300_000, 700_000]
+
+
+def payloads(endpoint: str, read: Read, **options: str) -> list[bytes]:
+    settings = parse({"endpoint": endpoint, **options}, Use.BATCH)
+    wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
+    found = list(fetch(settings, Part(read), wanted))
+    assert all(batch.schema == wanted for batch in found)
+    return [payload for batch in found for payload in batch.column("payload").to_pylist()]
+
+
+@pytest.mark.parametrize("columns", [["payload"], ["position", "payload"]], ids=["without", "with"])
+def test_a_read_goes_on_behind_the_last_row(broker: SparkBroker, queue: str, columns: list[str]) -> None:
+    texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
+    broker.publish(queue, *texts)
+    status = broker.ask(Status(), Range)
+    read = Read(queue=f"default/{queue}", start=status.earliest, stop=status.latest, columns=columns)
+    with cutting(broker.endpoint, list(CUTS)) as way:
+        assert payloads(f"grpc://{way.address}", read) == texts
+        assert way.cut == len(CUTS)
+
+
+def test_leases_go_on_behind_the_last_row(broker: SparkBroker, queue: str) -> None:
+    texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
+    broker.publish(queue, *texts)
+    name = f"default/{queue}"
+    start = broker.ask(Lease(queue=name, reader=queue, instance="i", start=0, take=False), Leased).first
+    leased = broker.ask(Lease(queue=name, reader=queue, instance="i", start=start, max_rows=20_000), Leased)
+    read = Read(
+        view="leased", reader=queue, start=start, stop=leased.stop, columns=["payload"], first_row=5, rows=19_990
+    )
+    with cutting(broker.endpoint, list(CUTS)) as way:
+        assert payloads(f"grpc://{way.address}", read) == texts[5:-5]
+        assert way.cut == len(CUTS)
+
+
+def test_patience_has_an_end(broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue, "a")
+    status = broker.status()
+    read = Read(queue=f"default/{queue}", start=status.earliest, stop=status.latest, columns=["payload"])
+    with cutting(broker.endpoint, [0] * 1000) as way, pytest.raises(BrokerAway, match=r"Waited for \d+ s"):
+        payloads(f"grpc://{way.address}", read, patience="500ms")
+
+
+def test_what_is_lost_is_no_reason_to_wait(broker: SparkBroker) -> None:
+    read = Read(start=1, stop=10**9, columns=["payload"])
+    with pytest.raises(DataLoss, match="the journal ends at position"):
+        payloads(broker.endpoint, read)
+
+
+def test_batches_are_cut_without_losing_a_row() -> None:
+    numbers = pa.record_batch({"n": list(range(3 * MOST_ROWS // 2))})
+    assert [batch.num_rows for batch in cut(numbers)] == [MOST_ROWS, MOST_ROWS // 2]
+    large = pa.record_batch({"payload": [b"x" * (MOST_BYTES // 4)] * 10})
+    found = list(cut(large))
+    assert max(batch.num_rows for batch in found) <= 4
+    assert sum(batch.num_rows for batch in found) == 10
+    assert list(cut(large.slice(0, 0))) == []
+
+
+def test_a_part_shows_no_secret() -> None:
+    assert repr(Part(Read(start=3, stop=9))) == "Part(3..9)"

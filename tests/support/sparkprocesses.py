@@ -1,0 +1,113 @@
+"""Spark's own servers as processes: a standalone cluster, and Spark Connect, both from the installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from support.sparks import PYTHON_PATH
+
+#: Seconds for a Java to come up on a busy machine, and for a script to do its work.
+PATIENCE = 240.0
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of it is written outside of the folder."""
+    import pyspark
+
+    from penstock.spark.session import prepare
+
+    found = dict(os.environ)
+    prepare(found)
+    places = {"SPARK_LOCAL_DIRS": "local", "SPARK_WORKER_DIR": "work", "SPARK_LOG_DIR": "logs", "SPARK_PID_DIR": "pids"}
+    found |= {name: str(folder / place) for name, place in places.items()}
+    home = str(Path(pyspark.__file__).parent)
+    return found | {"PYTHONPATH": PYTHON_PATH, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@contextmanager
+def process(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``spark-class`` with these arguments. It is ended with all it has started."""
+    env = environment(folder)
+    command = [f"{env['SPARK_HOME']}/bin/spark-class", *arguments]
+    with (folder / f"{name}.log").open("wb") as log:
+        started = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
+    try:
+        yield started
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait(20)
+
+
+def wait_for_log(folder: Path, name: str, pattern: str, started: subprocess.Popen[bytes]) -> re.Match[str]:
+    """What a process says when it is ready."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        text = (folder / f"{name}.log").read_text(errors="replace")
+        found = re.search(pattern, text)
+        if found:
+            return found
+        assert started.poll() is None, text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+
+
+@contextmanager
+def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """A standalone cluster on this machine. Gives the address of its master."""
+    with ExitStack() as stack:
+        place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        master = stack.enter_context(process(folder, "master", "org.apache.spark.deploy.master.Master", *place))
+        address = wait_for_log(folder, "master", r"Starting Spark master at (spark://\S+)", master)[1]
+        for number in range(workers):
+            what = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1100m", "-d", str(folder / "work"))
+            started = process(folder, f"worker{number}", *what, *place, address)
+            worker = stack.enter_context(started)
+            wait_for_log(folder, f"worker{number}", "Successfully registered with master", worker)
+        yield address
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A Spark Connect server on this machine. Gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    conf = {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    what = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", *options, "spark-internal")
+    with process(folder, "connect", "org.apache.spark.deploy.SparkSubmit", *what) as server:
+        wait_for_log(folder, "connect", "Spark Connect server started", server)
+        yield f"sc://127.0.0.1:{port}"
+
+
+def run(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
+    """Run a script, whose last line is JSON. It has a process of its own, as Spark allows one session for each."""
+    command = [sys.executable, "-m", module, *arguments]
+    with (folder / "script.log").open("wb") as log:
+        env = environment(folder)
+        script = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, start_new_session=True)
+    try:
+        out, _ = script.communicate(timeout=PATIENCE)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+    assert script.returncode == 0, (folder / "script.log").read_text(errors="replace")[-5000:]
+    found: dict[str, Any] = json.loads(out.decode().splitlines()[-1])
+    return found
