@@ -26,7 +26,7 @@ from penstock.spark.pipelines.payloads import Decoding, pack
 from penstock.spark.pipelines.replay import Choice, Replay, read_table
 from penstock.spark.pipelines.running import Broker, Progress, Run, take_lag
 from penstock.wire import kokaq, phpmq, sspq
-from support.history import Plain
+from support.history import Plain, random_events
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
 from support.sparks import SparkBroker
 
@@ -223,6 +223,38 @@ def test_insight_is_what_the_journal_says(
     page = (lake / "insight" / "report.html").read_text()
     assert "default/jobs" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+class Killed(BaseException):
+    """In place of a real kill."""
+
+
+def test_insight_killed_before_and_after_a_batch_was_decided(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = random_events(tmp_path / "journal", 3, 300)
+    half = events.num_rows // 2
+    frames = [spark.createDataFrame(events.slice(0, half)), spark.createDataFrame(events.slice(half))]
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name in ("whole", "before", "after"):
+        lake = Lake(tmp_path / name, "insight")
+        lake.prepare()
+        pipeline = insight_main.Insight(spark, lake, insight_main.Options())
+        pipeline.batch(frames[0], 0)
+        if name != "whole":
+            with monkeypatch.context() as patched:
+                patched.setattr(Lake, "decide" if name == "before" else "_move", _killed)
+                with pytest.raises(Killed):
+                    pipeline.batch(frames[1], 1)
+        again = Lake(tmp_path / name, "insight")
+        again.prepare()
+        insight_main.Insight(spark, again, insight_main.Options()).batch(frames[1], 1)
+        tables[name] = [row for table in insight_main.TABLES for row in _rows(tmp_path / name / "insight" / table)]
+    assert tables["before"] == tables["after"] == tables["whole"]
+
+
+def _killed(*_: object) -> None:
+    raise Killed
 
 
 # ------------------------------------------------------------------------------------------------------------- replay

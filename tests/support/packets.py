@@ -64,6 +64,7 @@ class Listener:
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self.said: list[tuple[int, bool, bytes]] = []
         self._threads: list[threading.Thread] = []
+        self._sockets = [self._socket]
         self._lock = threading.Lock()
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
@@ -76,6 +77,7 @@ class Listener:
             except OSError:
                 return
             server = socket.create_connection(self._target)
+            self._sockets += [client, server]
             for source, target, is_client in ((client, server, True), (server, client, False)):
                 thread = threading.Thread(target=self._pump, args=(number, source, target, is_client))
                 thread.start()
@@ -97,10 +99,11 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
         self._accepting.join(10)
         for thread in self._threads:
             thread.join(10)
+        for each in self._sockets:
+            each.close()
 
     def side(self, is_client: bool, number: int = 0) -> bytes:
         return b"".join(data for which, who, data in self.said if who is is_client and which == number)

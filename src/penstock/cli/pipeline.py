@@ -332,7 +332,7 @@ def replay(**flags: Any) -> int:
     Examples:
       penstock pipeline replay --to default/again --create
       penstock pipeline replay --name monday --queue shop/orders --from-time 2026-01-05 --to-time 2026-01-06
-      penstock pipeline replay --name big --table orders --where "value.amount > 100" --to shop/review --rate 50
+      penstock pipeline replay --name big --table orders --where "value.country = 'CH'" --to shop/review --rate 50
       penstock pipeline replay --name tail --from journal --from-position 1000 --to shop/copy
     """
     from penstock.spark.pipelines.replay import Choice, Replay, chunk_rows  # noqa: PLC0415
@@ -389,7 +389,8 @@ def decode(files: tuple[str, ...], **flags: Any) -> int:
 @pipeline.command("init", epilog="Exit codes: 0 done, 2 wrong use, 3 the folder is not empty.")
 @click.argument("folder", metavar="DIR")
 @click.option("--endpoint", default="grpc://127.0.0.1:8815", metavar="URL", help="[default: grpc://127.0.0.1:8815]")
-def init(folder: str, endpoint: str) -> int:
+@json_option
+def init(folder: str, endpoint: str, as_json: bool) -> int:
     """Make a Declarative Pipelines project in DIR, whose streaming tables read from the broker.
 
     \b
@@ -399,20 +400,28 @@ def init(folder: str, endpoint: str) -> int:
     """
     from penstock.spark.pipelines.project import create  # noqa: PLC0415
 
-    for line in create(folder, endpoint):
-        say(line)
+    lines = list(create(folder, endpoint))
+    if as_json:
+        tell({"folder": os.path.abspath(folder)})
+    else:
+        say(*lines)
     return 0
 
 
-@pipeline.command("submit-file")
-def submit_file() -> int:
+@pipeline.command("submit-file", epilog="Exit codes: 0 done, 2 wrong use.")
+@json_option
+def submit_file(as_json: bool) -> int:
     """Print the file that spark-submit runs, to use a cluster's own way of starting things.
 
     \b
     Examples:
+      penstock pipeline submit-file
       spark-submit --master spark://host:7077 "$(penstock pipeline submit-file)" archive --once --lake /shared/lake
     """
-    say(__file__)
+    if as_json:
+        tell({"file": __file__})
+    else:
+        say(__file__)
     return 0
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.flight.calls import Range, Status
@@ -90,14 +91,16 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     progress = Progress()
     began = time.monotonic()
     problems: list[BaseException] = []
+    at_work = threading.Lock()
 
     def batch(found: DataFrame, number: int) -> None:
-        try:
-            progress.rows += each(found, number)
-            progress.batches += 1
-        except BaseException as problem:  # Spark would tell it as a long text
-            problems.append(problem)
-            raise
+        with at_work:
+            try:
+                progress.rows += each(found, number)
+                progress.batches += 1
+            except BaseException as problem:  # Spark would tell it as a long text
+                problems.append(problem)
+                raise
 
     trigger: dict[str, Any] = {"availableNow": True} if run.once else {"processingTime": f"{run.seconds} seconds"}
     writer = frame.writeStream.foreachBatch(batch).trigger(**trigger)
@@ -113,6 +116,8 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     finally:
         if query.isActive:
             query.stop()
+        with at_work:  # a batch that was stopped in the middle may still be on its way out
+            pass
     _raise_if_failed(query, problems)
     progress.seconds = time.monotonic() - began
     progress.done = not run.stop.is_set()
@@ -127,14 +132,16 @@ def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
 
 
 def _explained(problems: list[BaseException], error: BaseException) -> BaseException:
-    """What went wrong in one line: ours if it was ours, else what the data source said, else the first of Spark's."""
-    if problems:
-        return problems[0]
-    lines = lines_of(error)
+    """What went wrong in one line: ours if it was ours, else what the data source said, else the cause in Java."""
+    problem = problems[0] if problems else error
+    if not isinstance(problem, PySparkException | Py4JError):
+        return problem
+    lines = lines_of(problem)
     ours = [line for line in lines if line.startswith("penstock.spark.errors.")]
     if ours:
         return Failed(ours[-1].partition(": ")[2])
-    return Failed(lines[0])
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return Failed(causes[-1] if causes else lines[0])
 
 
 def lines_of(error: BaseException) -> list[str]:
