@@ -100,6 +100,9 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     broker.publish("jobs", b"five")
     assert run(Run(once=True)).rows == 1
     assert counts(lake / "messages", spark) == (604, 604)
+    shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
+    with pytest.raises(LakeError, match="has messages of another journal than the broker's"):
+        archive_main.run(spark, source(new_broker("other")), str(lake), options, Run(once=True))
 
 
 def test_archive_decodes_grows_and_quarantines(
