@@ -42,7 +42,7 @@ def run(spark: Any, events: pa.Table, cuts: list[int], delay: int) -> dict[str, 
     return tables
 
 
-@pytest.mark.parametrize(("seed", "parts"), [(1, 1), (2, 4)])
+@pytest.mark.parametrize(("seed", "parts"), [(1, 1), (2, 3)])
 def test_tables_are_what_the_events_say(spark: Any, tmp_path: Path, seed: int, parts: int) -> None:
     events = random_events(tmp_path / "journal", seed, 600)
     size = events.num_rows // parts + 1

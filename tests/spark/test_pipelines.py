@@ -100,6 +100,9 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     broker.publish("jobs", b"five")
     assert run(Run(once=True)).rows == 1
     assert counts(lake / "messages", spark) == (604, 604)
+    shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
+    with pytest.raises(LakeError, match="has messages of another journal than the broker's"):
+        archive_main.run(spark, source(new_broker("other")), str(lake), options, Run(once=True))
 
 
 def test_archive_decodes_grows_and_quarantines(
@@ -229,28 +232,28 @@ class Killed(BaseException):
     """In place of a real kill."""
 
 
-def test_insight_killed_before_and_after_a_batch_was_decided(
+def test_insight_killed_after_a_batch_was_decided(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = random_events(tmp_path / "journal", 3, 300)
     half = events.num_rows // 2
     frames = [spark.createDataFrame(events.slice(0, half)), spark.createDataFrame(events.slice(half))]
     tables: dict[str, list[dict[str, Any]]] = {}
-    for name in ("whole", "before", "after"):
+    for name in ("whole", "killed"):
         lake = Lake(tmp_path / name, "insight")
         lake.prepare()
         pipeline = insight_main.Insight(spark, lake, insight_main.Options())
         pipeline.batch(frames[0], 0)
         if name != "whole":
             with monkeypatch.context() as patched:
-                patched.setattr(Lake, "decide" if name == "before" else "_move", _killed)
+                patched.setattr(Lake, "_move", _killed)
                 with pytest.raises(Killed):
                     pipeline.batch(frames[1], 1)
         again = Lake(tmp_path / name, "insight")
         again.prepare()
         insight_main.Insight(spark, again, insight_main.Options()).batch(frames[1], 1)
         tables[name] = [row for table in insight_main.TABLES for row in _rows(tmp_path / name / "insight" / table)]
-    assert tables["before"] == tables["after"] == tables["whole"]
+    assert tables["killed"] == tables["whole"]
 
 
 def _killed(*_: object) -> None:

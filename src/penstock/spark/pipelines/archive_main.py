@@ -21,7 +21,7 @@ from penstock.spark.pipelines.archive import ddl_type, find_schema, transform
 from penstock.spark.pipelines.compaction import Compaction
 from penstock.spark.pipelines.lake import Lake, LakeError
 from penstock.spark.pipelines.payloads import INFER, Decoding, pack, unpack
-from penstock.spark.pipelines.running import Broker, Progress, Run, drive
+from penstock.spark.pipelines.running import Broker, Progress, Run, drive, start_of
 from penstock.spark.pipelines.tables import QUARANTINE, Batch, Put, store
 
 
@@ -44,8 +44,9 @@ class Options(Struct, frozen=True):
 class Archive:
     """The pipeline on one lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: Options) -> None:
-        self._spark = spark
+    def __init__(self, lake: Lake, options: Options, identity: str = "") -> None:
+        """``identity`` is that of the broker's journal."""
+        self._identity = identity
         self._lake = lake
         self._options = options
         self._store = store(options.kind, lake)
@@ -131,7 +132,8 @@ class Archive:
         schema = (
             pack(kind).hex() if (kind := self._decoding.type) is not None and self._options.format != "text" else ""
         )
-        return {"hour": hour, "kind": self._options.kind, "format": self._options.format, "schema": schema}
+        options = {"kind": self._options.kind, "format": self._options.format}
+        return {"hour": hour, "identity": self._identity, "schema": schema, **options}
 
     def _now(self) -> str:
         return time.strftime("%Y-%m-%d/%H", time.gmtime(self._options.clock()))
@@ -165,11 +167,12 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
     lake = lake_of(folder, options)
     with lake.locked():
         lake.prepare()
-        pipeline = Archive(spark, lake, options)
+        identity = broker.reach().identity
+        pipeline = Archive(lake, options, identity)
         pipeline.recover()
         pipeline.compact()
         picked = {"queue": options.queue, "queuePattern": options.pattern, "maxBytesPerTrigger": options.max_bytes}
-        messages = broker.stream(spark, view="messages", startingPosition=lake.resume_at(), **picked)
+        messages = broker.stream(spark, view="messages", startingPosition=start_of(lake, identity), **picked)
         progress = drive(messages, lake, pipeline.batch, how)
         pipeline.compact()
     return progress

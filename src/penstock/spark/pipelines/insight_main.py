@@ -27,7 +27,7 @@ from penstock.spark.pipelines import insight
 from penstock.spark.pipelines.lake import Lake, remove, write_whole
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES, Ledger, Memory
 from penstock.spark.pipelines.report import Tables, render
-from penstock.spark.pipelines.running import Broker, Progress, Run, drive
+from penstock.spark.pipelines.running import Broker, Progress, Run, drive, start_of
 
 _NAMES = {"namespace": pa.string(), "queue": pa.string(), "minute": pa.timestamp("us", tz="UTC")}
 _DURATIONS = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
@@ -66,8 +66,10 @@ class Options(Struct, frozen=True):
 class Insight:
     """The pipeline on one lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: Options) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, options: Options, identity: str = "") -> None:
+        """``identity`` is that of the broker's journal."""
         self._spark = spark
+        self._identity = identity
         self._lake = lake
         self._options = options
         self._reported = float("-inf")
@@ -104,7 +106,7 @@ class Insight:
         finally:
             outcome.lives.unpersist()
         moves = self._stage_tables(ledger, attempt) + self._stage_memory(ledger, number, attempt)
-        self._lake.decide(number, moves, position + 1, {"folder": _folder(number)})
+        self._lake.decide(number, moves, position + 1, {"folder": _folder(number), "identity": self._identity})
         self._forget(_folder(number))
         return int(rows)
 
@@ -194,9 +196,10 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
     lake = Lake(folder, "insight")
     with lake.locked():
         lake.prepare()
-        pipeline = Insight(spark, lake, options)
+        identity = broker.reach().identity
+        pipeline = Insight(spark, lake, options, identity)
         more = {"queuePattern": options.pattern, "maxMessagesPerTrigger": options.max_events}
-        events = broker.stream(spark, view="events", startingPosition=lake.resume_at(), **more)
+        events = broker.stream(spark, view="events", startingPosition=start_of(lake, identity), **more)
         progress = drive(events, lake, pipeline.batch, how)
         pipeline.report()
     return progress

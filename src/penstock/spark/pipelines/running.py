@@ -17,7 +17,7 @@ from penstock.flight.calls import Range, Status
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.errors import SourceError
 from penstock.spark.options import Use, parse
-from penstock.spark.pipelines.lake import Lake
+from penstock.spark.pipelines.lake import Lake, LakeError
 
 #: Seconds between two looks at the query.
 LOOK_EVERY = 0.2
@@ -34,11 +34,11 @@ class Broker(Struct, frozen=True):
 
     options: Mapping[str, str]
 
-    def reach(self) -> None:
-        """Raise at once what would keep a pipeline from running: an option that makes no sense, a broker away."""
+    def reach(self) -> Range:
+        """What the broker has. Raises at once what would keep a pipeline from running: a bad option, a broker away."""
         endpoint = Endpoint(parse(self.options, Use.READING))
         try:
-            endpoint.ask(Status(), Range)
+            return endpoint.ask(Status(), Range)
         finally:
             endpoint.close()
 
@@ -55,6 +55,18 @@ class Broker(Struct, frozen=True):
     def _with(self, more: Mapping[str, object]) -> dict[str, str]:
         given = {name: str(value) for name, value in more.items() if value is not None}
         return {**self.options, **given}
+
+
+def start_of(lake: Lake, identity: str) -> int | None:
+    """Where a stream starts whose checkpoint is lost; None: as usual. ``identity`` is that of the broker's journal."""
+    position = lake.resume_at()
+    last = lake.last()
+    if position is not None and last is not None and last.state.get("identity", identity) != identity:
+        text = "and its checkpoint is gone, so that nobody knows what is missing"
+        raise LakeError(
+            f"the lake {lake.root} has messages of another journal than the broker's, {text}: choose another"
+        )
+    return position
 
 
 class Progress(Struct):
