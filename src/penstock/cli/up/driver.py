@@ -18,7 +18,7 @@ import msgspec
 from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines import archive_main, insight_main
-from penstock.spark.pipelines.running import Broker, Progress, Run
+from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
 from penstock.spark.session import session
 
 
@@ -42,7 +42,7 @@ def main() -> int:
             pipeline(how)
         except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it
             traceback.print_exc()
-            reasons.append(f"{name}: {str(error).splitlines()[0] if str(error) else repr(error)}")
+            reasons.append(f"{name}: {_in_short(error)}")
         finally:
             stop.set()  # one without the other would be half the truth
 
@@ -57,6 +57,12 @@ def main() -> int:
         thread.join()
     spark.stop()
     return _give_up("; ".join(reasons)) if reasons else 0
+
+
+def _in_short(error: Exception) -> str:
+    """One line of what may be a page. What Java says begins with a colon, behind a line that says nothing."""
+    lines = lines_of(error)
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 def _watch_input(stop: threading.Event) -> None:
