@@ -26,6 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For ``-n 2``: a file stays with one process, and all that share the Spark session do. Those come first.
+
+    They are the longest piece that can't be split, so the other process has enough to do beside them.
+    """
+    for item in items:
+        shares = "spark" in getattr(item, "fixturenames", ()) or item.path.name == "test_docs.py"
+        item.add_marker(pytest.mark.xdist_group("spark" if shares else str(item.path)))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "spark")  # type: ignore[union-attr]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of a whole run: starting one takes ten seconds. It is started for the first who asks."""
