@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.up.agreement import History, Line, compare
+from penstock.cli.up.lines import Broken
 from penstock.cli.up.traffic import Books
 from support.commands import environment, penstock
 
@@ -120,3 +121,12 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         Line("distinct positions", "(all)", 2, 1),
         Line("published", "default/orders", 2, 0),
     ]
+
+
+def test_what_a_pipeline_died_of() -> None:
+    """The line that says something is told; and whether a new Spark would do better."""
+    driver = pytest.importorskip("penstock.cli.up.driver")
+    full = OSError("An error occurred while calling o63.start.\n: java.io.IOException: No space left\n\tat x.y.Z")
+    assert driver.broken({"archive": full}) == Broken(reason="archive: java.io.IOException: No space left")
+    race = ValueError("Task not serializable\nCaused by: java.lang.X: Illegal size 5 of collection, expected 6\n")
+    assert driver.broken({"insight": race}) == Broken(reason="insight: Task not serializable", again=True)

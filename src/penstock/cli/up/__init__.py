@@ -82,6 +82,8 @@ class House:
         self._flags = flags
         self.lake = Path(flags["lake"]).absolute()
         self.is_up = False
+        #: How often Spark may be started again.
+        self._restarts = 5
         self._stopping = threading.Event()
         self._running: list[Callable[[], None]] = []
 
@@ -124,7 +126,15 @@ class House:
         """Raise CouldNot if a part has ended by itself."""
         if not self.broker.running:
             raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
-        self.pipelines.check()
+        try:
+            self.pipelines.check()
+        except CouldNot:
+            if not self.pipelines.may_begin_again or not self._restarts:
+                raise
+            self._restarts -= 1
+            self.note("Spark has come to grief with itself, and is started again")
+            self._running.pop()()
+            self._start_pipelines()
 
     def stop(self) -> None:
         """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""
@@ -134,26 +144,29 @@ class House:
             self._running.pop()()
 
     def _start(self) -> None:
-        logs = self.lake / "_penstock" / "up"
+        self._logs = self.lake / "_penstock" / "up"
         try:
-            logs.mkdir(parents=True, exist_ok=True)
-            lock = Lock(logs / "lock")
+            self._logs.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(self._logs / "lock")
         except OSError as error:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
-        self._running.append(lock.close)
-        lock.take(self.note)
+        self._running.append(self._lock.close)
+        self._lock.take(self.note)
         self.note("starting the broker")
         flags = [part for name in ("data", "phpmq", "sspq", "kokaq", "flight") for part in self._flag(name)]
-        self.broker = BrokerChild(flags, logs / "broker.log", lock)
+        self.broker = BrokerChild(flags, self._logs / "broker.log", self._lock)
         self._running.append(self.broker.stop)
         self.broker.wait()
         self.note("starting Spark")
+        self._start_pipelines()
+        self.is_up = True
+
+    def _start_pipelines(self) -> None:
         endpoint = self.broker.addresses["flight"]
         task = Task(endpoint=endpoint, lake=str(self.lake), seconds=self._flags["every"])
-        self.pipelines = PipelinesChild(task, logs / "spark.log", lock)
+        self.pipelines = PipelinesChild(task, self._logs / "spark.log", self._lock)
         self._running.append(self.pipelines.stop)
         self.pipelines.wait()
-        self.is_up = True
 
     def _flag(self, name: str) -> tuple[str, str]:
         return f"--{name}", self._flags[name]

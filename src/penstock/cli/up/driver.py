@@ -21,6 +21,10 @@ from penstock.spark.pipelines import archive_main, insight_main
 from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
 from penstock.spark.session import session
 
+#: What Spark 4.3 says when two queries of one session have written to its table of environment variables at once. The
+#: session is of no use after that, but a new one is.
+RACE = "of collection, expected"
+
 
 def main() -> int:
     """Run until standard input ends. Returns the exit code."""
@@ -31,10 +35,11 @@ def main() -> int:
     try:
         spark = session("penstock up")
     except SourceError as error:
-        return _give_up(str(error))
+        _tell(Broken(reason=str(error)))
+        return 1
     _tell(Ready(spark=spark.version))
     broker = Broker({"endpoint": task.endpoint})
-    reasons: list[str] = []
+    failures: dict[str, Exception] = {}
 
     def work(name: str, pipeline: Callable[[Run], Progress]) -> None:
         how = Run(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
@@ -42,7 +47,7 @@ def main() -> int:
             pipeline(how)
         except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it
             traceback.print_exc()
-            reasons.append(f"{name}: {_in_short(error)}")
+            failures[name] = error
         finally:
             stop.set()  # one without the other would be half the truth
 
@@ -56,7 +61,15 @@ def main() -> int:
     for thread in threads:
         thread.join()
     spark.stop()
-    return _give_up("; ".join(reasons)) if reasons else 0
+    if failures:
+        _tell(broken(failures))
+    return 1 if failures else 0
+
+
+def broken(failures: dict[str, Exception]) -> Broken:
+    """The last word: what has happened to which pipeline."""
+    told = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
+    return Broken(reason=told, again=any(RACE in str(error) for error in failures.values()))
 
 
 def _in_short(error: Exception) -> str:
@@ -73,11 +86,6 @@ def _watch_input(stop: threading.Event) -> None:
 
 def _going(name: str, progress: Progress) -> None:
     _tell(Going(pipeline=name, rows=progress.rows, lag_rows=progress.lag_rows))
-
-
-def _give_up(reason: str) -> int:
-    _tell(Broken(reason=reason))
-    return 1
 
 
 def _tell(line: Line) -> None:

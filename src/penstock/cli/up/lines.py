@@ -29,9 +29,10 @@ class Going(msgspec.Struct, frozen=True, kw_only=True, tag="going"):
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
-    """It can't go on."""
+    """It can't go on. ``again``: started anew, it can."""
 
     reason: str
+    again: bool = False
 
 
 Line = Ready | Going | Broken
