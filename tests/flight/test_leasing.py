@@ -96,6 +96,19 @@ class TestProgress:
         latest = flight.act("status")["latest"]
         assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {"rows": 0, "seconds": 0}
 
+    def test_what_waits_for_a_consumer(self, flight: Flight, kokaq: Client) -> None:
+        kokaq.publish_many([b"x"] * 10, queue="lag/consumed")
+        told = {"view": "leased", "queue": "lag/consumed", "reader": "lag/consumed"}
+        found = lease(flight, "lag/consumed", max_rows=4)
+        lag = flight.act("progress", position=found["stop"], **told)
+        assert lag["rows"] == 6
+        assert 0 < lag["seconds"] < 60
+        [row] = [row for row in flight.act("readers") if row["reader"] == "lag/consumed"]
+        seen = (row["view"], row["where"], row["position"], row["lag_rows"], row["leased"])
+        assert seen == ("leased", "lag/consumed", found["stop"], 6, 4)
+        lease(flight, "lag/consumed", start=found["stop"])
+        assert flight.act("progress", position=found["stop"], **told) == {"rows": 0, "seconds": 0}
+
     def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
         assert flight.act("progress", reader="", position=1)["rows"] > 0
         assert "" not in [row["reader"] for row in flight.act("readers")]

@@ -84,6 +84,9 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 class Queues(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="queues"):
     """Action: the queues that exist now. Answered by a list of names, as namespace/queue."""
 
+    #: Those that the caller may do this with.
+    right: Literal["read", "consume", "publish"] = "read"
+
 
 class Locate(msgspec.Struct, frozen=True, kw_only=True, tag="locate"):
     """Action: the position of the first event at or after a time. Answered by a number."""
@@ -158,7 +161,7 @@ class Progress(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="progres
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a reader is behind: rows, and the age of the oldest of them."""
+    """How far a reader is behind: rows, and the age of the oldest of them. For ``leased``, rows that wait for it."""
 
     rows: int
     seconds: float
