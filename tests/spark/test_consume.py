@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +87,30 @@ def test_live_traffic_and_a_broker_that_restarts(
         wait_for(lambda: written(spark, tmp_path) == [b"a", b"b"])
         wait_for(lambda: states(spark, broker, "jobs") == [])
         assert query.exception() is None
+
+
+def test_what_waits_is_told(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, *"abcde")
+    release = threading.Event()
+
+    def hold(batch: DataFrame, number: int) -> None:
+        assert release.wait(60)
+
+    stream = consume(spark, broker, queue, maxMessagesPerTrigger=2)
+    writer = stream.writeStream.foreachBatch(hold).option("checkpointLocation", str(tmp_path / "held"))
+
+    def seen() -> tuple[str, str, int, int]:
+        found = [each for each in broker.readers() if each.reader == f"reader-{queue}"]
+        return next(((each.view, each.where, each.lag_rows, each.leased) for each in found), ("", "", 0, 0))
+
+    with running(writer.start()) as query:
+        wait_for(lambda: seen() == ("leased", f"default/{queue}", 3, 2))
+        release.set()
+        wait_for(lambda: states(spark, broker, queue) == [])
+        wait_for(lambda: seen() == ("leased", f"default/{queue}", 0, 0))
+        told = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
+        assert {each["lagMessages"] for each in told if "lagMessages" in each} <= {0, 1, 3, 5}
+        assert any("lagSeconds" in each for each in told)
 
 
 def test_a_second_query_of_the_same_name_takes_over(

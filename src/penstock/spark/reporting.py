@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.flight.calls import Lag, Pick, Progress
+from penstock.flight.calls import Lag, Progress, View
 from penstock.spark.endpoint import Endpoint, log
 from penstock.spark.errors import SourceError
 from penstock.spark.offsets import Offset
@@ -26,9 +26,9 @@ PATIENCE = 0.5
 class Reporter:
     """One stream's reports. Without a reader's name the broker is only asked, and keeps nothing."""
 
-    def __init__(self, settings: Settings, pick: Pick) -> None:
+    def __init__(self, settings: Settings, view: View) -> None:
         self._settings = settings
-        self._pick = pick
+        self._view = view
         self._offset: Offset | None = None
         self._lag: Lag | None = None
         self._ended = threading.Event()
@@ -65,10 +65,10 @@ class Reporter:
         offset = self._offset
         assert offset is not None
         report = Progress(
-            queue=self._pick.queue,
-            pattern=self._pick.pattern,
+            queue=self._settings.queue,
+            pattern=self._settings.pattern,
             reader=self._settings.reader,
-            view=self._settings.view,  # type: ignore[arg-type]
+            view=self._view,
             position=offset.position,
             identity=offset.identity,
             pin=self._settings.pin,

@@ -116,7 +116,7 @@ def _reach(settings: Settings) -> None:
     """Find out on the driver, before any task runs, whether the broker is there and has the queue."""
     endpoint = Endpoint(settings)
     try:
-        found = endpoint.ask(Queues(queue=settings.queue), list[str])
+        found = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
     finally:
         endpoint.close()
     if settings.queue and not found and not settings.create_queues:

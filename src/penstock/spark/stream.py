@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report(self, begin: Offset) -> None:
         if self._reporter is None:
-            self._reporter = Reporter(self._settings, self._pick)
+            self._reporter = Reporter(self._settings, self._settings.view)  # type: ignore[arg-type]
         self._reporter.at(begin)
 
 
