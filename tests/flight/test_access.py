@@ -189,6 +189,11 @@ class TestTLS:
         with Flight(secure.addresses["flight"], **shown(authority, "sales")) as flight:
             assert problem(lambda: flight.act("queues")).code == "denied"
 
+    def test_who_may_not_publish_is_no_writer(self, secure: LiveBroker, authority: Authority) -> None:
+        nothing = [pa.record_batch({"payload": pa.array([], pa.string()), "queue": pa.array([], pa.string())})]
+        with Flight(secure.addresses["flight"], **shown(authority, "billing-1")) as flight:
+            assert problem(lambda: flight.write(nothing, writer="nobody")).code == "denied"
+
     def test_no_certificate(self, secure: LiveBroker, authority: Authority) -> None:
         roots: dict[str, Any] = {"tls_root_certs": authority.path.read_bytes(), "override_hostname": "localhost"}
         with Flight(secure.addresses["flight"], **roots) as flight, pytest.raises(fl.FlightUnavailableError):

@@ -206,6 +206,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     partition: int = 0
     chunk: int = 0
     create_queues: bool = False
+    #: The writer must be known: one that has ended takes nothing more of those who have not heard of it.
+    begun: bool = False
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

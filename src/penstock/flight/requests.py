@@ -149,6 +149,8 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     priority: bytes = b""
     correlation_ids: list[bytes] = []
     create_queues: bool = False
+    #: The writer must be known.
+    begun: bool = False
     #: Who writes, for the journal: as in "10.0.0.1:4711".
     peer: str = ""
 

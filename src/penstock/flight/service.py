@@ -75,6 +75,7 @@ class Service:
         """Publish chunks, each once it was read, and tell of each when it is durable."""
         _check_numbers(call)
         _check_name("writer", call.writer)
+        caller.demand_somewhere("publish")
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
             request = as_request(call, number, batch, caller.peer.name)

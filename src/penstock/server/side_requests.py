@@ -218,6 +218,8 @@ class SideRequests:
         _check_size(request, runtime.options.limits.payload_bytes)
         while runtime.congested:
             await asyncio.sleep(ROUND)
+        if request.begun and request.writer not in self._broker.writers:
+            raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
         key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk)
         duplicate = self._broker.was_written(key)
         if not duplicate:

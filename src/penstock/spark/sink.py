@@ -4,8 +4,8 @@ The broker takes a chunk of one name once. A task that Spark runs again, a batch
 nothing twice, as long as they make the same rows in the same order.
 
 * stream: the writer is the query's own ID, which its checkpoint keeps, and the epoch is the batch's number;
-* batch: the writer is made up for each write, and forgotten at its end; or the options name both, for a write that may
-  be repeated as a whole, such as one in ``foreachBatch``.
+* batch: the writer is made up for each write, begun before the first task and forgotten at the end; or the options name
+  both, for a write that may be repeated as a whole, such as one in ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ COLUMNS = {
 #: Where Spark tells a task which query and which of its batches it works for.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+#: A partition that no task works on.
+NO_TASK = 2**31 - 1
 
 
 @dataclass
@@ -92,16 +94,18 @@ def _numbered(name: Write, chunk: int) -> Write:
         partition=name.partition,
         chunk=chunk,
         create_queues=name.create_queues,
+        begun=name.begun,
     )
 
 
-def _name(settings: Settings, writer: str, epoch: int) -> Write:
+def _name(settings: Settings, writer: str, epoch: int, *, begun: bool = False) -> Write:
     return Write(
         queue=settings.queue,
         writer=writer,
         epoch=epoch,
         partition=_task().partitionId(),
         create_queues=settings.create_queues,
+        begun=begun,
     )
 
 
@@ -133,11 +137,14 @@ class BatchWriter(DataSourceArrowWriter):
         check(settings, schema, overwrite)
         _reach(settings)
         self._settings = settings
-        self._writer = settings.writer or f"batch-{uuid.uuid4()}"
+        self.name = settings.writer or f"batch-{uuid.uuid4()}"
+        if not settings.writer:
+            self._begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In each task."""
-        return write(self._settings, _name(self._settings, self._writer, self._settings.epoch or 0), iterator)
+        name = _name(self._settings, self.name, self._settings.epoch or 0, begun=not self._settings.writer)
+        return write(self._settings, name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after the last task."""
@@ -147,14 +154,27 @@ class BatchWriter(DataSourceArrowWriter):
         """On the driver, after a task has failed for good. What others have published stays published."""
         self._end()
 
+    def _begin(self) -> None:
+        """Make the writer known, with a chunk of nothing that no task has.
+
+        Spark may leave tasks behind: one that was slower than its copy, one on a machine that was given up for lost.
+        What they send after the end is refused, as the writer is not known any more.
+        """
+        nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
+        endpoint = Endpoint(self._settings)
+        try:
+            endpoint.put(Write(writer=self.name, partition=NO_TASK), nothing)
+        finally:
+            endpoint.close()
+
     def _end(self) -> None:
         if self._settings.writer:
             return  # it may be repeated, later
         endpoint = Endpoint(self._settings)
         try:
-            endpoint.ask(EndWriter(writer=self._writer), bool)
+            endpoint.ask(EndWriter(writer=self.name), bool)
         except SourceError as error:
-            log.warning("the broker was not told that %s is done: %s", self._writer, error)
+            log.warning("the broker was not told that %s is done: %s", self.name, error)
         finally:
             endpoint.close()
 
