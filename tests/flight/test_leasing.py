@@ -52,6 +52,8 @@ class TestLeases:
         assert [row["payload"] for part in parts for row in part] == [b"%d" % number for number in range(10)]
         assert problem(lambda: flight.read(**whole, first_row=8, rows=3)).code == "data-loss"
         assert flight.read(**{**whole, "reader": "nobody"}).num_rows == 0
+        assert flight.read(**whole, first_row=3, rows=3, total=10).num_rows == 3
+        assert problem(lambda: flight.read(**whole, first_row=3, rows=3, total=11)).code == "data-loss"
 
     def test_in_the_order_of_the_queue(self, flight: Flight, kokaq: Client) -> None:
         for priority in (1, 5, 3):

@@ -64,6 +64,8 @@ class Read(Pick, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_f
     reader: str = ""
     first_row: int = 0
     rows: int = 0
+    #: How many rows there were when they were divided: with fewer, the numbers would mean other rows. 0: whatever.
+    total: int = 0
     #: For ``get_flight_info``: into how many parts at least.
     partitions: int = 0
 

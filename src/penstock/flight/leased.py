@@ -58,8 +58,9 @@ def _held(history: History, ask: Ask, request: LeasedRows, call: Read, caller: C
             caller.demand("consume", name)
         places = np.frombuffer(rows.places, "<u8")
         end = call.first_row + call.rows if call.rows else len(places)
-        if end > len(places) or call.first_row > len(places):
-            text = f"{call.reader} has {len(places)} rows leased there, not {max(end, call.first_row)}"
+        wanted = call.total or max(end, call.first_row)
+        if wanted > len(places) or (call.total and wanted != len(places)):
+            text = f"{call.reader} has {len(places)} rows leased there, not {wanted}"
             raise trouble("data-loss", f"{text}: they were settled, or have gone back", (call.start, call.stop))
         part = slice(call.first_row, end)
         try:

@@ -98,7 +98,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._outstanding(begin, stop).rows
         tasks = max(min(self._settings.min_partitions, rows), -(-rows // PART_ROWS))
         cuts = [rows * each // tasks for each in range(tasks + 1)] if tasks else []
-        return [self._part(begin, stop, low, high) for low, high in pairwise(cuts)]
+        return [self._part(begin, stop, (low, high), rows) for low, high in pairwise(cuts)]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the leases go, and what waits behind them: ``latestOffset`` in the query's progress."""
@@ -195,7 +195,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Leased(first=begin.position, stop=stop.position, rows=0, bytes=0)
         return found
 
-    def _part(self, begin: Offset, stop: Offset, low: int, high: int) -> Part:
+    def _part(self, begin: Offset, stop: Offset, rows: tuple[int, int], total: int) -> Part:
         return Part(
             Read(
                 view="leased",
@@ -204,8 +204,9 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 columns=self._columns,
                 identity=begin.identity,
                 reader=self._settings.reader,
-                first_row=low,
-                rows=high - low,
+                first_row=rows[0],
+                rows=rows[1] - rows[0],
+                total=total,
             )
         )
 
