@@ -135,6 +135,20 @@ def test_a_task_that_comes_after_the_end_adds_nothing(broker: SparkBroker, queue
         assert [client.pop() is not None for _ in range(2)] == [True, False]
 
 
+def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    broker.publish(queue)
+    options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}"}
+    for epoch, words in ((1, ""), (2, ""), (1, "count as written: that epoch, or a later one"), (3, "")):
+        caplog.clear()
+        settings = parse({**options, "epoch": str(epoch)}, Use.WRITE)
+        writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
+        name = Write(queue=settings.queue, writer=writer.name, epoch=epoch)
+        done = sink.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
+        writer.commit([done, sink.Done(0, 0)])
+        assert bool(caplog.text) == bool(words)
+        assert words in caplog.text
+
+
 def test_a_full_queue_is_waited_for(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:
     broker = new_broker(queues={"default/small": {"max_depth": 5}})
     rows = spark.range(3).selectExpr("cast(id as string) as payload").coalesce(1)

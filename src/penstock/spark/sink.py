@@ -51,6 +51,8 @@ class Done(WriterCommitMessage):
 
     rows: int
     chunks: int
+    #: How many of the chunks the broker had already.
+    repeated: int = 0
 
 
 def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
@@ -75,15 +77,15 @@ def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
 def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False) -> Done:
     """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
     endpoint = Endpoint(settings) if first else Endpoint(settings).trusted()
-    rows = count = 0
+    rows = count = repeated = 0
     try:
         for chunk in chunks(batches):
-            endpoint.put(_numbered(name, count), chunk)
+            repeated += endpoint.put(_numbered(name, count), chunk).duplicate
             rows += chunk.num_rows
             count += 1
     finally:
         endpoint.close()
-    return Done(rows, count)
+    return Done(rows, count, repeated)
 
 
 def _numbered(name: Write, chunk: int) -> Write:
@@ -130,6 +132,14 @@ def _reach(settings: Settings) -> None:
         )
 
 
+def _tell_repeated(settings: Settings, done: list[Done]) -> None:
+    """Somebody who uses a name and a number again by mistake should be able to find out why nothing comes."""
+    if all(each.repeated == each.chunks for each in done):
+        rows = sum(each.rows for each in done)
+        text = "all %d rows of writer %s, epoch %d, count as written: that epoch, or a later one, was there before"
+        log.warning(text, rows, settings.writer, settings.epoch)
+
+
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``. Made on the driver, once for each write."""
 
@@ -148,6 +158,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after the last task."""
+        done = [each for each in messages if isinstance(each, Done)]
+        if self._settings.writer and any(each.chunks for each in done):
+            _tell_repeated(self._settings, done)
         self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
