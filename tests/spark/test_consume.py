@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from penstock.spark.consume import ConsumingReader
+from penstock.spark.options import Use, parse
+from penstock.spark.schemas import spark_schema
 from support.brokers import wait_for
 from support.queries import batches, once, running, start, written
 from support.sparks import SparkBroker
@@ -111,6 +115,19 @@ def test_what_waits_is_told(spark: SparkSession, broker: SparkBroker, queue: str
         told = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
         assert {each["lagMessages"] for each in told if "lagMessages" in each} <= {0, 1, 3, 5}
         assert any("lagSeconds" in each for each in told)
+
+
+def test_the_last_word_of_a_query_that_ends(broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue, *"abc")
+    options = {"endpoint": broker.endpoint, "queue": queue, "mode": "consume", "readerName": f"reader-{queue}"}
+    reader = ConsumingReader(parse(options, Use.STREAMS), [], spark_schema("leased"))
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    while (stop := reader.latestOffset(start, ReadMaxRows(1))) != start:
+        start = stop
+    reader.stop()
+    [seen] = [each for each in broker.readers() if each.reader == f"reader-{queue}"]
+    assert (seen.position, seen.lag_rows, seen.leased) == (start["position"], 0, 0)
 
 
 def test_a_second_query_of_the_same_name_takes_over(

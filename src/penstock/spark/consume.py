@@ -87,7 +87,11 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._lease(begin.position, take=True, rows=rows, size=size)
         else:
             found = self._lease_counted(begin, rows, size)
-        return start if found.stop <= begin.position else begin.at(found.stop).to_dict()
+        if found.stop > begin.position:
+            return begin.at(found.stop).to_dict()
+        if self._left is not None:
+            self._reporter.now()
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The leased rows, split over tasks."""

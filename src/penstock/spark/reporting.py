@@ -47,6 +47,12 @@ class Reporter:
             return {}
         return {"lagMessages": self._lag.rows, "lagSeconds": round(self._lag.seconds, 3)}
 
+    def now(self) -> None:
+        """Report at once: the query is about to end, and operators should not see for ever how it was before."""
+        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        self._try(endpoint)
+        endpoint.close()
+
     def stop(self) -> None:
         """No more reports."""
         self._ended.set()
@@ -54,12 +60,15 @@ class Reporter:
     def _run(self) -> None:
         endpoint = Endpoint(self._settings, patience=PATIENCE)
         while not self._ended.is_set():
-            try:
-                self._once(endpoint)
-            except (SourceError, pa.ArrowException) as error:
-                log.debug("no report: %s", error)
+            self._try(endpoint)
             self._ended.wait(EVERY)
         endpoint.close()
+
+    def _try(self, endpoint: Endpoint) -> None:
+        try:
+            self._once(endpoint)
+        except (SourceError, pa.ArrowException) as error:
+            log.debug("no report: %s", error)
 
     def _once(self, endpoint: Endpoint) -> None:
         offset = self._offset
