@@ -115,6 +115,35 @@ class TestTokens:
             assert problem(lambda: writer.read(**leased)).code == "denied"
             assert problem(lambda: flight.read(view="live")).code == "denied"
 
+    def test_everybody_finds_the_queues_of_its_right(self, guarded: LiveBroker) -> None:
+        with caller(guarded, "writer") as writer, caller(guarded, "consumer") as consumer:
+            assert writer.act("queues", right="publish") == ["default/open", "net/q"]
+            assert writer.act("queues", right="publish", queue="default/open") == ["default/open"]
+            assert consumer.act("queues", right="consume") == ["default/more"]
+            assert problem(lambda: writer.act("queues", right="consume")).code == "denied"
+            assert problem(lambda: consumer.act("queues", right="publish", queue="default/open")).code == "denied"
+            assert consumer.act("progress", view="leased", queue="default/more", position=1)["rows"] <= 1
+            assert problem(lambda: writer.act("progress", view="leased", position=1)).code == "denied"
+
+    def test_nobody_settles_what_it_may_not_consume(self, guarded: LiveBroker) -> None:
+        with caller(guarded, "consumer") as consumer, caller(guarded, "boss") as boss:
+            theirs = {"reader": "theirs", "queue": "default/secret"}
+            found = boss.act("lease", **theirs, instance="1", start=0)
+            assert found["rows"] == 1
+            wanted = {"reader": "theirs", "queue": "default/more", "instance": "2", "start": found["stop"]}
+            told = problem(lambda: consumer.act("lease", **wanted))
+            assert (told.code, "'theirs' has leased from queues that" in told.text) == ("denied", True)
+            assert boss.act("lease", **theirs, instance="1", start=0) == found
+            boss.act("forget-reader", reader="theirs")
+
+    def test_a_writer_whose_name_can_be_guessed_is_not_ended_by_just_anybody(self, guarded: LiveBroker) -> None:
+        with caller(guarded, "writer") as writer, caller(guarded, "boss") as boss:
+            for name in ("nightly", "batch-5f0c"):
+                writer.write(row(), queue="default/open", writer=name)
+            assert problem(lambda: writer.act("end-writer", writer="nightly")).code == "denied"
+            assert writer.act("end-writer", writer="batch-5f0c") is True
+            assert boss.act("end-writer", writer="nightly") is True
+
     def test_a_boss(self, guarded: LiveBroker) -> None:
         with caller(guarded, "boss") as flight:
             assert "other/q" in flight.act("queues")
@@ -159,6 +188,11 @@ class TestTLS:
             assert flight.act("queues") == ["default/sspq"]
         with Flight(secure.addresses["flight"], **shown(authority, "sales")) as flight:
             assert problem(lambda: flight.act("queues")).code == "denied"
+
+    def test_who_may_not_publish_is_no_writer(self, secure: LiveBroker, authority: Authority) -> None:
+        nothing = [pa.record_batch({"payload": pa.array([], pa.string()), "queue": pa.array([], pa.string())})]
+        with Flight(secure.addresses["flight"], **shown(authority, "billing-1")) as flight:
+            assert problem(lambda: flight.write(nothing, writer="nobody")).code == "denied"
 
     def test_no_certificate(self, secure: LiveBroker, authority: Authority) -> None:
         roots: dict[str, Any] = {"tls_root_certs": authority.path.read_bytes(), "override_hostname": "localhost"}

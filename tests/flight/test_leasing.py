@@ -52,6 +52,8 @@ class TestLeases:
         assert [row["payload"] for part in parts for row in part] == [b"%d" % number for number in range(10)]
         assert problem(lambda: flight.read(**whole, first_row=8, rows=3)).code == "data-loss"
         assert flight.read(**{**whole, "reader": "nobody"}).num_rows == 0
+        assert flight.read(**whole, first_row=3, rows=3, total=10).num_rows == 3
+        assert problem(lambda: flight.read(**whole, first_row=3, rows=3, total=11)).code == "data-loss"
 
     def test_in_the_order_of_the_queue(self, flight: Flight, kokaq: Client) -> None:
         for priority in (1, 5, 3):
@@ -95,6 +97,19 @@ class TestProgress:
         assert flight.act("progress", queue="lag/one", **told)["rows"] == 7
         latest = flight.act("status")["latest"]
         assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {"rows": 0, "seconds": 0}
+
+    def test_what_waits_for_a_consumer(self, flight: Flight, kokaq: Client) -> None:
+        kokaq.publish_many([b"x"] * 10, queue="lag/consumed")
+        told = {"view": "leased", "queue": "lag/consumed", "reader": "lag/consumed"}
+        found = lease(flight, "lag/consumed", max_rows=4)
+        lag = flight.act("progress", position=found["stop"], **told)
+        assert lag["rows"] == 6
+        assert 0 < lag["seconds"] < 60
+        [row] = [row for row in flight.act("readers") if row["reader"] == "lag/consumed"]
+        seen = (row["view"], row["where"], row["position"], row["lag_rows"], row["leased"])
+        assert seen == ("leased", "lag/consumed", found["stop"], 6, 4)
+        lease(flight, "lag/consumed", start=found["stop"])
+        assert flight.act("progress", position=found["stop"], **told) == {"rows": 0, "seconds": 0}
 
     def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
         assert flight.act("progress", reader="", position=1)["rows"] > 0

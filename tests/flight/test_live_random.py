@@ -1,4 +1,4 @@
-"""`live` against the broker's own books, for random clients: checkpoints, compaction and restarts in between."""
+"""`live` and `leased` against the broker's books, for random clients: checkpoints, compaction, restarts in between."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.flight.access import Caller, Peer
+from penstock.flight.calls import Read
 from penstock.flight.history import History
+from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
-from penstock.flight.requests import OutNow
+from penstock.flight.requests import Allowed, LeasedRows, OutNow, Rows
+from penstock.server.side_requests import leased_rows
 from support.folders import Life
+from support.workload import READERS
 
 SECOND = 1_000_000
 
@@ -59,6 +64,8 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
             history = History(str(tmp_path))
             live = Live(history, lambda: outs(life.opened.engine.broker), now=lambda: life.workload.now / 1e6)
         compare(life, live)
+        assert history is not None
+        compare_leased(life, history)
     assert history is not None
     history.reader.close()
     life.stop()
@@ -81,3 +88,19 @@ def compare(life: Life, live: Live) -> None:
             assert row["deliveries"] == deliveries
         assert row["payload"] == life.published[position]["payload"]
         assert round(row["published_at"].timestamp() * SECOND) == life.published[position]["at"]
+
+
+def compare_leased(life: Life, history: History) -> None:
+    engine = life.opened.engine
+
+    def ask(request: LeasedRows) -> Rows:
+        return leased_rows(engine.broker, engine.moved, request)
+
+    caller = Caller(Peer("127.0.0.1", "127.0.0.1:1", "", ""), Allowed(open=True))
+    for reader in READERS:
+        leases = engine.broker.leases_of(reader)
+        wanted = [(position, lease.queue.name) for lease in leases for position in lease.messages]
+        read = Read(view="leased", reader=reader, start=0, stop=engine.broker.log.next_position)
+        rows = [row for batch in read_leased(history, ask, read, caller) for row in batch.to_pylist()]
+        assert [(row["position"], row["queue"]) for row in rows] == wanted
+        assert [row["payload"] for row in rows] == [life.published[position]["payload"] for position, _ in wanted]

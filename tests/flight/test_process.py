@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import os
 import subprocess
@@ -11,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from penstock.flight.settings import Settings
+from penstock.server.logs import Log
+from penstock.server.supervising import FlightProcess
 from support.folders import Life
 
 
@@ -62,3 +67,28 @@ def test_it_gives_way_to_the_broker(folder: Path) -> None:
         assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
         process.stdin.close()
         assert process.wait(20) == 0
+
+
+def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = io.StringIO()
+    python = sys.executable
+
+    async def told(text: str) -> None:
+        async with asyncio.timeout(60):
+            while text not in words.getvalue():
+                await asyncio.sleep(0.02)
+
+    async def live() -> None:
+        process = FlightProcess(Settings(data=str(folder), address="127.0.0.1:0"), Log(words))
+        await process.start()
+        try:
+            monkeypatch.setattr(sys, "executable", "/nowhere/python")
+            assert process._process is not None
+            process._process.kill()
+            await told("the Flight endpoint does not start")
+            monkeypatch.setattr(sys, "executable", python)
+            await told("the Flight endpoint is ready")
+        finally:
+            await process.stop()
+
+    asyncio.run(live())

@@ -53,6 +53,17 @@ class TestWriting:
         assert flight.act("end-writer", writer="epochs") is True
         assert flight.act("end-writer", writer="epochs") is False
 
+    def test_one_that_has_ended_takes_nothing_more(self, flight: Flight) -> None:
+        write = {"queue": "write/one", "writer": "batch-ended"}
+        rows, before = [batch(payload=[b"late"])], payloads(flight, "write/one")
+        found = problem(lambda: flight.write(rows, **write, begun=True))
+        assert (found.code, "writer 'batch-ended' has ended, or was never begun" in found.text) == ("bad-request", True)
+        flight.write([batch(payload=pa.array([], pa.binary()))], **write, partition=7)
+        assert flight.write(rows, **write, begun=True)[0]["rows"] == 1
+        assert flight.act("end-writer", writer="batch-ended") is True
+        assert problem(lambda: flight.write(rows, **write, begun=True)).code == "bad-request"
+        assert payloads(flight, "write/one") == [*before, b"late"]
+
     def test_several_queues(self, flight: Flight) -> None:
         rows = batch(payload=["a", "b", "c"], queue=["write/two", None, "write/two"])
         flight.write([rows], queue="write/one", writer="several")

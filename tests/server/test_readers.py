@@ -75,6 +75,15 @@ class TestRegistry:
         ]
         assert answers == [True, True, True, False, True, True, False]
 
+    def test_who_has_taken_over_is_written_down_at_once(self, tmp_path: Path) -> None:
+        found = Readers(Log(io.StringIO()), tmp_path)
+        found.save(100.0)
+        found.begin(lease(instance="one"), NOW)
+        found.begin(lease(instance="two"), NOW)
+        after_a_crash = Readers(Log(io.StringIO()), tmp_path)
+        assert not after_a_crash.begin(lease(instance="one"), NOW)
+        assert after_a_crash.begin(lease(instance="two"), NOW)
+
 
 class TestPins:
     @pytest.fixture

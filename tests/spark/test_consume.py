@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from penstock.spark.consume import ConsumingReader
+from penstock.spark.options import Use, parse
+from penstock.spark.schemas import spark_schema
 from support.brokers import wait_for
 from support.queries import batches, once, running, start, written
 from support.sparks import SparkBroker
@@ -85,6 +91,43 @@ def test_live_traffic_and_a_broker_that_restarts(
         wait_for(lambda: written(spark, tmp_path) == [b"a", b"b"])
         wait_for(lambda: states(spark, broker, "jobs") == [])
         assert query.exception() is None
+
+
+def test_what_waits_is_told(spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path) -> None:
+    broker.publish(queue, *"abcde")
+    release = threading.Event()
+
+    def hold(batch: DataFrame, number: int) -> None:
+        assert release.wait(60)
+
+    stream = consume(spark, broker, queue, maxMessagesPerTrigger=2)
+    writer = stream.writeStream.foreachBatch(hold).option("checkpointLocation", str(tmp_path / "held"))
+
+    def seen() -> tuple[str, str, int, int]:
+        found = [each for each in broker.readers() if each.reader == f"reader-{queue}"]
+        return next(((each.view, each.where, each.lag_rows, each.leased) for each in found), ("", "", 0, 0))
+
+    with running(writer.start()) as query:
+        wait_for(lambda: seen() == ("leased", f"default/{queue}", 3, 2))
+        release.set()
+        wait_for(lambda: states(spark, broker, queue) == [])
+        wait_for(lambda: seen() == ("leased", f"default/{queue}", 0, 0))
+        told = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
+        assert {each["lagMessages"] for each in told if "lagMessages" in each} <= {0, 1, 3, 5}
+        assert any("lagSeconds" in each for each in told)
+
+
+def test_the_last_word_of_a_query_that_ends(broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue, *"abc")
+    options = {"endpoint": broker.endpoint, "queue": queue, "mode": "consume", "readerName": f"reader-{queue}"}
+    reader = ConsumingReader(parse(options, Use.STREAMS), [], spark_schema("leased"))
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    while (stop := reader.latestOffset(start, ReadMaxRows(1))) != start:
+        start = stop
+    reader.stop()
+    [seen] = [each for each in broker.readers() if each.reader == f"reader-{queue}"]
+    assert (seen.position, seen.lag_rows, seen.leased) == (start["position"], 0, 0)
 
 
 def test_a_second_query_of_the_same_name_takes_over(

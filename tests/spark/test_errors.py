@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.brokers import make_certificate
+from support.queries import batches, once
 from support.sparks import SparkBroker
 
 if TYPE_CHECKING:
@@ -99,6 +100,22 @@ def test_tokens(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp
             with pytest.raises(Exception, match=says) as caught:
                 use(spark, tmp_path, {**options, **wrong})
             assert "wr0ng-token" not in str(caught.value)
+
+
+def test_the_one_right_that_is_needed(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    tokens = {right: hashlib.sha256(right.encode()).hexdigest() for right in ("publish", "consume")}
+    rules = [{"token_sha256": digest, "may": [right], "where": ["default/*"]} for right, digest in tokens.items()]
+    local = {"network": "127.0.0.0/8", "may": ["publish", "administer"]}
+    broker = new_broker(access=[*rules, local], queues={"default/jobs": {}})
+    options = {"endpoint": broker.endpoint, "queue": "jobs"}
+    write(spark, tmp_path, {**options, "token": "publish"})
+    taken = {**options, "mode": "consume", "readerName": "worker", "token": "consume"}
+    query = once(spark.readStream.format("penstock").options(**taken).load(), tmp_path)
+    assert batches(query) == [1]
+    with pytest.raises(Exception, match="the access rules do not let you consume default/jobs"):
+        once(spark.readStream.format("penstock").options(**{**taken, "token": "publish"}).load(), tmp_path, "denied")
 
 
 def test_certificates(spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:

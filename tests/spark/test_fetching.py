@@ -7,7 +7,7 @@ import pytest
 
 from penstock.flight.calls import Lease, Range, Read, Status
 from penstock.flight.requests import Leased
-from penstock.spark import schemas
+from penstock.spark import endpoint, schemas
 from penstock.spark.errors import BrokerAway, DataLoss
 from penstock.spark.fetching import MOST_BYTES, MOST_ROWS, Part, cut, fetch
 from penstock.spark.options import Use, parse
@@ -18,8 +18,8 @@ from support.sparks import SparkBroker
 CUTS = [100, 50_000, 300_000, 700_000]
 
 
-def payloads(endpoint: str, read: Read, **options: str) -> list[bytes]:
-    settings = parse({"endpoint": endpoint, **options}, Use.BATCH)
+def payloads(address: str, read: Read, **options: str) -> list[bytes]:
+    settings = parse({"endpoint": address, **options}, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
     found = list(fetch(settings, Part(read), wanted))
     assert all(batch.schema == wanted for batch in found)
@@ -35,6 +35,19 @@ def test_a_read_goes_on_behind_the_last_row(broker: SparkBroker, queue: str, col
     with cutting(broker.endpoint, list(CUTS)) as way:
         assert payloads(f"grpc://{way.address}", read) == texts
         assert way.cut == len(CUTS)
+
+
+def test_a_machine_that_is_gone_without_a_word(
+    broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.5)
+    texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
+    broker.publish(queue, *texts)
+    status = broker.ask(Status(), Range)
+    read = Read(queue=f"default/{queue}", start=status.earliest, stop=status.latest, columns=["payload"])
+    with cutting(broker.endpoint, [100, 300_000], silent=True) as way:
+        assert payloads(f"grpc://{way.address}", read) == texts
+        assert way.cut == 2
 
 
 def test_leases_go_on_behind_the_last_row(broker: SparkBroker, queue: str) -> None:

@@ -9,8 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.client import connect
+from penstock.flight.calls import Write
+from penstock.spark import sink
+from penstock.spark.errors import SourceError
+from penstock.spark.options import Use, parse
+from penstock.spark.sink import BatchWriter
 from support.queries import ended
 from support.sparks import SparkBroker
 
@@ -109,6 +118,35 @@ def test_a_stream_that_forgets_its_last_batch_adds_nothing_twice(
     broker.publish(queue, "more")
     copy(spark, broker, queue, f"{queue}-copy", tmp_path)
     assert contents(spark, broker, f"{queue}-copy") == Counter([*(b"%d" % n for n in range(10)), b"more"])
+
+
+def test_a_task_that_comes_after_the_end_adds_nothing(broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue)
+    settings = parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE)
+    writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
+    rows = [pa.record_batch({"payload": ["x"]})]
+    name = Write(queue=settings.queue, writer=writer.name, begun=True)
+    assert sink.write(settings, name, iter(rows)).rows == 1
+    writer.commit([])
+    for partition in (0, 1):
+        with pytest.raises(SourceError, match="has ended"):
+            sink.write(settings, msgspec.structs.replace(name, partition=partition), iter(rows))
+    with connect(broker.url("kokaq", f"/default/{queue}")) as client:
+        assert [client.pop() is not None for _ in range(2)] == [True, False]
+
+
+def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    broker.publish(queue)
+    options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}"}
+    for epoch, words in ((1, ""), (2, ""), (1, "count as written: that epoch, or a later one"), (3, "")):
+        caplog.clear()
+        settings = parse({**options, "epoch": str(epoch)}, Use.WRITE)
+        writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
+        name = Write(queue=settings.queue, writer=writer.name, epoch=epoch)
+        done = sink.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
+        writer.commit([done, sink.Done(0, 0)])
+        assert bool(caplog.text) == bool(words)
+        assert words in caplog.text
 
 
 def test_a_full_queue_is_waited_for(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:

@@ -9,10 +9,14 @@ from contextlib import contextmanager, suppress
 
 
 class Cutting:
-    """Listens, passes bytes on, and cuts each connection that still has a number of bytes in ``cuts``."""
+    """Listens, passes bytes on, and cuts each connection that still has a number of bytes in ``cuts``.
 
-    def __init__(self, target: tuple[str, int], cuts: list[int]) -> None:
+    ``silent``: nothing comes back any more, and nobody is told, as when a machine loses its power.
+    """
+
+    def __init__(self, target: tuple[str, int], cuts: list[int], *, silent: bool = False) -> None:
         self.cuts = cuts
+        self._silent = silent
         #: How many connections were cut.
         self.cut = 0
         self._target = target
@@ -41,7 +45,10 @@ class Cutting:
         with suppress(OSError):
             while data := source.recv(4096):
                 if left is not None and len(data) > left:
-                    self.cut += 1
+                    self.cut += left >= 0
+                    left = -1
+                    if self._silent:
+                        continue
                     break
                 left = None if left is None else left - len(data)
                 target.sendall(data)
@@ -64,10 +71,10 @@ class Cutting:
 
 
 @contextmanager
-def cutting(address: str, cuts: list[int]) -> Iterator[Cutting]:
+def cutting(address: str, cuts: list[int], *, silent: bool = False) -> Iterator[Cutting]:
     """In front of an address as in ``grpc://127.0.0.1:8815``."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
-    found = Cutting((host, int(port)), cuts)
+    found = Cutting((host, int(port)), cuts, silent=silent)
     found.start()
     try:
         yield found

@@ -84,7 +84,8 @@ class Helper:
 def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.Lease:
     """A request with usual values."""
     usual: dict[str, Any] = {
-        "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "timeout": 3600 * 1_000_000
+        "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "may": ["*"],
+        "timeout": 3600 * 1_000_000,
     }  # fmt: skip
     return requests.Lease(reader=reader, start=start, **(usual | more))
 

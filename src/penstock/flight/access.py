@@ -55,6 +55,12 @@ class Caller(NamedTuple):
             for rights, patterns in self.allowed.rules
         )
 
+    def patterns(self, right: Right) -> list[str]:
+        """Of the queues for which the rules say so."""
+        if self.allowed.open:
+            return ["*"]
+        return [pattern for rights, patterns in self.allowed.rules if right in rights for pattern in patterns]
+
     def demand(self, right: Right, name: QueueName) -> None:
         """Raises Trouble unless the peer may."""
         if not self.may(right, name):

@@ -64,6 +64,8 @@ class Read(Pick, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_f
     reader: str = ""
     first_row: int = 0
     rows: int = 0
+    #: How many rows there were when they were divided: with fewer, the numbers would mean other rows. 0: whatever.
+    total: int = 0
     #: For ``get_flight_info``: into how many parts at least.
     partitions: int = 0
 
@@ -83,6 +85,9 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 class Queues(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="queues"):
     """Action: the queues that exist now. Answered by a list of names, as namespace/queue."""
+
+    #: Those that the caller may do this with.
+    right: Literal["read", "consume", "publish"] = "read"
 
 
 class Locate(msgspec.Struct, frozen=True, kw_only=True, tag="locate"):
@@ -158,7 +163,7 @@ class Progress(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="progres
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a reader is behind: rows, and the age of the oldest of them."""
+    """How far a reader is behind: rows, and the age of the oldest of them. For ``leased``, rows that wait for it."""
 
     rows: int
     seconds: float
@@ -203,6 +208,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     partition: int = 0
     chunk: int = 0
     create_queues: bool = False
+    #: The writer must be known: one that has ended takes nothing more of those who have not heard of it.
+    begun: bool = False
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.flight.access import Caller, chosen, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble
+from penstock.flight.requests import Right
 from penstock.journal import JournalReader, arrow
 from penstock.journal.catalogue import QueueName
 from penstock.journal.following import DataLoss
@@ -92,9 +93,9 @@ class History:
         entries = self.reader.catalogue().queues.values()
         return sorted(QueueName(entry["namespace"], entry["name"]) for entry in list(entries))
 
-    def queues(self, pick: Pick, caller: Caller) -> list[QueueName]:
-        """Those of the existing queues that are meant and may be seen."""
-        wanted = chosen(pick, caller, "read")
+    def queues(self, pick: Pick, caller: Caller, right: Right = "read") -> list[QueueName]:
+        """Those of the existing queues that are meant and that the caller has a right to."""
+        wanted = chosen(pick, caller, right)
         return [name for name in self.names() if wanted is None or wanted(name)]
 
     def read(self, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:

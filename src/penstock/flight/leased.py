@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.flight.access import Caller, queue_name
 from penstock.flight.calls import Read
@@ -14,11 +15,14 @@ from penstock.flight.history import History
 from penstock.flight.problems import trouble
 from penstock.flight.requests import LeasedRows, Rows
 from penstock.flight.views import schema, split
+from penstock.journal.catalogue import QueueName
 from penstock.journal.errors import Gone
 from penstock.journal.placed import Holding, Places
 
 #: How often the broker is asked again where messages lie, when compaction has moved them in between.
 TRIES = 5
+
+_OF_LEASE = ("namespace", "queue")
 
 Ask = Callable[[LeasedRows], Rows]
 
@@ -34,36 +38,52 @@ def read_leased(history: History, ask: Ask, call: Read, caller: Caller) -> Itera
     history.check_identity(call.identity)
     caller.demand_somewhere("consume")
     request = LeasedRows(reader=call.reader, start=call.start, stop=call.stop)
-    places, holding = _held(history, ask, request, call)
-    return _batches(holding, places, call, caller)
+    return _batches(_held(history, ask, request, call, caller), call)
 
 
-def _held(history: History, ask: Ask, request: LeasedRows, call: Read) -> tuple[Places, Holding]:
+class _Held(NamedTuple):
+    """Where the wanted rows lie, and the queue of each as an index of names."""
+
+    places: Places
+    names: list[QueueName]
+    queues: npt.NDArray[np.intp]
+    holding: Holding
+
+
+def _held(history: History, ask: Ask, request: LeasedRows, call: Read, caller: Caller) -> _Held:
     for _ in range(TRIES):
-        places = np.frombuffer(ask(request).places, "<u8")
+        rows = ask(request)
+        names = [queue_name(name) for name in rows.queues]
+        for name in set(names):
+            caller.demand("consume", name)
+        places = np.frombuffer(rows.places, "<u8")
         end = call.first_row + call.rows if call.rows else len(places)
-        if end > len(places) or call.first_row > len(places):
-            text = f"{call.reader} has {len(places)} rows leased there, not {max(end, call.first_row)}"
+        wanted = call.total or max(end, call.first_row)
+        if wanted > len(places) or (call.total and wanted != len(places)):
+            text = f"{call.reader} has {len(places)} rows leased there, not {wanted}"
             raise trouble("data-loss", f"{text}: they were settled, or have gone back", (call.start, call.stop))
-        places = places[call.first_row : end]
+        part = slice(call.first_row, end)
         try:
-            return places, Holding(history.reader, places)
+            holding = Holding(history.reader, places[part])
         except Gone:
             continue
+        return _Held(places[part], names, np.repeat(np.arange(len(names)), rows.counts)[part], holding)
     raise trouble("away", "messages are being moved faster than they can be found; try again")
 
 
-def _batches(holding: Holding, places: Places, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
+def _batches(held: _Held, call: Read) -> Iterator[pa.RecordBatch]:
     shape = schema(call.view, call.columns)
-    stored = list(dict.fromkeys([*shape.names, "namespace", "queue"]))
-    for part in split(holding.sizes(places), payloads="payload" in stored):
-        batch = holding.read(places[part], stored)
-        _check_rights(batch, caller)
-        yield batch.select(shape.names)
+    stored = [name for name in shape.names if name not in _OF_LEASE]
+    for part in split(held.holding.sizes(held.places), payloads="payload" in stored):
+        found = held.holding.read(held.places[part], stored) if stored else None
+        arrays = [
+            found.column(name) if found is not None and name in stored else _of_lease(held, part, name)
+            for name in shape.names
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=shape)
 
 
-def _check_rights(batch: pa.RecordBatch, caller: Caller) -> None:
-    if caller.may_everywhere("consume"):
-        return
-    for name in pc.unique(pc.binary_join_element_wise(batch["namespace"], batch["queue"], "/")).to_pylist():
-        caller.demand("consume", queue_name(name or ""))
+def _of_lease(held: _Held, part: slice, column: str) -> pa.Array:
+    """The queue that a message is in now; the stored row has the one that it was published into."""
+    texts = pa.array([getattr(name, column) for name in held.names], pa.string())
+    return texts.take(pa.array(held.queues[part]))

@@ -20,7 +20,9 @@ from penstock.flight.history import Checked, Chooser, History
 from penstock.flight.problems import trouble
 from penstock.flight.tallies import Tallies, Tally
 from penstock.journal.catalogue import QueueName
+from penstock.journal.errors import Gone, JournalDamaged
 from penstock.journal.merging import merged
+from penstock.journal.placed import Holding
 from penstock.journal.selecting import Piece, Selection
 
 #: Parts that a plan has at most: each is a call of its own.
@@ -102,6 +104,19 @@ class Measures:
             return Lag(rows=0, seconds=0.0)
         at = self._first_time(queues, view, start, status.latest)
         return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0)
+
+    def waiting(self, rows: int, place: int) -> Lag:
+        """The same for what waits in queues: so many rows, one of the oldest of which lies at a place."""
+        try:
+            at = self._published_at(place) if place else 0
+        except (Gone, JournalDamaged):  # it was taken, moved, or is not committed yet
+            at = 0
+        return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0)
+
+    def _published_at(self, place: int) -> int:
+        places = np.array([place], np.uint64)
+        found = Holding(self._reader, places).read(places, ["published_at"])
+        return int(found.column(0).cast("int64")[0].as_py())
 
     def _first_time(self, queues: Chooser, view: str, start: int, stop: int) -> int:
         """When the first row of a view at or after a position was written; 0 if there is none."""

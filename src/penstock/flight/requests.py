@@ -79,6 +79,8 @@ class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
     #: Microseconds after which the messages go back.
     timeout: int
     take: bool = True
+    #: Patterns of the queues that the caller may consume. A reader that has leased from others is none of its business.
+    may: list[str]
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True, tag="leased"):
@@ -106,6 +108,23 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
 
     messages: bytes
     places: bytes
+    #: The queue of each lease, and how many of the messages are of it: a re-driven one was published into another.
+    queues: list[str]
+    counts: list[int]
+
+
+class Waiting(_Request, frozen=True, kw_only=True, tag="waiting"):
+    """What could be leased from these queues now? Answered by ``Waits``."""
+
+    #: Full names; a queue that does not exist any more is passed over.
+    queues: list[str]
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True, tag="waits"):
+    """How many messages are ready, and where the payload of one lies that has waited long (0: there is none)."""
+
+    rows: int
+    place: int
 
 
 class Write(_Request, frozen=True, kw_only=True, tag="write"):
@@ -130,6 +149,8 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     priority: bytes = b""
     correlation_ids: list[bytes] = []
     create_queues: bool = False
+    #: The writer must be known.
+    begun: bool = False
     #: Who writes, for the journal: as in "10.0.0.1:4711".
     peer: str = ""
 
@@ -179,4 +200,4 @@ class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
     reader: str
 
 
-Request = Rights | Outs | Lease | LeasedRows | Write | EndWriter | Report | Readers | ForgetReader
+Request = Rights | Outs | Lease | LeasedRows | Waiting | Write | EndWriter | Report | Readers | ForgetReader

@@ -25,6 +25,9 @@ from penstock.flight.writing import as_request, check_schema
 MOST = 2**63 - 1
 #: The longest name of a reader or a writer.
 NAME_BYTES = 255
+#: How the names of writers begin that are made up for one write. Who knows such a name has made it up; other names can
+#: be guessed, and to forget such a writer means that what it repeats is published twice.
+PASSING = "batch-"
 
 
 class Service:
@@ -72,6 +75,7 @@ class Service:
         """Publish chunks, each once it was read, and tell of each when it is durable."""
         _check_numbers(call)
         _check_name("writer", call.writer)
+        caller.demand_somewhere("publish")
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
             request = as_request(call, number, batch, caller.peer.name)
@@ -126,7 +130,7 @@ class Service:
             case calls.Status():
                 return self.history.status()
             case calls.Queues():
-                return [str(name) for name in self.history.queues(call, caller)]
+                return [str(name) for name in self.history.queues(call, caller, call.right)]
             case calls.Locate():
                 return self.history.reader.position_at(call.at)
             case calls.Advance():
@@ -143,7 +147,10 @@ class Service:
                 caller.demand_everywhere("administer")
                 return self.door.ask(requests.ForgetReader(reader=call.reader), bool)
             case calls.EndWriter():
-                caller.demand_somewhere("publish")
+                if call.writer.startswith(PASSING):
+                    caller.demand_somewhere("publish")
+                else:
+                    caller.demand_everywhere("publish")
                 return self.door.ask(requests.EndWriter(writer=call.writer), bool)
 
     def _readers(self, caller: Caller) -> list[requests.Reader]:
@@ -157,8 +164,10 @@ class Service:
 
     def _progress(self, call: calls.Progress, caller: Caller) -> calls.Lag:
         self.history.check_identity(call.identity)
-        queues = chosen(call, caller, "consume" if call.view == "leased" else "read")
-        lag = self.measures.lag(queues, call.view, call.position)
+        if call.view == "leased":
+            lag = self._waiting(call, caller)
+        else:
+            lag = self.measures.lag(chosen(call, caller, "read"), call.view, call.position)
         if not call.reader:
             return lag
         _check_name("reader", call.reader)
@@ -175,14 +184,19 @@ class Service:
         self.door.ask(report, bool)
         return lag
 
+    def _waiting(self, call: calls.Progress, caller: Caller) -> calls.Lag:
+        """What a consuming reader could still take."""
+        queues = [str(name) for name in self.history.queues(call, caller, "consume")]
+        found = self.door.ask(requests.Waiting(queues=queues), requests.Waits)
+        return self.measures.waiting(found.rows, found.place)
+
     def _lease(self, call: calls.Lease, caller: Caller) -> requests.Leased:
         _check_name("reader", call.reader)
         _check_name("instance", call.instance)
         if call.timeout <= 0:
             raise trouble("bad-request", "the timeout of a lease is above 0, in microseconds")
         self.history.check_identity(call.identity)
-        wanted = chosen(call, caller, "consume")
-        queues = [str(name) for name in self.history.names() if wanted is None or wanted(name)]
+        queues = [str(name) for name in self.history.queues(call, caller, "consume")]
         if call.queue and not queues:
             raise trouble("no-queue", f"there is no queue {call.queue}")
         request = requests.Lease(
@@ -194,6 +208,7 @@ class Service:
             max_bytes=call.max_bytes,
             timeout=call.timeout,
             take=call.take,
+            may=caller.patterns("consume"),
         )
         return self.door.ask(request, requests.Leased)
 

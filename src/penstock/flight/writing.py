@@ -67,6 +67,7 @@ def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str) -> re
         priority=_priorities(batch),
         correlation_ids=_correlation_ids(batch),
         create_queues=call.create_queues,
+        begun=call.begun,
         peer=peer,
     )
 

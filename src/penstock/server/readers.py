@@ -1,7 +1,8 @@
 """Who reads the journal, how far each is, and what is kept for them.
 
 Readers tell where they are; nothing but their pins and their leases depends on it. So it is written to the data folder
-now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it is.
+now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it is. Only
+which query of a name is the newest is written down before that query is answered.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Readers:
             if entry.instance:
                 entry.former = [*entry.former, entry.instance][-MOST_FORMER:]
             entry.instance = asked.instance
+            self._write(sync=True)  # after a crash, one that was taken over must not take over itself
         if not entry.view:
             first = asked.queues[0] if asked.queues else ""
             entry.view = "leased"
@@ -132,14 +134,25 @@ class Readers:
             for each in entries
         ]
 
-    def save(self, clock: float = float("inf")) -> None:
-        """Write the file if there is something new, and the last time is long enough ago."""
-        if self._path is None or not self._dirty or clock - self._saved_at < SAVE_SECONDS:
+    def save(self, clock: float | None = None) -> None:
+        """Write the file if there is something new, and the last time is long enough ago; without a clock it is."""
+        if not self._dirty or (clock is not None and clock - self._saved_at < SAVE_SECONDS):
             return
-        self._saved_at, self._dirty = clock, False
+        if clock is not None:
+            self._saved_at = clock
+        self._write()
+
+    def _write(self, *, sync: bool = False) -> None:
+        self._dirty = False
+        if self._path is None:
+            return
         temporary = self._path.with_name(f"{NAME}.new")
         try:
-            temporary.write_bytes(msgspec.json.encode(list(self._entries.values())))
+            with temporary.open("wb") as file:
+                file.write(msgspec.json.encode(list(self._entries.values())))
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(temporary, self._path)
         except OSError as error:
             self._log.warning("the readers can not be written down", file=str(self._path), reason=str(error))

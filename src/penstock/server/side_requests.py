@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.broker import Broker
 from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
 from penstock.core.writing import Portion, TooManyWriters, WriterError
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
+from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.access import Peer, allowed
 from penstock.server.options import MOST_SECONDS
@@ -72,7 +74,9 @@ class SideRequests:
             case requests.Lease():
                 return await self._lease(request)
             case requests.LeasedRows():
-                return self._leased_rows(request)
+                return leased_rows(self._broker, self._runtime.engine.moved, request)
+            case requests.Waiting():
+                return self._waiting(request)
             case requests.Write():
                 return await self._write(request)
             case requests.EndWriter():
@@ -126,6 +130,7 @@ class SideRequests:
 
     async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
+        self._check_leases(request)
         if not self._runtime.readers.begin(request, self._runtime.now()):
             raise Refused("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
         for lease in broker.leases_of(reader, stop=start):
@@ -135,6 +140,13 @@ class SideRequests:
         if request.take and not broker.leases_of(reader, start):
             await self._take(request)
         return _outstanding(broker.leases_of(reader, start), start or broker.log.next_position)
+
+    def _check_leases(self, request: requests.Lease) -> None:
+        """Who leases settles what its reader has had before, so it must be allowed to consume that."""
+        for queue in {lease.queue for lease in self._broker.leases_of(request.reader)}:
+            if not any(fits_queue(pattern, queue.namespace, queue.name) for pattern in request.may):
+                text = f"reader {request.reader!r} has leased from queues that the access rules do not let you consume"
+                raise Refused("denied", f"{text}; choose another name")
 
     async def _take(self, request: requests.Lease) -> None:
         """Lease more: everybody's share of each queue first, then what is left of the limits."""
@@ -178,12 +190,12 @@ class SideRequests:
             one_anyway=first,
         )
 
-    def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:
-        leases = self._broker.leases_of(request.reader, request.start, request.stop)
-        positions = array("Q", [position for lease in leases for position in lease.messages])
-        moved = self._runtime.engine.moved
-        places = array("Q", [moved.get(position, position) for position in positions]) if moved else positions
-        return requests.Rows(messages=positions.tobytes(), places=places.tobytes())
+    def _waiting(self, request: requests.Waiting) -> requests.Waits:
+        queues = [queue for name in request.queues if (queue := self._find(name)) is not None and queue.ready]
+        heads = [head.position for queue in queues for lane in queue.lanes.values() if (head := lane.head())]
+        oldest = min(heads, default=0)
+        place = self._runtime.engine.moved.get(oldest, oldest)
+        return requests.Waits(rows=sum(queue.ready for queue in queues), place=place)
 
     async def _forget(self, reader: str) -> bool:
         async with self._leasing:
@@ -206,6 +218,8 @@ class SideRequests:
         _check_size(request, runtime.options.limits.payload_bytes)
         while runtime.congested:
             await asyncio.sleep(ROUND)
+        if request.begun and request.writer not in self._broker.writers:
+            raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
         key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk)
         duplicate = self._broker.was_written(key)
         if not duplicate:
@@ -255,6 +269,19 @@ class SideRequests:
     def _find(self, full_name: str) -> Queue | None:
         namespace, _, name = full_name.partition("/")
         return self._broker.queue(namespace, name)
+
+
+def leased_rows(broker: Broker, moved: dict[int, int], request: requests.LeasedRows) -> requests.Rows:
+    """What a reader has leased, and where it lies: ``moved`` says where what was carried forward does."""
+    leases = broker.leases_of(request.reader, request.start, request.stop)
+    positions = array("Q", [position for lease in leases for position in lease.messages])
+    places = array("Q", [moved.get(position, position) for position in positions]) if moved else positions
+    return requests.Rows(
+        messages=positions.tobytes(),
+        places=places.tobytes(),
+        queues=[lease.queue.full_name for lease in leases],
+        counts=[len(lease.connection.out) for lease in leases],
+    )
 
 
 def _outstanding(leases: list[Lease], otherwise: int) -> requests.Leased:

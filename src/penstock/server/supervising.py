@@ -145,7 +145,11 @@ class FlightProcess:
                 await asyncio.sleep(wait)
             self._reloading = False
             wait, since = min(2 * wait, LONGEST_WAIT), time.monotonic()
-            self._process = await self._spawn()
+            try:
+                self._process = await self._spawn()
+            except OSError as error:  # no memory, or too many processes, at this moment
+                self._log.error("the Flight endpoint does not start", reason=str(error))
+                continue
             said = await self._first_word(self._process)
             if isinstance(said, Ready):
                 self._take(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -15,6 +16,8 @@ from penstock.spark.errors import BadOption, DataLoss, NoQueue
 from penstock.spark.fetching import Part, fetch
 from penstock.spark.filters import Narrowed
 from penstock.spark.options import Settings
+
+Right = Literal["read", "consume", "publish"]
 
 #: Told with every loss, so that whoever gets the error knows what can be done.
 ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
@@ -151,6 +154,6 @@ def check_queue(endpoint: Endpoint, settings: Settings) -> None:
         raise NoQueue(f"there is no queue {settings.queue} (penstock at {settings.endpoint}). {ADVICE}")
 
 
-def queues(endpoint: Endpoint, settings: Settings) -> list[str]:
-    """The queues that the options mean and that exist now."""
-    return endpoint.ask(Queues(queue=settings.queue, pattern=settings.pattern), list[str])
+def queues(endpoint: Endpoint, settings: Settings, right: Right = "read") -> list[str]:
+    """The queues that the options mean, that exist now, and that we have a right to."""
+    return endpoint.ask(Queues(queue=settings.queue, pattern=settings.pattern, right=right), list[str])

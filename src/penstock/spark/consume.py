@@ -22,15 +22,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.flight.calls import Lease, Range, Read, Status
+from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
 from penstock.flight.requests import Leased
 from penstock.spark import schemas
 from penstock.spark.batch import queues
 from penstock.spark.endpoint import Endpoint, log
-from penstock.spark.errors import NoQueue, Replaced, SourceError
+from penstock.spark.errors import NoQueue, Replaced
 from penstock.spark.fetching import Part, fetch
 from penstock.spark.offsets import Offset, offset
 from penstock.spark.options import Settings
+from penstock.spark.reporting import Reporter
 
 #: Messages of a batch if the options have no limit. What is leased, nobody else can have.
 DEFAULT_ROWS = 100_000
@@ -50,6 +51,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Tells this run of the query from another one that is still alive somewhere.
         self._instance = str(uuid.uuid4())
         self._connection: Endpoint | None = None
+        self._reports: Reporter | None = None
         self._identity = ""
         #: The last answer; and when there was nothing to be taken, if that is what it said.
         self._leased: Leased | None = None
@@ -77,6 +79,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch; the start itself if there is nothing to consume."""
         begin = self._same_journal(offset(start, "consume"))
+        self._reporter.at(begin)
         if self._idle(begin):
             return start
         rows, size = self._limits(limit)
@@ -84,7 +87,11 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._lease(begin.position, take=True, rows=rows, size=size)
         else:
             found = self._lease_counted(begin, rows, size)
-        return start if found.stop <= begin.position else begin.at(found.stop).to_dict()
+        if found.stop > begin.position:
+            return begin.at(found.stop).to_dict()
+        if self._left is not None:
+            self._reporter.now()
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The leased rows, split over tasks."""
@@ -95,13 +102,21 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._outstanding(begin, stop).rows
         tasks = max(min(self._settings.min_partitions, rows), -(-rows // PART_ROWS))
         cuts = [rows * each // tasks for each in range(tasks + 1)] if tasks else []
-        return [self._part(begin, stop, low, high) for low, high in pairwise(cuts)]
+        return [self._part(begin, stop, (low, high), rows) for low, high in pairwise(cuts)]
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """How far the leases go, and what waits behind them: ``latestOffset`` in the query's progress."""
+        if self._leased is None:
+            return None
+        return {**Offset(self._journal(), self._leased.stop, "consume").to_dict(), **self._reporter.lag()}
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes too late to be of use: the next ``latestOffset`` settles."""
 
     def stop(self) -> None:
         """Hang up, if Spark says so at all."""
+        if self._reports is not None:
+            self._reports.stop()
         if self._connection is not None:
             self._connection.close()
 
@@ -119,6 +134,12 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connection is None:
             self._connection = Endpoint(self._settings)
         return self._connection
+
+    @property
+    def _reporter(self) -> Reporter:
+        if self._reports is None:
+            self._reports = Reporter(self._settings, "leased")
+        return self._reports
 
     def _journal(self) -> str:
         if not self._identity:
@@ -178,7 +199,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Leased(first=begin.position, stop=stop.position, rows=0, bytes=0)
         return found
 
-    def _part(self, begin: Offset, stop: Offset, low: int, high: int) -> Part:
+    def _part(self, begin: Offset, stop: Offset, rows: tuple[int, int], total: int) -> Part:
         return Part(
             Read(
                 view="leased",
@@ -187,8 +208,9 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 columns=self._columns,
                 identity=begin.identity,
                 reader=self._settings.reader,
-                first_row=low,
-                rows=high - low,
+                first_row=rows[0],
+                rows=rows[1] - rows[0],
+                total=total,
             )
         )
 
@@ -199,17 +221,11 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows if self._left is None else min(rows, self._left), size
 
     def _check_queues(self) -> None:
-        if self._settings.queue and not queues(self._endpoint, self._settings):
+        if self._settings.queue and not queues(self._endpoint, self._settings, "consume"):
             raise NoQueue(f"there is no queue {self._settings.queue} (penstock at {self._settings.endpoint})")
 
     def _ready(self) -> int:
         """How many messages could be taken now."""
         settings = self._settings
-        read = Read(view="live", queue=settings.queue, pattern=settings.pattern, columns=["state"])
-        waiting = self._endpoint.waiting()
-        while True:
-            try:
-                batches = self._endpoint.get(read)
-                return sum(batch.column("state").to_pylist().count("ready") for batch in batches)
-            except (SourceError, pa.ArrowException) as error:
-                waiting.pause(error)
+        asked = Progress(queue=settings.queue, pattern=settings.pattern, view="leased", position=0)
+        return self._endpoint.ask(asked, Lag).rows

@@ -28,6 +28,9 @@ log = logging.getLogger("penstock.spark")
 FIRST_PATIENCE = 5.0
 #: Seconds that an answer may take. Cutting a very long journal into parts is the slowest thing that is asked.
 ANSWER_SECONDS = 120.0
+#: Seconds without a sign of life after which the other end is asked for one, and then counts as gone. Rows may come as
+#: late as they like, so a read has no other end than this when a machine has lost its power.
+SILENCE_SECONDS = 30.0
 #: Seconds between attempts: from, to.
 PAUSES = (0.05, 1.0)
 #: Seconds between two lines of the log about a broker that is away.
@@ -124,7 +127,9 @@ class Endpoint:
 
     def _connected(self) -> fl.FlightClient:
         if self._client is None:
-            self._client = fl.FlightClient(self._settings.endpoint, **_tls(self._settings))
+            self._client = fl.FlightClient(
+                self._settings.endpoint, generic_options=_signs_of_life(), **_tls(self._settings)
+            )
         return self._client
 
     def _calling(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
@@ -181,6 +186,12 @@ def _put(client: fl.FlightClient, write: Write, batch: pa.RecordBatch, options: 
     if found is None:
         raise fl.FlightUnavailableError("the endpoint ended the call without an answer")
     return msgspec.json.decode(found.to_pybytes(), type=Written)
+
+
+def _signs_of_life() -> list[tuple[str, int]]:
+    """As gRPC calls it. Its own limit for an answer to a ping is a minute, whatever that of keep-alive is."""
+    names = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+    return [(name, int(SILENCE_SECONDS * 1000)) for name in names]
 
 
 def _tls(settings: Settings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.flight.calls import Lag, Pick, Progress
+from penstock.flight.calls import Lag, Progress, View
 from penstock.spark.endpoint import Endpoint, log
 from penstock.spark.errors import SourceError
 from penstock.spark.offsets import Offset
@@ -26,9 +26,9 @@ PATIENCE = 0.5
 class Reporter:
     """One stream's reports. Without a reader's name the broker is only asked, and keeps nothing."""
 
-    def __init__(self, settings: Settings, pick: Pick) -> None:
+    def __init__(self, settings: Settings, view: View) -> None:
         self._settings = settings
-        self._pick = pick
+        self._view = view
         self._offset: Offset | None = None
         self._lag: Lag | None = None
         self._ended = threading.Event()
@@ -47,6 +47,12 @@ class Reporter:
             return {}
         return {"lagMessages": self._lag.rows, "lagSeconds": round(self._lag.seconds, 3)}
 
+    def now(self) -> None:
+        """Report at once: the query is about to end, and operators should not see for ever how it was before."""
+        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        self._try(endpoint)
+        endpoint.close()
+
     def stop(self) -> None:
         """No more reports."""
         self._ended.set()
@@ -54,21 +60,24 @@ class Reporter:
     def _run(self) -> None:
         endpoint = Endpoint(self._settings, patience=PATIENCE)
         while not self._ended.is_set():
-            try:
-                self._once(endpoint)
-            except (SourceError, pa.ArrowException) as error:
-                log.debug("no report: %s", error)
+            self._try(endpoint)
             self._ended.wait(EVERY)
         endpoint.close()
+
+    def _try(self, endpoint: Endpoint) -> None:
+        try:
+            self._once(endpoint)
+        except (SourceError, pa.ArrowException) as error:
+            log.debug("no report: %s", error)
 
     def _once(self, endpoint: Endpoint) -> None:
         offset = self._offset
         assert offset is not None
         report = Progress(
-            queue=self._pick.queue,
-            pattern=self._pick.pattern,
+            queue=self._settings.queue,
+            pattern=self._settings.pattern,
             reader=self._settings.reader,
-            view=self._settings.view,  # type: ignore[arg-type]
+            view=self._view,
             position=offset.position,
             identity=offset.identity,
             pin=self._settings.pin,

@@ -4,8 +4,8 @@ The broker takes a chunk of one name once. A task that Spark runs again, a batch
 nothing twice, as long as they make the same rows in the same order.
 
 * stream: the writer is the query's own ID, which its checkpoint keeps, and the epoch is the batch's number;
-* batch: the writer is made up for each write, and forgotten at its end; or the options name both, for a write that may
-  be repeated as a whole, such as one in ``foreachBatch``.
+* batch: the writer is made up for each write, begun before the first task and forgotten at the end; or the options name
+  both, for a write that may be repeated as a whole, such as one in ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ COLUMNS = {
 #: Where Spark tells a task which query and which of its batches it works for.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+#: A partition that no task works on.
+NO_TASK = 2**31 - 1
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Done(WriterCommitMessage):
 
     rows: int
     chunks: int
+    #: How many of the chunks the broker had already.
+    repeated: int = 0
 
 
 def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
@@ -73,15 +77,15 @@ def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
 def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False) -> Done:
     """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
     endpoint = Endpoint(settings) if first else Endpoint(settings).trusted()
-    rows = count = 0
+    rows = count = repeated = 0
     try:
         for chunk in chunks(batches):
-            endpoint.put(_numbered(name, count), chunk)
+            repeated += endpoint.put(_numbered(name, count), chunk).duplicate
             rows += chunk.num_rows
             count += 1
     finally:
         endpoint.close()
-    return Done(rows, count)
+    return Done(rows, count, repeated)
 
 
 def _numbered(name: Write, chunk: int) -> Write:
@@ -92,16 +96,18 @@ def _numbered(name: Write, chunk: int) -> Write:
         partition=name.partition,
         chunk=chunk,
         create_queues=name.create_queues,
+        begun=name.begun,
     )
 
 
-def _name(settings: Settings, writer: str, epoch: int) -> Write:
+def _name(settings: Settings, writer: str, epoch: int, *, begun: bool = False) -> Write:
     return Write(
         queue=settings.queue,
         writer=writer,
         epoch=epoch,
         partition=_task().partitionId(),
         create_queues=settings.create_queues,
+        begun=begun,
     )
 
 
@@ -116,7 +122,7 @@ def _reach(settings: Settings) -> None:
     """Find out on the driver, before any task runs, whether the broker is there and has the queue."""
     endpoint = Endpoint(settings)
     try:
-        found = endpoint.ask(Queues(queue=settings.queue), list[str])
+        found = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
     finally:
         endpoint.close()
     if settings.queue and not found and not settings.create_queues:
@@ -126,6 +132,14 @@ def _reach(settings: Settings) -> None:
         )
 
 
+def _tell_repeated(settings: Settings, done: list[Done]) -> None:
+    """Somebody who uses a name and a number again by mistake should be able to find out why nothing comes."""
+    if all(each.repeated == each.chunks for each in done):
+        rows = sum(each.rows for each in done)
+        text = "all %d rows of writer %s, epoch %d, count as written: that epoch, or a later one, was there before"
+        log.warning(text, rows, settings.writer, settings.epoch)
+
+
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``. Made on the driver, once for each write."""
 
@@ -133,28 +147,47 @@ class BatchWriter(DataSourceArrowWriter):
         check(settings, schema, overwrite)
         _reach(settings)
         self._settings = settings
-        self._writer = settings.writer or f"batch-{uuid.uuid4()}"
+        self.name = settings.writer or f"batch-{uuid.uuid4()}"
+        if not settings.writer:
+            self._begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In each task."""
-        return write(self._settings, _name(self._settings, self._writer, self._settings.epoch or 0), iterator)
+        name = _name(self._settings, self.name, self._settings.epoch or 0, begun=not self._settings.writer)
+        return write(self._settings, name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after the last task."""
+        done = [each for each in messages if isinstance(each, Done)]
+        if self._settings.writer and any(each.chunks for each in done):
+            _tell_repeated(self._settings, done)
         self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after a task has failed for good. What others have published stays published."""
         self._end()
 
+    def _begin(self) -> None:
+        """Make the writer known, with a chunk of nothing that no task has.
+
+        Spark may leave tasks behind: one that was slower than its copy, one on a machine that was given up for lost.
+        What they send after the end is refused, as the writer is not known any more.
+        """
+        nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
+        endpoint = Endpoint(self._settings)
+        try:
+            endpoint.put(Write(writer=self.name, partition=NO_TASK), nothing)
+        finally:
+            endpoint.close()
+
     def _end(self) -> None:
         if self._settings.writer:
             return  # it may be repeated, later
         endpoint = Endpoint(self._settings)
         try:
-            endpoint.ask(EndWriter(writer=self._writer), bool)
+            endpoint.ask(EndWriter(writer=self.name), bool)
         except SourceError as error:
-            log.warning("the broker was not told that %s is done: %s", self._writer, error)
+            log.warning("the broker was not told that %s is done: %s", self.name, error)
         finally:
             endpoint.close()
 

@@ -83,6 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report(begin)
         if end.position <= begin.position:
             self._check_end(begin)
+            if self._last is not None and self._reporter is not None:
+                self._reporter.now()
             return start if begin.identity == start["identity"] else begin.to_dict()
         found = self._advance(begin, end.position, *self._limits(limit))
         return start if found == begin.position else begin.at(found).to_dict()
@@ -199,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report(self, begin: Offset) -> None:
         if self._reporter is None:
-            self._reporter = Reporter(self._settings, self._pick)
+            self._reporter = Reporter(self._settings, self._settings.view)  # type: ignore[arg-type]
         self._reporter.at(begin)
 
 
