@@ -17,6 +17,7 @@ from support.sparkprocesses import environment as spark_environment
 from support.sparks import PYTHON_PATH, SparkBroker
 
 CONF = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "600m"}
+CONF["spark.sql.shuffle.partitions"] = "2"
 
 
 @pytest.fixture(scope="module")
