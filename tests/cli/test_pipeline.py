@@ -53,12 +53,15 @@ def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_init_makes_a_project_once(tmp_path: Path) -> None:
-    folder = tmp_path / "my project"
+    folder = tmp_path / "my-project"
     done = penstock("pipeline", "init", folder, "--endpoint", "grpc://127.0.0.1:9")
     assert done.code == 0
     assert 'penstock.endpoint: "grpc://127.0.0.1:9"' in (folder / "spark-pipeline.yml").read_text()
     done = penstock("pipeline", "init", folder)
     assert (done.code, "is not empty" in done.err) == (3, True)
+    done = penstock("pipeline", "init", tmp_path / "my project")
+    assert (done.code, "choose one of letters, digits" in done.err) == (3, True)
+    assert not (tmp_path / "my project").exists()
 
 
 def test_the_file_for_spark_submit() -> None:

@@ -119,6 +119,36 @@ def test_frames_are_what_the_codec_says_and_stand_where_the_rows_say(name: str) 
     assert [row["payload"] for row in found] == [payload[0] for payload in payloads]
 
 
+SHAPES = [(), ("uuid",), ("uuid", "created_at"), ("request_id", "depth", "time_to_live"), ("uuid", "source")]
+
+
+def _any_metadata(rng: random.Random, names: tuple[str, ...]) -> kokaq.Metadata:
+    fields: dict[str, Any] = {"uuid": rng.randbytes(16), "time_to_live": rng.getrandbits(32), "depth": 2**64 - 1}
+    fields |= {"request_id": rng.randbytes(16), "created_at": rng.randrange(99), "source": rng.choice("xy")}
+    others = (kokaq.Field(0x77, b"?"),) if rng.random() < 0.01 else ()
+    return kokaq.Metadata(**{name: fields[name] for name in names}, others=others)
+
+
+def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    kind = kokaq.MessageType.OPERATIONAL
+    sent: list[kokaq.KokaqResponse] = []
+    for count in (1, 40, 2, 40, 3, 300, 1, 1, 40, 50, 60, 70):
+        shapes = SHAPES if rng.random() < 0.3 else [rng.choice(SHAPES)]
+        run = kokaq.MetadataRun.of(_any_metadata(rng, rng.choice(shapes)) for _ in range(count))
+        opaques, payloads = tuple(rng.randbytes(4) for _ in range(count)), (b"x",) * count
+        queue = rng.choice(["a", "b"])
+        sent.append(kokaq.Deliveries(kind, kokaq.Opcode.POP, "n", queue, opaques, bytes(count), run, payloads))
+        if rng.random() < 0.3:
+            sent.append(kokaq.Pushed(kind, (b"aaaa",), b"\0", (UUID,)))
+    stream = kokaq.encode_responses(sent) + b"garbage."
+    read = partial(read_stream, source=Source("f", None, "kokaq", TO_CLIENT))
+    found = [rows(read(pieces(stream, size))) for size in (100, 5000, len(stream))]
+    monkeypatch.setattr("penstock.spark.pipelines.frames.MANY", 10**9)
+    assert found == [rows(read([stream]))] * 3
+    assert len({row["fields"] for row in found[0]}) > 50
+
+
 @pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'' True asked", "phpmq 36 b'\\n' False dispatched"])
 def test_the_first_bytes_tell_protocol_and_direction(name: str) -> None:
     protocol, direction, make, _, _ = STREAMS[name]

@@ -172,3 +172,33 @@ def test_a_schema_is_found_and_grows_by_fields_only() -> None:
     assert inferred([b'{"n": 1.5}'], whole) == whole  # it is in files already: 1.5 goes to the quarantine
     assert inferred([b"7", b"{}"], None) is None
     assert unpack(pack(second)) == second
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"t": "9999-12-31T23:59:59-23:00"}',
+        b'{"t": "0001-01-01T00:00:00+23:00"}',
+        b'{"d": 1%s}' % (b"0" * 400),
+        b'{"c": 1%s}' % (b"0" * 5000),
+        b'{"n": 1%s}' % (b"0" * 5000),
+    ],
+)
+def test_no_payload_stops_a_pipeline(payload: bytes) -> None:
+    names = {"t": pa.timestamp("us", tz="UTC"), "d": pa.float64(), "c": pa.decimal128(5, 2), "n": pa.int64()}
+    value, reason = decode([payload, b'{"n": 1}'], Decoding("json", pack(pa.struct(list(names.items())))))
+    assert value is not None
+    assert (value.null_count, reason.null_count) == (1, 1)
+    assert len(reason[0].as_py()) < 200
+    inferred([payload], None)
+
+
+def test_what_no_table_can_have_is_not_inferred() -> None:
+    deep = b'{"a": %s1%s}' % (b"[" * 300, b"]" * 300)
+    deeper = b'{"a":' * 900 + b"1" + b"}" * 900
+    assert inferred([deep, deeper, b'{"n": 1}'], None) == pa.struct([("n", pa.int64())])
+    # To most readers of tables, names that differ by case alone are the same.
+    assert inferred([b'{"id": 1, "ID": "x"}', b'{"Id": 2.5}'], None) == pa.struct([("id", pa.int64())])
+    known = pa.struct([("id", pa.int64())])
+    assert inferred([b'{"ID": "x"}'], known) == known
+    assert inferred([b'{"": 1, "n": 1}'], None) == pa.struct([("n", pa.int64())])

@@ -182,9 +182,9 @@ def _kokaq_lengths(frames: list[kokaq.KokaqRequest] | list[kokaq.KokaqResponse],
         case kokaq.Pushed():
             return [_KOKAQ_PUSHED] * len(frame.uuids)
         case kokaq.Deliveries():
-            common = _KOKAQ_HEADERS + 4 + _KOKAQ_COMPONENT + _names(frame)
-            rows = zip(frame.metadata.raw, frame.payloads, strict=True)
-            return [common + len(raw) + len(payload) for raw, payload in rows]
+            # Messages of a run have metadata of one shape: see shapes.py.
+            common = _KOKAQ_HEADERS + 4 + _KOKAQ_COMPONENT + _names(frame) + len(frame.metadata.raw[0])
+            return [common + len(payload) for payload in frame.payloads]
     return [0]
 
 

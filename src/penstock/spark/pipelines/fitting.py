@@ -73,7 +73,7 @@ def _plain(kind: pa.DataType, path: str) -> Fit:
     if types.is_integer(kind):
         return _integer(kind, path)
     if types.is_floating(kind):
-        return lambda value: float(_number(value, path))
+        return _floating(kind, path)
     if types.is_string(kind):
         return lambda value: _of(str, "a string", value, path)
     if types.is_binary(kind):
@@ -96,8 +96,18 @@ def _integer(kind: pa.DataType, path: str) -> Fit:
         if not isinstance(value, int) or isinstance(value, bool):
             raise Misfit(f"{path} is {_shown(value)}, not a whole number")
         if not -most - 1 <= value <= most:
-            raise Misfit(f"{path} is {value}, which does not fit {kind}")
+            raise Misfit(f"{path} is {_shown(value)}, which does not fit {kind}")
         return value
+
+    return fit
+
+
+def _floating(kind: pa.DataType, path: str) -> Fit:
+    def fit(value: Any) -> float:
+        try:
+            return float(_number(value, path))
+        except OverflowError:
+            raise Misfit(f"{path} is {_shown(value)}, which does not fit {kind}") from None
 
     return fit
 
@@ -128,7 +138,7 @@ def _converted(convert: Callable[[str], Any], name: str, path: str) -> Fit:
     def fit(value: Any) -> Any:
         try:
             return convert(_of(str, name, value, path))
-        except (ValueError, binascii.Error) as error:
+        except (ValueError, OverflowError, binascii.Error) as error:
             if isinstance(error, Misfit):
                 raise
             raise Misfit(f"{path} is {_shown(value)}, not {name}") from None
@@ -138,7 +148,7 @@ def _converted(convert: Callable[[str], Any], name: str, path: str) -> Fit:
 
 def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _shown(value: Any) -> str:
@@ -178,8 +188,18 @@ def fit_text(kind: pa.DataType, path: str) -> Fit:
 # ---------------------------------------------------------------------------------------------- schemas that are found
 
 
-def infer(value: Any) -> pa.DataType:
-    """The type of a JSON value. Whole numbers are 64 bits wide."""
+#: Objects and arrays in each other, at most: readers of tables give up at some depth.
+MAX_LEVELS = 32
+
+
+def infer(value: Any, levels: int = MAX_LEVELS) -> pa.DataType:
+    """The type of a JSON value. Whole numbers are 64 bits wide. Raises ``Misfit`` if it is nested too deeply.
+
+    Fields without a name, and such whose names differ from another's by case alone, are left out: to readers of tables
+    they are nothing, or the same.
+    """
+    if not levels:
+        raise Misfit(f"more than {MAX_LEVELS} objects and arrays in each other")
     match value:
         case bool():
             return pa.bool_()
@@ -192,10 +212,11 @@ def infer(value: Any) -> pa.DataType:
         case list():
             kind: pa.DataType = pa.null()
             for each in value:
-                kind = merge(kind, infer(each), firm=False)
+                kind = merge(kind, infer(each, levels - 1), firm=False)
             return pa.list_(kind)
         case dict():
-            return pa.struct([pa.field(name, infer(each)) for name, each in value.items()])
+            names = set({name.lower(): name for name in reversed(value) if name}.values())
+            return pa.struct([pa.field(name, infer(value[name], levels - 1)) for name in value if name in names])
     return pa.null()
 
 
@@ -220,8 +241,11 @@ def merge(one: pa.DataType, other: pa.DataType, *, firm: bool) -> pa.DataType:
 
 def _merge_structs(one: pa.StructType, other: pa.StructType, *, firm: bool) -> pa.DataType:
     fields = {one.field(at).name: one.field(at) for at in range(one.num_fields)}
+    names = {name.lower(): name for name in fields}
     for at in range(other.num_fields):
         field = other.field(at)
+        if names.setdefault(field.name.lower(), field.name) != field.name:
+            continue
         mine = fields.get(field.name)
         kind = field.type if mine is None else merge(mine.type, field.type, firm=firm)
         fields[field.name] = pa.field(field.name, kind, nullable=mine is None or mine.nullable)

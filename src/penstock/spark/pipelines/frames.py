@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from operator import countOf
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import structs
 
 from penstock.wire import kokaq, phpmq, sspq
@@ -49,6 +51,8 @@ FRAMES = pa.schema(
 BATCH_ROWS = 16_384
 #: Payload bytes after which one is made, when payloads are kept.
 BATCH_BYTES = 32 * 2**20
+#: From so many deliveries on, their metadata is read all at once; that costs as much as a few of them one by one.
+MANY = 32
 
 
 class Source(NamedTuple):
@@ -74,19 +78,71 @@ class _Run(NamedTuple):
     error: str | None
 
 
+#: Columns in which each message has a value of its own.
+_OWN = ("id", "opaque", "ttl", "payload", "fields")
+_Values: TypeAlias = "Sequence[Any] | pa.Array | None"
+
+
+class _Metadata(NamedTuple):
+    """The metadata of deliveries, as it stands on the wire, and the beginning of their ``fields``."""
+
+    shared: str
+    raw: list[bytes]
+
+
 class Rows(NamedTuple):
-    """What one frame is as rows. Lists have one value for each message; None is null for all."""
+    """What one frame is as rows. Lists and arrays have one value for each message; None is null for all."""
 
     type: str
     messages: int
     payloads: Sequence[bytes] | None = None
     namespace: str | None = None
     queue: str | None = None
-    ids: Sequence[bytes] | None = None
-    opaques: Sequence[bytes] | None = None
-    ttl: int | Sequence[int] | None = None
+    ids: _Values = None
+    opaques: _Values = None
+    ttl: int | _Values = None
     retries: int | None = None
-    fields: str | Sequence[str] | None = None
+    fields: str | _Values = None
+    #: In place of ids, ttl and fields.
+    metadata: _Metadata | None = None
+
+
+class _Column:
+    """A column that gets values now and then. Single values wait in a list until there is an array to go before."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._arrays: list[pa.Array] = []
+        self._waiting: list[Any] = []
+        self._rows = 0
+
+    def add(self, values: Sequence[Any] | pa.Array, before: int) -> None:
+        """Values of the rows from ``before`` on. Rows that got none are null."""
+        self._pad(before)
+        if isinstance(values, pa.Array):
+            self._settle()
+            self._arrays.append(values)
+        else:
+            self._waiting += values
+        self._rows += len(values)
+
+    def array(self, rows: int) -> pa.Array | None:
+        """The whole column, or None if there was no value at all."""
+        if not self._rows:
+            return None
+        self._pad(rows)
+        self._settle()
+        return pa.concat_arrays(self._arrays) if len(self._arrays) > 1 else self._arrays[0]
+
+    def _pad(self, rows: int) -> None:
+        if self._rows < rows:
+            self._waiting += [None] * (rows - self._rows)
+            self._rows = rows
+
+    def _settle(self) -> None:
+        if self._waiting:
+            self._arrays.append(pa.array(self._waiting, self._kind))
+            self._waiting = []
 
 
 class Frames:
@@ -103,7 +159,8 @@ class Frames:
         self._between: list[int] = []
         self._lengths: list[int] = []
         self._sizes: list[int] = []
-        self._columns: dict[str, list[Any]] = {name: [] for name in ("id", "opaque", "ttl", "fields", "payload")}
+        self._unread = _Metadata("", [])
+        self._columns = {name: _Column(FRAMES.field(name).type) for name in _OWN}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -116,6 +173,7 @@ class Frames:
 
     def add(self, source: Source, at: int | None, rows: Rows, place: Place) -> None:
         """Add the messages of a frame."""
+        self._gather(rows.metadata)
         fields = rows.fields if isinstance(rows.fields, str) else None
         shared = _Run(source, at, rows.type, rows.namespace, rows.queue, rows.retries, fields, None, None)
         self._add_run(shared, rows.messages, place.start, place.between)
@@ -131,6 +189,7 @@ class Frames:
 
     def fail(self, source: Source, at: int | None, offset: int, length: int, code: str, text: str) -> None:
         """Add a row for what could not be read: ``length`` bytes at ``offset``."""
+        self._gather(None)
         self._add_run(_Run(source, at, None, None, None, None, None, code, text), 1, offset, 0)
         self._lengths.append(length)
         self._sizes.append(-1)
@@ -141,17 +200,28 @@ class Frames:
         self._starts.append(start)
         self._between.append(between)
 
-    def _own(self, name: str, values: Sequence[Any] | None) -> None:
-        """Values of the rows just added. Rows before that had none get nulls now, and only then."""
+    def _own(self, name: str, values: _Values) -> None:
+        """Values of the rows just added."""
         if values is not None:
-            column = self._columns[name]
-            missing = len(self._sizes) - len(values) - len(column)
-            if missing:
-                column += [None] * missing
-            column += values
+            self._columns[name].add(values, len(self._sizes) - len(values))
+
+    def _gather(self, more: _Metadata | None) -> None:
+        """Keep metadata until there is much of it, or something else comes: it is best read in large pieces."""
+        unread = self._unread
+        if more is not None and more.shared == unread.shared and len(more.raw[0]) == len(unread.raw[0]):
+            unread.raw.extend(more.raw)
+            return
+        if unread.raw:
+            found = _alike(*unread) or _one_by_one(*unread)
+            before = len(self._sizes) - len(unread.raw)
+            for name, values in zip(("id", "ttl", "fields"), found, strict=True):
+                if values is not None:
+                    self._columns[name].add(values, before)
+        self._unread = more or _Metadata("", [])
 
     def batch(self) -> pa.RecordBatch:
         """The rows so far, which are then forgotten."""
+        self._gather(None)
         counts = np.array(self._counts, np.int64)
         lengths = np.array(self._lengths, np.int64)
         sizes = np.array(self._sizes, np.int32)
@@ -174,14 +244,14 @@ class Frames:
         return pa.RecordBatch.from_arrays([columns[name] for name in FRAMES.names], schema=FRAMES)
 
     def _column(self, name: str) -> pa.Array:
-        values, kind = self._columns[name], FRAMES.field(name).type
-        if not values:
-            return pa.nulls(len(self), kind)
-        return pa.array(values + [None] * (len(self) - len(values)), kind)
+        found = self._columns[name].array(len(self))
+        return pa.nulls(len(self), FRAMES.field(name).type) if found is None else found
 
     def _fields(self, repeat: _Repeat) -> pa.Array:
-        shared = repeat.words(lambda run: run.fields)
-        return pa.compute.coalesce(shared, self._column("fields")) if self._columns["fields"] else shared
+        shared, own = repeat.words(lambda run: run.fields), self._columns["fields"].array(len(self))
+        if own is None or shared.null_count == len(shared):
+            return shared if own is None else own
+        return pc.coalesce(shared, own)
 
 
 class _Repeat:
@@ -281,55 +351,60 @@ def kokaq_rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> Rows:
 
 def _deliveries(frame: kokaq.Deliveries) -> Rows:
     shared = _json({"message_type": frame.message_type.name, "status": "SUCCESS", "reason": "OK"})[:-1]
-    found = _alike(frame.metadata.raw, shared) or _one_by_one(frame.metadata, shared)
     return Rows(
         _opcode(frame.opcode), len(frame.payloads), frame.payloads, frame.namespace, frame.queue,
-        found.uuids, frame.opaques, found.ttls, None, found.fields,
+        opaques=frame.opaques, metadata=_Metadata(shared, [*frame.metadata.raw]),
     )  # fmt: skip
 
 
 class _Fields(NamedTuple):
     """The metadata of a run of deliveries: what has a column of its own, and the rest as JSON. None: null for all."""
 
-    uuids: Sequence[bytes] | None
-    ttls: Sequence[int] | None
-    fields: str | Sequence[str]
+    uuids: _Values
+    ttls: _Values
+    fields: _Values
 
 
-def _one_by_one(run: kokaq.MetadataRun, shared: str) -> _Fields:
-    metadata = list(run)
+def _one_by_one(shared: str, raw: list[bytes]) -> _Fields:
+    metadata = list(kokaq.MetadataRun(tuple(raw)))
     texts = [_json(_known(each))[1:] for each in metadata]
     fields = [f"{shared}, {text}" if len(text) > 1 else f"{shared}}}" for text in texts]
-    return _Fields([each.uuid for each in metadata], [each.time_to_live for each in metadata], fields)  # type: ignore[misc]
+    return _Fields([each.uuid for each in metadata], [each.time_to_live for each in metadata], fields)
 
 
-def _alike(raw: Sequence[bytes], shared: str) -> _Fields | None:
+def _alike(shared: str, raw: list[bytes]) -> _Fields | None:
     """The same, all at once, for metadata of one shape that has only integers and identifiers; None for any other."""
-    heads = _heads(raw[0])
-    if heads is None or len(set(map(len, raw))) > 1:
+    if len(raw) < MANY or countOf(map(len, raw), len(raw[0])) < len(raw) or (heads := _heads(raw[0])) is None:
         return None
     table = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), -1)
     places = [0, 1, 2, 3] + [at + byte for at, _, _ in heads for byte in (-2, -1)]
     if (table[:, places] != table[0, places]).any():
         return None
-    found: dict[str, list[Any]] = {}
+    uuids = ttls = None
+    text, texts = shared, []
     for at, size, name in heads:
         value = np.ascontiguousarray(table[:, at : at + size])
-        if size == 16:
-            joined = value.tobytes()
-            found[name] = [joined[start : start + 16] for start in range(0, len(joined), 16)]
+        if name == "uuid":
+            uuids = _fixed(value.tobytes(), size, pa.binary())
+        elif name == "time_to_live":
+            ttls = pa.array(value.view(f">u{size}").ravel().astype(np.int64))
+        elif size == 16:
+            texts += [f'{text}, "{name}": "', _fixed(value.tobytes().hex().encode(), 2 * size, pa.string())]
+            text = '"'
         else:
-            found[name] = value.view(f">u{size}").ravel().tolist()
-    uuids, ttls = found.pop("uuid", None), found.pop("time_to_live", None)
-    if not found:
-        return _Fields(uuids, ttls, f"{shared}}}")
-    found = {
-        name: [each.hex() for each in values] if isinstance(values[0], bytes) else values
-        for name, values in found.items()
-    }
-    parts = [f'"{name}": "%s"' if isinstance(values[0], str) else f'"{name}": %d' for name, values in found.items()]
-    text = f"{shared}, {', '.join(parts)}}}"
-    return _Fields(uuids, ttls, [text % row for row in zip(*found.values(), strict=True)])
+            number = pa.array(value.view(f">u{size}").ravel().astype(f"u{size}"))
+            texts += [f'{text}, "{name}": ', number.cast(pa.string())]
+            text = ""
+    if not texts:
+        return _Fields(uuids, ttls, [f"{shared}}}"] * len(raw))
+    return _Fields(uuids, ttls, pc.binary_join_element_wise(*texts, f"{text}}}", ""))
+
+
+def _fixed(joined: bytes, size: int, kind: pa.DataType) -> pa.Array:
+    """An array of values that are all of one size."""
+    count = len(joined) // size
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+    return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(joined)])
 
 
 def _heads(raw: bytes) -> list[tuple[int, int, str]] | None:

@@ -139,10 +139,10 @@ def inferred(payloads: Iterable[bytes | None], known: pa.DataType | None) -> pa.
     for payload in payloads:
         try:
             value = _load(payload or b"")
+            if isinstance(value, dict):
+                found = merge(found, infer(value), firm=False)
         except (Misfit, RecursionError):
             continue
-        if isinstance(value, dict):
-            found = merge(found, infer(value), firm=False)
     return grown(known, found)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from penstock.spark.pipelines.lake import LakeError
 
 _SPEC = """\
-# A Spark Declarative Pipeline on a Penstock broker. Run it with ./run, again and again: each run goes on where the
-# last one stopped.
+# A Spark Declarative Pipeline on a Penstock broker. Run it with `spark-pipelines run`, again and again: each run goes
+# on where the last one stopped. If the folder is moved, the places below have to be changed.
 name: {name}
 storage: {storage}
 libraries:
@@ -18,8 +20,12 @@ libraries:
       include: transformations/**
 configuration:
   # Where the broker's Flight endpoint is.
-  penstock.endpoint: "{endpoint}"
+  penstock.endpoint: {endpoint}
   spark.sql.session.timeZone: UTC
+  # Spark keeps what it knows of the tables in this folder, so that the next run finds them. These are settings that
+  # only a starting Spark takes: this is how it gets them from here.
+  spark.driver.extraJavaOptions: {java}
+  spark.sql.legacy.setCommandRejectsSparkCoreConfs: "false"
 """
 
 _TABLES = '''\
@@ -61,29 +67,34 @@ WHERE queue IS NOT NULL
 GROUP BY ALL
 """
 
-_RUN = """\
-#!/bin/sh
-# Runs the pipeline. Spark keeps what it knows of the tables in this folder (metastore_db), so that the next run finds
-# them; this can only be said on the command line.
-cd "$(dirname "$0")" || exit 1
-exec spark-pipelines run --conf spark.sql.catalogImplementation=hive "$@"
-"""
-
 
 def create(folder: str, endpoint: str) -> Iterator[str]:
-    """Make the project. Yields what to say about it. Raises ``LakeError`` if the folder is not empty."""
+    """Make the project. Yields what to say about it. Raises ``LakeError`` for a folder that is of no use for it."""
     target = Path(folder).absolute()
+    if quote(str(target)) != str(target):
+        # Spark 4.3 encodes the path of a pipeline's storage as in a URL, and then makes a folder of that name.
+        text = "has characters in its path with which Spark's pipelines can't deal"
+        raise LakeError(f"{target} {text}: choose one of letters, digits, and . _ - ~")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LakeError(f"{folder} is not empty: choose another folder")
     storage = target / "storage"
     (target / "transformations").mkdir(parents=True)
     storage.mkdir()
-    spec = _SPEC.format(name=target.name, storage=storage.as_uri(), endpoint=endpoint)
+    # A string of JSON is one of YAML.
+    values = {"name": target.name, "storage": f"file://{storage}", "endpoint": endpoint, "java": _java_options(target)}
+    spec = _SPEC.format(**{name: json.dumps(value) for name, value in values.items()})
     (target / "spark-pipeline.yml").write_text(spec)
     (target / "transformations" / "tables.py").write_text(_TABLES)
     (target / "transformations" / "queue_minutes.sql").write_text(_VIEWS)
-    run = target / "run"
-    run.write_text(_RUN)
-    run.chmod(0o755)
     yield f"made {folder}: tables messages and events, view queue_minutes"
-    yield f"run it with: cd {shlex.quote(folder)} && ./run"
+    yield f"run it with: cd {shlex.quote(folder)} && spark-pipelines run"
+
+
+def _java_options(folder: Path) -> str:
+    """What makes Spark remember tables, and where."""
+    options = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": f"{folder}/tables",
+        "derby.system.home": str(folder),
+    }
+    return " ".join(f'"-D{name}={value}"' for name, value in options.items())

@@ -1,0 +1,221 @@
+"""One story: messages flow, pipelines and the broker are killed, and in the end everything is counted.
+
+The pipelines that are killed are processes, started by the command. What ends them properly is the session of whoever
+tells the story: a Spark that is only started to finish would cost more than everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.client import ClientError, connect
+from penstock.journal import arrow
+from penstock.journal.following import JournalReader
+from penstock.spark.pipelines import archive_main, insight_main
+from penstock.spark.pipelines.minutes import COUNTS, MINUTE
+from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
+from penstock.spark.pipelines.running import Broker, Run
+from support.commands import COMMAND, environment
+from support.history import Plain
+from support.sparks import PYTHON_PATH, SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Seconds that a pipeline may take to do its first batch, on a machine that has much else to do.
+PATIENCE = 300.0
+#: Messages a second of a replay: slow enough that it is not over before it is killed.
+RATE = 20
+#: What is killed, round by round.
+PLAN = ("archive", "insight", "archive", "replay")
+DECODING = {"format": "json", "schema": "n long"}
+OPTIONS = {
+    "archive": ["--queue", "default/flow", "--format", "json", "--schema", "n long", "--every", "0"],
+    "insight": ["--every", "0", "--report-every", "0"],
+    "replay": ["--to", "default/again", "--create", "--rate", str(RATE)],
+}
+#: The file that changes with each batch.
+MARKS = {
+    "archive": "archive-messages/ledger.json",
+    "insight": "insight/ledger.json",
+    "replay": "replay-replay/state.json",
+}
+
+
+class PipelineStory:
+    """A broker, its messages, a lake, and the pipelines that come and go. Everything is in one folder."""
+
+    def __init__(self, folder: Path, seed: int, spark: SparkSession) -> None:
+        self.broker = SparkBroker(folder / "broker")
+        self.lake = folder / "lake"
+        self._spark = spark
+        self._log = folder / "pipeline.log"
+        self._random = random.Random(seed)
+        self._done = threading.Event()
+        self._number = 0
+
+    def run(self, rounds: int) -> Iterator[str]:
+        """Kill so many pipelines, and the broker with every second of them; then count. Tells of each round."""
+        self.broker.start()
+        flowing = threading.Thread(target=self._flow)
+        try:
+            self.broker.publish("flow", b'{"n": -1}')
+            flowing.start()
+            for number in range(rounds):
+                yield f"round {number}: {self._round(PLAN[number % len(PLAN)], with_broker=number % 2 == 1)}"
+            self._done.set()
+            flowing.join()
+            yield self._check()
+        finally:
+            self._done.set()
+            if flowing.ident is not None:
+                flowing.join()
+            self.broker.stop()
+
+    def _round(self, name: str, *, with_broker: bool) -> str:
+        """One pipeline's life, and perhaps the end of one of the broker's."""
+        mark = self.lake / "_penstock" / MARKS[name]
+        life = self._random.uniform(0.0, 1.5)
+        broker_at = self._random.uniform(0.0, life) if with_broker else life
+        before = _stamp(mark)
+        driver = self._start(name)
+        try:
+            self._wait(driver, lambda: _stamp(mark) != before)
+            time.sleep(broker_at)
+            if with_broker:
+                self.broker.kill()
+                self.broker.start()
+            time.sleep(life - broker_at)
+        finally:
+            _kill(driver)
+        return f"{name} killed {life:.2f} s after a batch" + (
+            f", the broker after {broker_at:.2f} s" if with_broker else ""
+        )
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        where = ["--lake", str(self.lake), "--endpoint", self.broker.endpoint, "--master", "local[2]", "--json"]
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [*COMMAND, "pipeline", name, *OPTIONS[name], *where],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env=environment(PYTHONPATH=PYTHON_PATH, SPARK_LOCAL_DIRS=str(self.lake.parent / "local")),
+            )  # fmt: skip
+
+    def _wait(self, driver: subprocess.Popen[bytes], what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not what():
+            assert driver.poll() is None, self._log.read_text(errors="replace")[-5000:]
+            assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-5000:]
+            time.sleep(0.01)
+
+    def _flow(self) -> None:
+        """Messages come, some of which are no JSON, and most go. While the broker is away, nothing does."""
+        while not self._done.wait(0.1):
+            with suppress(ClientError, OSError), connect(self.broker.url("kokaq", "/default/flow")) as client:
+                numbers = range(self._number, self._number + 50)
+                self._number += 50  # also if it is not known whether they came in: no two messages are the same
+                client.publish_many([b'{"n": %d}' % n if n % 7 else b"odd %d" % n for n in numbers])
+                for _, message in zip(range(30), client.consume(idle=0.1), strict=False):
+                    message.ack()
+
+    # Counting
+
+    def _check(self) -> str:
+        """Everything is where it belongs, once. Raises AssertionError."""
+        replayed = self._finish_replay()
+        self._archive(time.time)
+        published = self._rows("messages", "flow")
+        self._check_archive([row["position"] for row in published])
+        self._archive(lambda: time.time() + 3600)
+        self._check_archive([row["position"] for row in self._rows("messages", "flow")])
+        events = self._check_insight()
+        return f"{len(published):,} messages archived, {replayed:,} replayed, {events:,} events counted, each once"
+
+    def _source(self) -> Broker:
+        return Broker({"endpoint": self.broker.endpoint})
+
+    def _archive(self, clock: Callable[[], float]) -> None:
+        """Work off what is there; in another hour, what was there before is compacted."""
+        self.broker.publish("flow", b'{"n": -2}')
+        options = archive_main.Options(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
+        archive_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+
+    def _check_archive(self, positions: list[int]) -> None:
+        """Spark, DuckDB and pandas find what was published, what fits and what does not together."""
+        tables = ["messages", "messages_quarantine"]
+        globs = [f"{self.lake}/{table}/**/*.parquet" for table in tables]
+        query = f"select position from read_parquet({globs}, union_by_name=true, hive_partitioning=false)"
+        assert sorted(row[0] for row in duckdb.connect().execute(query).fetchall()) == positions
+        files = [file for table in tables for file in (self.lake / table).rglob("*.parquet")]
+        found = pd.concat([pd.read_parquet(file, columns=["position"]) for file in files])
+        assert sorted(found["position"]) == positions
+        assert sum(read_table(self._spark, self.lake, table).count() for table in tables) == len(positions)
+
+    def _finish_replay(self) -> int:
+        """End the replay, if there was one. What it covers is what was in the table when it was begun, in order."""
+        file = self.lake / "_penstock" / MARKS["replay"]
+        if not file.exists():
+            return 0
+        state = msgspec.json.decode(file.read_bytes(), type=State)
+        assert state.choice.chunk_rows == chunk_rows(RATE)
+        assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, Run()).done
+        again = [row["payload"] for row in self._rows("messages", "again")]
+        chosen = read_table(self._spark, self.lake, "messages").where(f"position <= {state.end}").orderBy("position")
+        assert again == [bytes(row["payload"]) for row in chosen.select("payload").collect()]
+        return len(again)
+
+    def _check_insight(self) -> int:
+        options = insight_main.Options(report_seconds=0)
+        insight_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+        events = self._events("events")
+        plain = Plain(events)
+        rows = [
+            row
+            for file in (self.lake / "insight" / "queues").rglob("*.parquet")
+            for row in pq.read_table(file, partitioning=None).to_pylist()
+        ]
+        found = {(row["namespace"], row["queue"], _minute(row)): row for row in rows}
+        wanted = list(plain.rows())
+        assert (len(rows), set(found)) == (len(wanted), {key for key, _, _ in wanted})
+        for key, sums, (depth, dead, _) in wanted:
+            row = found[key]
+            assert {name: row[name] for name in COUNTS} == {name: sums[name] for name in COUNTS}, key
+            assert (row["depth"], row["dead_depth"]) == (depth, dead), key
+        return len(events)
+
+    def _events(self, view: str) -> pa.Table:
+        reader = JournalReader(str(self.broker.folder / "data"))
+        return pa.Table.from_batches(list(arrow.read(reader, view, reader.earliest)))
+
+    def _rows(self, view: str, queue: str) -> list[dict[str, Any]]:
+        return [row for row in self._events(view).to_pylist() if row["queue"] == queue]
+
+
+def _minute(row: dict[str, Any]) -> int:
+    return int(row["minute"].timestamp() * 1e6) // MINUTE
+
+
+def _stamp(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _kill(driver: subprocess.Popen[bytes]) -> None:
+    """kill -9 for the pipeline and all it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(20)

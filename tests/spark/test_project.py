@@ -1,0 +1,42 @@
+"""A project as `penstock pipeline init` makes it, run by plain ``spark-pipelines run``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from support.commands import penstock
+from support.sparkprocesses import PATIENCE, environment
+from support.sparks import SparkBroker
+
+
+def _run(folder: Path, project: Path) -> None:
+    env = environment(folder) | {"SPARK_TESTING": "1"}  # Spark Connect then takes any free port
+    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-5000:]
+
+
+def _sum(project: Path, table: str, what: str) -> int:
+    found = duckdb.connect().execute(f"select {what} from '{project}/tables/{table}/*.parquet'").fetchall()
+    return int(found[0][0])
+
+
+def test_a_project_runs_as_generated_and_again(new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
+    broker, project = new_broker(), tmp_path / "my-project"
+    before = set(tmp_path.iterdir())
+    assert penstock("pipeline", "init", project, "--endpoint", broker.endpoint).code == 0
+    for published in (50, 57):
+        broker.publish("jobs", *[b"x"] * (published - _published(project)))
+        _run(tmp_path, project)
+        assert _published(project) == _sum(project, "messages", "count(distinct position)") == published
+        assert _sum(project, "queue_minutes", "sum(published)") == published
+    assert set(tmp_path.iterdir()) - before <= {project, tmp_path / "local"}
+
+
+def _published(project: Path) -> int:
+    return _sum(project, "messages", "count(*)") if (project / "tables").exists() else 0
