@@ -80,17 +80,19 @@ class Readers:
         entry = self._entry(asked.reader, now)
         if asked.instance in entry.former:
             return False
-        if asked.instance != entry.instance:
+        is_new = asked.instance != entry.instance
+        if is_new:
             if entry.instance:
                 entry.former = [*entry.former, entry.instance][-MOST_FORMER:]
             entry.instance = asked.instance
-            self._write(sync=True)  # after a crash, one that was taken over must not take over itself
         if not entry.view:
             first = asked.queues[0] if asked.queues else ""
             entry.view = "leased"
             entry.where = first if len(asked.queues) < 2 else f"{first} and {len(asked.queues) - 1} more"
         if entry.view == "leased":
             entry.position = max(entry.position, asked.start)
+        if is_new:
+            self._write(sync=True)  # after a crash, one that was taken over must not take over itself
         return True
 
     def forget(self, reader: str) -> bool:
