@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
 from penstock.flight.requests import Leased
-from penstock.spark import schemas
 from penstock.spark.batch import queues
-from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.endpoint import log
 from penstock.spark.errors import NoQueue, Replaced
-from penstock.spark.fetching import Part, fetch
+from penstock.spark.fetching import Part
 from penstock.spark.offsets import Offset, offset
 from penstock.spark.options import Settings
-from penstock.spark.reporting import Reporter
+from penstock.spark.reader import Reader
 
 #: Messages of a batch if the options have no limit. What is leased, nobody else can have.
 DEFAULT_ROWS = 100_000
@@ -41,17 +39,15 @@ PART_ROWS = 20_000
 IDLE_SECONDS = 0.1
 
 
-class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ConsumingReader(Reader):
     """A stream of what is leased."""
 
+    reported = "leased"
+
     def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
-        self._settings = settings
-        self._columns = columns
-        self._schema = schema
+        super().__init__(settings, columns, schema)
         #: Tells this run of the query from another one that is still alive somewhere.
         self._instance = str(uuid.uuid4())
-        self._connection: Endpoint | None = None
-        self._reports: Reporter | None = None
         self._identity = ""
         #: The last answer; and when there was nothing to be taken, if that is what it said.
         self._leased: Leased | None = None
@@ -110,36 +106,7 @@ class ConsumingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return {**Offset(self._journal(), self._leased.stop, "consume").to_dict(), **self._reporter.lag()}
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Comes too late to be of use: the next ``latestOffset`` settles."""
-
-    def stop(self) -> None:
-        """Hang up, if Spark says so at all."""
-        if self._reports is not None:
-            self._reports.stop()
-        if self._connection is not None:
-            self._connection.close()
-
-    # On the executors
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part."""
-        assert isinstance(partition, Part)
-        return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
-
     # How it is done
-
-    @property
-    def _endpoint(self) -> Endpoint:
-        if self._connection is None:
-            self._connection = Endpoint(self._settings)
-        return self._connection
-
-    @property
-    def _reporter(self) -> Reporter:
-        if self._reports is None:
-            self._reports = Reporter(self._settings, "leased")
-        return self._reports
 
     def _journal(self) -> str:
         if not self._identity:

@@ -8,29 +8,25 @@ nothing rests on them: what ``latestOffset`` is given as start has been worked o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Advance, Advanced, Pick, Range, Status
-from penstock.spark import schemas
 from penstock.spark.batch import ADVICE, beginning, check_queue, part, plan
-from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, NoQueue, Replaced
-from penstock.spark.fetching import Part, fetch
 from penstock.spark.offsets import Offset, offset
 from penstock.spark.options import Settings
-from penstock.spark.reporting import Reporter
+from penstock.spark.reader import Reader
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04
@@ -40,16 +36,13 @@ QUIET_POSITIONS = 5_000_000
 QUIET_SECONDS = 60.0
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Reader):
     """A stream of a view."""
 
     def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
-        self._settings = settings
-        self._columns = columns
-        self._schema = schema
+        super().__init__(settings, columns, schema)
+        self.reported = settings.view  # type: ignore[assignment]
         self._pick = Pick(queue=settings.queue, pattern=settings.pattern)
-        self._connection: Endpoint | None = None
-        self._reporter: Reporter | None = None
         #: The end, for a query that stops at what was there when it started.
         self._last: Offset | None = None
         self._status: tuple[float, Range] | None = None
@@ -80,10 +73,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; the start itself if there is nothing to read."""
         begin = self._same_journal(offset(start))
         end = self._last if self._last is not None and self._last.identity == begin.identity else self._latest(begin)
-        self._report(begin)
+        self._reporter.at(begin)
         if end.position <= begin.position:
             self._check_end(begin)
-            if self._last is not None and self._reporter is not None:
+            if self._last is not None:
                 self._reporter.now()
             return start if begin.identity == start["identity"] else begin.to_dict()
         found = self._advance(begin, end.position, *self._limits(limit))
@@ -104,34 +97,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the journal goes, and how far behind the query is: ``latestOffset`` in the query's progress."""
         status = self._now()
         found: dict[str, Any] = {"identity": status.identity, "position": status.latest}
-        if self._reporter is not None:
-            found |= self._reporter.lag()
-        return found
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Comes too late to be of use."""
-
-    def stop(self) -> None:
-        """Hang up, if Spark says so at all."""
-        if self._reporter is not None:
-            self._reporter.stop()
-        if self._connection is not None:
-            self._connection.close()
-
-    # On the executors
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part."""
-        assert isinstance(partition, Part)
-        return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
+        return found | self._reporter.lag()
 
     # How it is done
-
-    @property
-    def _endpoint(self) -> Endpoint:
-        if self._connection is None:
-            self._connection = Endpoint(self._settings)
-        return self._connection
 
     def _now(self) -> Range:
         """The journal as it is, or was a moment ago."""
@@ -198,11 +166,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found.rows:
             return found.stop if limited else stop
         return stop if self._last is not None else quiet.passed(stop)
-
-    def _report(self, begin: Offset) -> None:
-        if self._reporter is None:
-            self._reporter = Reporter(self._settings, self._settings.view)  # type: ignore[arg-type]
-        self._reporter.at(begin)
 
 
 class _Quiet:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -67,6 +68,8 @@ class State(Struct):
     choice: Choice
     #: Rows beyond this position are not part of it.
     end: int
+    #: Under which its chunks are known to the broker: another lake may have a replay of the same name.
+    writer: str
     chunk: int = 0
     position: int = -1
     rows: int = 0
@@ -107,7 +110,7 @@ class Replay:
         self._broker = broker
         self.lake = Lake(folder, f"replay-{name}")
         self._file = self.lake.hidden / "state.json"
-        self._writer = f"replay-{name}"
+        self._name = name
 
     def run(self, choice: Choice, rate: float | None, how: Run) -> Progress:
         """Publish what is chosen and was not published yet."""
@@ -124,7 +127,7 @@ class Replay:
             known = msgspec.json.decode(self._file.read_bytes(), type=State)
         except FileNotFoundError:
             last = self._messages(choice).agg(F.max("position")).collect()[0][0]
-            known = State(choice, -1 if last is None else last)
+            known = State(choice, -1 if last is None else last, f"batch-replay-{self._name}-{uuid4()}")
             self._keep(known)
             return known
         except msgspec.DecodeError as error:
@@ -150,7 +153,7 @@ class Replay:
             if how.stop.is_set():
                 break
             name = Write(
-                queue=state.choice.to or "", writer=self._writer, chunk=state.chunk, create_queues=state.choice.create
+                queue=state.choice.to or "", writer=state.writer, chunk=state.chunk, create_queues=state.choice.create
             )
             endpoint.put(name, chunk.drop_columns(["position"]))
             state.chunk += 1
@@ -164,9 +167,10 @@ class Replay:
             how.tell(progress)
         progress.done = not how.stop.is_set()
         if progress.done and not state.done:
+            # In this order: all chunks are behind us, so none is sent again, whatever happens in between.
+            endpoint.ask(EndWriter(writer=state.writer), bool)
             state.done = True
             self._keep(state)
-            endpoint.ask(EndWriter(writer=self._writer), bool)
         progress.seconds = time.monotonic() - began
         how.tell(progress)
         return progress

@@ -1,0 +1,59 @@
+"""What both kinds of streaming readers have in common: a connection, reports, and the reading on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from penstock.flight.calls import View
+from penstock.spark import schemas
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.fetching import Part, fetch
+from penstock.spark.options import Settings
+from penstock.spark.reporting import Reporter
+
+
+class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """It travels to the executors, so it connects, and reports, only when that is asked for."""
+
+    #: What its reports are about.
+    reported: View
+
+    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._schema = schema
+        self._connection: Endpoint | None = None
+        self._reports: Reporter | None = None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Comes too late to be of use: what the next ``latestOffset`` is given as start has been worked off."""
+
+    def stop(self) -> None:
+        """Hang up, if Spark says so at all."""
+        if self._reports is not None:
+            self._reports.stop()
+        if self._connection is not None:
+            self._connection.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part. On an executor."""
+        assert isinstance(partition, Part)
+        return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        if self._connection is None:
+            self._connection = Endpoint(self._settings)
+        return self._connection
+
+    @property
+    def _reporter(self) -> Reporter:
+        if self._reports is None:
+            self._reports = Reporter(self._settings, self.reported)
+        return self._reports
