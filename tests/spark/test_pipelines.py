@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import duckdb
 import pandas as pd
@@ -24,7 +25,7 @@ from penstock.spark.pipelines.lake import Lake, LakeError
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.payloads import Decoding, pack
 from penstock.spark.pipelines.replay import Choice, Replay, read_table
-from penstock.spark.pipelines.running import Broker, Progress, Run, take_lag
+from penstock.spark.pipelines.running import Broker, Failed, Progress, Run, take_lag
 from penstock.wire import kokaq, phpmq, sspq
 from support.history import Plain, random_events
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
@@ -91,18 +92,20 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
         "7",
     }
     # The clock is set back: what is written stays in the hour that is open.
+    # And the checkpoint is lost: it goes on behind what the lake has.
     now[0] -= 7200
+    shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     broker.publish("jobs", b"four")
     assert run(Run(once=True)).rows == 1
     assert sorted(path.name for path in hour.iterdir()) == ["hour=12", "hour=13"]
-    # The checkpoint is lost: it goes on behind what the lake has.
-    shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
-    broker.publish("jobs", b"five")
-    assert run(Run(once=True)).rows == 1
-    assert counts(lake / "messages", spark) == (604, 604)
+    assert counts(lake / "messages", spark) == (603, 603)
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     with pytest.raises(LakeError, match="has messages of another journal than the broker's"):
         archive_main.run(spark, source(new_broker("other")), str(lake), options, Run(once=True))
+    # All that is known of the table is lost.
+    shutil.rmtree(lake / "_penstock")
+    with pytest.raises(LakeError, match="what was written to it is not known any more"):
+        run(Run(once=True))
 
 
 def test_archive_decodes_grows_and_quarantines(
@@ -114,20 +117,24 @@ def test_archive_decodes_grows_and_quarantines(
     def run(options: archive_main.Options) -> int:
         return archive_main.run(spark, source(broker), str(lake), options, Run(once=True)).rows
 
-    broker.publish("orders", b'{"id": 1}', b"no json", b'{"id": "two"}', b'{"id": 3}')
-    assert run(inferring) == 4
+    broker.publish("orders", b"no json", b"{}", b"[]")  # that is no schema
+    assert run(inferring) == 3
+    broker.publish("orders", b'{"id": 1}', b'{"id": "two"}', b'{"id": 3}')
+    assert run(inferring) == 3
     broker.publish("orders", b'{"id": 4, "name": "x"}', b'{"id": 5.5}')
     assert run(inferring) == 2
     table = spark.read.option("mergeSchema", "true").parquet(str(lake / "orders")).orderBy("position")
     assert [tuple(row) for row in table.select("value.id", "value.name").collect()] == [
+        (None, None),
         (1, None),
         (3, None),
         (4, "x"),
     ]
     bad = pd.concat(map(pd.read_parquet, sorted((lake / "orders_quarantine").rglob("*.parquet"))))
-    assert [bytes(payload) for payload in bad["payload"]] == [b"no json", b'{"id": "two"}', b'{"id": 5.5}']
+    assert [bytes(payload) for payload in bad["payload"]] == [b"no json", b"[]", b'{"id": "two"}', b'{"id": 5.5}']
     assert [reason.partition(":")[0] for reason in bad["reason"]] == [
         "not JSON",
+        "value is an array, not an object",
         "value.id is 'two', not a whole number",
         "value.id is 5.5, not a whole number",
     ]
@@ -142,6 +149,42 @@ def test_archive_decodes_grows_and_quarantines(
             run(archive_main.Options(table="other", format=wrong))
     with pytest.raises(ValueError, match="can't be understood"):
         run(archive_main.Options(table="other", format="json", schema="id lnog"))
+
+
+ODD_NAMES = [
+    "a=b",
+    "50%",
+    "100%25",
+    "x/y",
+    "späße ☃",
+    "with space",
+    "..",
+    ".hidden",
+    "_under",
+    "q'\"#*:?\\{}[]^",
+    "1e5",
+]
+
+
+def test_archive_of_queues_with_odd_names(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+    long = ["x" * 255, "=" * 100, "☃" * 84, "x" * 249]
+    for name in [*ODD_NAMES, *long]:
+        broker.publish(quote(name, safe=""), b"\0" + name.encode())
+    archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))
+    table = read_table(spark, lake, "messages")
+    names = {bytes(row["payload"])[1:].decode(): row["queue"] for row in table.select("payload", "queue").collect()}
+    assert {name: names[name] for name in [*ODD_NAMES, long[3]]} == {name: name for name in [*ODD_NAMES, long[3]]}
+    for name in long[:3]:
+        assert names[name][:41] == f"{name[:40]}~"
+    text = "hive_partitioning=true, hive_types_autocast=false"
+    query = f"select distinct queue from read_parquet('{lake}/messages/**/*.parquet', {text})"
+    assert {row[0] for row in duckdb.connect().execute(query).fetchall()} == set(names.values())
+    assert set(map(str, pd.read_parquet(lake / "messages")["queue"])) == set(names.values())
+    with pytest.raises(Failed, match=r"has only a part of the name default/xxxx.*: say where to, with --to"):
+        Replay(spark, source(broker), str(lake), "own").run(Choice(), None, Run())
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -232,19 +275,20 @@ class Killed(BaseException):
     """In place of a real kill."""
 
 
-def test_insight_killed_after_a_batch_was_decided(
+def test_insight_killed_after_a_batch_was_decided_in_a_lake_that_was_moved(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = random_events(tmp_path / "journal", 3, 300)
     half = events.num_rows // 2
     frames = [spark.createDataFrame(events.slice(0, half)), spark.createDataFrame(events.slice(half))]
     tables: dict[str, list[dict[str, Any]]] = {}
+    first = Lake(tmp_path / "whole", "insight")
+    first.prepare()
+    insight_main.Insight(spark, first, insight_main.Options()).batch(frames[0], 0)
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for name in ("whole", "killed"):
-        lake = Lake(tmp_path / name, "insight")
-        lake.prepare()
-        pipeline = insight_main.Insight(spark, lake, insight_main.Options())
-        pipeline.batch(frames[0], 0)
         if name != "whole":
+            pipeline = insight_main.Insight(spark, Lake(tmp_path / name, "insight"), insight_main.Options())
             with monkeypatch.context() as patched:
                 patched.setattr(Lake, "_move", _killed)
                 with pytest.raises(Killed):

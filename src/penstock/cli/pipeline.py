@@ -145,6 +145,8 @@ def _session(name: str, flags: dict[str, Any]) -> Iterator[SparkSession]:
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints every error as a page of JSON
     if not flags["as_json"]:
         note("starting Spark …")
+    if os.environ.get("LC_ALL", "") in ("C", "POSIX"):
+        os.environ["LC_ALL"] = "C.UTF-8"  # else Java can't make folders for queues whose names are not ASCII
     with _quiet():
         spark = session(f"penstock {name}", flags["master"] or _submitted() or "local[*]", flags["confs"])
     try:

@@ -7,7 +7,8 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
@@ -19,24 +20,42 @@ from penstock.spark.pipelines.running import lines_of
 #: The columns of the table; those that are folders of the lake come last.
 COLUMNS = [name for name in MESSAGES.names if name not in ("namespace", "queue")]
 PARTITIONS = ("namespace", "queue", "date", "hour")
+#: A folder's name has at most so many bytes. Of a name that needs more, so many characters are kept, and a digest.
+MOST_BYTES, KEPT, DIGEST = 255, 40, 32
+#: What such a name looks like then.
+CUT = f"^(?s:.){{{KEPT}}}~[0-9a-f]{{{DIGEST}}}$"
+#: All but the characters that Spark writes as three in the name of a folder.
+_PLAIN = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
 #: Rows that are decoded at once, so that a batch of large payloads is not held twice as a whole.
 SLICE = 4096
 
 
 def transform(messages: DataFrame, decoding: Decoding) -> DataFrame:
     """Messages with the columns ``value`` (if the format has one) and ``reason``: null where the payload fits."""
-    if decoding.type is None:
+    if decoding.format == "raw":
         return messages
-    schema = pa.schema([*MESSAGES, pa.field("value", decoding.type), pa.field("reason", pa.string())])
+    # Before the first field of an inferred schema is found, there is no value, but there may be misfits.
+    values = [] if decoding.type is None else [pa.field("value", decoding.type)]
+    schema = pa.schema([*MESSAGES, *values, pa.field("reason", pa.string())])
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in range(0, batch.num_rows, SLICE):
                 part = batch.slice(at, SLICE)
                 value, reason = decode(part.column("payload").to_pylist(), decoding)
-                yield pa.RecordBatch.from_arrays([*part.columns, value, reason], schema=schema)
+                found = [reason] if value is None else [value, reason]
+                yield pa.RecordBatch.from_arrays([*part.columns, *found], schema=schema)
 
     return messages.select(*MESSAGES.names).mapInArrow(work, _spark_schema(schema))
+
+
+def folder_name(column: str) -> Column:
+    """The names in a column as folders can have them: as they are, but for those that are too long."""
+    name = F.col(column)
+    size = F.octet_length(name) + 2 * F.octet_length(F.regexp_replace(name, _PLAIN, ""))
+    digest = F.substring(F.sha2(name.cast("binary"), 256), 1, DIGEST)
+    cut = F.concat(F.substring(name, 1, KEPT), F.lit("~"), digest)
+    return F.when(size > MOST_BYTES - len(f"{column}="), cut).otherwise(name)
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:

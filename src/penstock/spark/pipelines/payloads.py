@@ -86,9 +86,7 @@ def _load(payload: bytes) -> Any:
 
 
 def _json_reader(kind: pa.DataType | None) -> Callable[[bytes], Any]:
-    if kind is None:
-        return _load
-    fit = fit_json(kind)
+    fit = fit_json(pa.struct([]) if kind is None else kind)
     return lambda payload: fit(_load(payload))
 
 

@@ -17,16 +17,17 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 from msgspec import Struct
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Use, parse
+from penstock.spark.pipelines.archive import CUT
 from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
-from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
+from penstock.spark.pipelines.running import Broker, Failed, Progress, Run, lines_of
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000
@@ -89,9 +90,15 @@ def transform(messages: DataFrame, choice: Choice) -> DataFrame:
         found = found.where(F.concat_ws("/", "namespace", "queue") == choice.queue)
     if choice.where is not None:
         found = found.where(choice.where)
-    target = F.lit(choice.to) if choice.to is not None else F.concat_ws("/", "namespace", "queue")
-    found = found.withColumn("queue", target)
+    found = found.withColumn("queue", _own_queue() if choice.to is None else F.lit(choice.to))
     return found.select(*ROW.names).orderBy("position")
+
+
+def _own_queue() -> Column:
+    """The queue that a message was in. An archive has no room for the longest names."""
+    known = F.concat_ws("/", "namespace", "queue")
+    text = F.concat(F.lit("the archive has only a part of the name "), known, F.lit(": say where to, with --to"))
+    return F.when(F.col("namespace").rlike(CUT) | F.col("queue").rlike(CUT), F.raise_error(text)).otherwise(known)
 
 
 def _column(name: str) -> str:
@@ -119,6 +126,8 @@ class Replay:
             endpoint = Endpoint(parse(self._broker.options, Use.READING))
             try:
                 return self._run(endpoint, self._state(choice), rate, how)
+            except PySparkException as error:
+                raise Failed(lines_of(error)[0]) from None
             finally:
                 endpoint.close()
 

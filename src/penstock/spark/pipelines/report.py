@@ -45,8 +45,9 @@ i.s3{background:var(--s3)}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
-th{font-size:12px;color:var(--soft);font-weight:600}tr:last-child td{border-bottom:0}
-.name{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9em}
+th{font-size:12px;color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}
+tr:last-child td{border-bottom:0}
+.name{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:16px}
 """
 

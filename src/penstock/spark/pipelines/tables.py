@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock.spark.pipelines.archive import COLUMNS, PARTITIONS
+from penstock.spark.pipelines.archive import COLUMNS, PARTITIONS, folder_name
 from penstock.spark.pipelines.lake import Lake, LakeError
 
 KINDS = ("parquet", "delta", "iceberg")
@@ -39,7 +39,8 @@ def _dated(rows: DataFrame, batch: Batch) -> DataFrame:
     date, _, hour = batch.hour.partition("/")
     value = ["value"] if "value" in rows.columns else []
     reason = ["reason"] if "reason" in rows.columns else []
-    dated = rows.withColumn("date", F.lit(date)).withColumn("hour", F.lit(hour))
+    names = {name: folder_name(name) for name in ("namespace", "queue")}
+    dated = rows.withColumns({**names, "date": F.lit(date), "hour": F.lit(hour)})
     return dated.select(*COLUMNS, *value, *reason, *PARTITIONS)
 
 
