@@ -73,8 +73,9 @@ class Archive:
             raise ValueError("format json needs a schema: columns (id long, name string), or infer")
         self._decoding.check()
         last = self._lake.last()
-        if last is None:
-            self._check_new()
+        if options.kind == "parquet" or not self._lake.query():
+            # Tables with transactions may be a commit ahead of what is known, so there the checkpoint counts too.
+            self._lake.refuse_unknown(options.table, _tables(self._lake, options.table))
         before = last.state if last is not None else {}
         for name, now in (("kind", options.kind), ("format", options.format)):
             if before.get(name, now) != now:
@@ -82,16 +83,6 @@ class Archive:
                 raise LakeError(f"{text}: choose another --table, or another lake")
         if not self._infers and self._decoding.type is not None and before.get("schema"):
             self._check_growth(bytes.fromhex(before["schema"]))
-
-    def _check_new(self) -> None:
-        """A table of which nothing is known must not be there: all that it has would come again.
-
-        Tables with transactions may be a commit ahead of what is known, so there the checkpoint counts too.
-        """
-        unknown = self._options.kind == "parquet" or not self._lake.query()
-        if unknown and any(any(table.rglob("*.parquet")) for table in _tables(self._lake, self._options.table)):
-            text = f"is there, but what was written to it is not known any more ({self._lake.hidden} is not complete)"
-            raise LakeError(f"table {self._options.table} {text}: restore that, remove the table, or choose another")
 
     def _check_growth(self, before: bytes) -> None:
         old, new = unpack(before), self._decoding.type

@@ -74,6 +74,7 @@ class Insight:
         self._options = options
         self._reported = float("-inf")
         self.folder = lake.root / "insight"
+        lake.refuse_unknown("insight", [self.folder])
 
     def batch(self, events: DataFrame, number: int) -> int:
         """Work off one batch: once, however often it comes."""

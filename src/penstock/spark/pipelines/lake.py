@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,12 @@ class Lake:
             return None
         except msgspec.DecodeError as error:
             raise LakeError(f"{self._ledger} can't be understood ({error}): restore it, or empty the lake") from None
+
+    def refuse_unknown(self, table: str, folders: Iterable[Path]) -> None:
+        """Of a table that has files, the last batch must be known: all that it has would come again."""
+        if self.last() is None and any(any(folder.rglob("*.parquet")) for folder in folders):
+            text = f"is there, but what was written to it is not known any more ({self.hidden} is not complete)"
+            raise LakeError(f"table {table} {text}: restore that, remove the table, or choose another")
 
     def query(self) -> str:
         """Which query the checkpoint belongs to; empty if there is none yet."""
