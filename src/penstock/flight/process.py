@@ -24,7 +24,7 @@ from penstock.flight.service import Service
 from penstock.flight.settings import Failed, Line, Ready, Said, Settings
 
 #: Less urgent than the broker and its clients: reading must not slow them down.
-NICENESS = 10
+NICENESS = 19
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
 #: Seconds that an address in use may take to become free.
