@@ -197,7 +197,7 @@ def test_opening_does_not_read_finished_segments() -> None:
 
 def test_the_folder_file_is_checked() -> None:
     good = Folder(5, 6, 7).encode()
-    assert Folder.decode(good) == (5, 6, 7)
+    assert Folder.decode(good) == Folder(5, 6, 7)
     for bad in (b"", b"[]", b"{}", good.replace(b"7", b"8")):
         with pytest.raises(ValueError):  # noqa: PT011 - each in its own words
             Folder.decode(bad)

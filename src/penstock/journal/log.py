@@ -14,6 +14,9 @@ from penstock.journal.rows import Message
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1
+#: Numbering resumes this much higher where events may be lost that somebody has seen: more than any broker could have
+#: written between two syncs.
+GAP = 2**32
 
 
 class Durability(Enum):
