@@ -79,7 +79,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {
     "a missing last segment": (lambda folder: segments(folder)[-1].unlink(), True),
     "a bad block in the last segment": (lambda folder: flip(segments(folder)[-1], 3000), True),
     "a last segment cut short": (lambda folder: cut(segments(folder)[-1], 6000), True),
-    "swapped segments": (lambda folder: swap(*segments(folder)[1:3]), True),
+    "swapped segments": (lambda folder: swap(*segments(folder)[1:3]), False),
     "a bad checkpoint": (lambda folder: flip(next(folder.glob("*.ckpt")), 300), False),
     "a bad penstock.json": (lambda folder: flip(folder / "penstock.json", 30), False),
     "a missing penstock.json": (lambda folder: (folder / "penstock.json").unlink(), False),

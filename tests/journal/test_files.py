@@ -14,7 +14,7 @@ import pytest
 from penstock.journal.disk import RealDisk
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import Folder
+from penstock.journal.folder import Folder, store_folder
 from penstock.journal.log import Durability
 from penstock.journal.reading import KEPT_BYTES
 from penstock.journal.segment import INDEX_STEP, SegmentHeader, segment_name
@@ -54,6 +54,7 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
         "identity": "0000000000000abc",
         "created": 5,
         "epoch": 3,
+        "start": 1,
         "checksum": None,
     }
     assert (tmp_path / "0000000000000001.seg").stat().st_size < 1000  # what was reserved is given back
@@ -174,11 +175,15 @@ def test_a_checkpoint_must_lie_within_the_journal() -> None:
     log.close()
     again = FileLog(disk)
     for good in (3, 4, 5):
-        again.check_reach(good)
+        assert again.check_reach(good)
     with pytest.raises(JournalDamaged, match="ends at position 5, but there is a checkpoint at 6"):
         again.check_reach(6)
+    assert not again.check_reach(2)  # what lies between was trimmed, so this one is just too old
+    again.close()
+    store_folder(disk, Folder(again.identity, 1))  # as older versions wrote it: nothing is known of trimming
+    older = FileLog(disk)
     with pytest.raises(JournalDamaged, match="between the checkpoint at 2 and this one are missing"):
-        again.check_reach(2)
+        older.check_reach(2)
 
 
 def test_opening_does_not_read_finished_segments() -> None:

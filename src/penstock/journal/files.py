@@ -26,7 +26,7 @@ from penstock.journal.folder import NAME as FOLDER
 from penstock.journal.folder import Folder, store_folder, take_lock
 from penstock.journal.kept import load_kept
 from penstock.journal.log import FIRST_POSITION, Durability
-from penstock.journal.reading import Locator, Unsound, next_sound, read_blocks, walk
+from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
 from penstock.journal.recovery import check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
 from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_segment
@@ -286,6 +286,15 @@ class FileLog:
         if block is None:
             raise self._gone(position)
         return block
+
+    def check(self, segment: Segment) -> Iterator[tuple[int, BadBlocks | None]]:
+        """Read a finished segment: how many bytes, and what is bad, a step at a time. Any thread may."""
+        file = self._disk.open(segment.name)
+        try:
+            for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
+                yield (block.header.length if block is not None else 0), bad
+        finally:
+            file.close()
 
     def forget_damage(self) -> None:
         """Look at damaged places anew when they are asked for: the files may have been put back."""

@@ -84,6 +84,9 @@ class Log(Protocol):
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """The messages at these positions, in the order asked for. Raises Gone if one of them is not there."""
 
+    def locate(self, position: int) -> Block:
+        """The block that has this position, committed or not. Raises Gone, or JournalDamaged."""
+
     def trim(self, before: int) -> None:
         """Give back the space of events below the position, as far as that can be done in whole pieces."""
 

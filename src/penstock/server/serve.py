@@ -32,6 +32,7 @@ from penstock.server.opening import open_folder
 from penstock.server.options import Options, QueueOptions
 from penstock.server.readers import Readers
 from penstock.server.runtime import Runtime
+from penstock.server.scrub import Scrub
 from penstock.server.side_door import SideDoor
 from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
@@ -94,6 +95,7 @@ class _Life:
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
         chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
+        scrub = Scrub(runtime, upkeep.log) if upkeep else None
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
@@ -106,6 +108,8 @@ class _Life:
             self._listen_to_signals()
             self._say_ready()
             chores.start()
+            if scrub is not None:
+                scrub.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -116,6 +120,8 @@ class _Life:
             if self.flight is not None:
                 await self.flight.stop()
             await chores.stop()
+            if scrub is not None:
+                await scrub.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
         if self.failure is not None:

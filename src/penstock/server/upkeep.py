@@ -17,7 +17,9 @@ import numpy as np
 
 from penstock.core.table import Table
 from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.errors import UNREADABLE
 from penstock.journal.files import FileLog
+from penstock.journal.rows import Message
 from penstock.server.engine import Engine, locations, recover
 from penstock.server.readers import Pin
 
@@ -84,6 +86,8 @@ class Upkeep:
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
         self.min_free = min_free
+        #: Segments with live messages that can't be read: they are not thrown away.
+        self.damaged: set[str] = set()
         #: Asked for the pins of readers, in whatever thread.
         self.pins: Callable[[], list[Pin]] = list
 
@@ -143,7 +147,7 @@ class Upkeep:
         segments = self.log.segments()
         places = table.places()
         which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
-        there = which >= 0  # what lies before the log was lost to damage, and is given up by the next event about it
+        there = which >= 0  # what lies before the log is damaged, and lies in a segment that is kept for it
         counts = np.bincount(which[there], minlength=len(segments))
         weights = table.columns["size"][there] + np.float64(ROW_BYTES)
         sizes = np.bincount(which[there], weights, minlength=len(segments))
@@ -170,15 +174,33 @@ class Upkeep:
 
         Each step stages a few; commit between the steps. Yields how many were copied so far.
         """
-        places = table.places()
-        rows = np.flatnonzero((places < before) & (places >= self.log.start))
+        rows = np.flatnonzero(table.places() < before)
         copied = 0
         for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
-            messages = self.engine.messages(table.columns["position"][step].tolist())
-            moved = self.engine.broker.carry(messages, table.columns["queue"][step].tolist(), now)
+            messages, queues = self._readable(table, step, now)
+            moved = self.engine.broker.carry(messages, queues, now)
             self.engine.move(moved)
             copied += len(moved)
             yield copied
+
+    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[Message], list[int]]:
+        """Live messages and their queues. Those that can't be read are set aside, and the segments they lie in kept."""
+        positions: list[int] = table.columns["position"][rows].tolist()
+        numbers: list[int] = table.columns["queue"][rows].tolist()
+        try:
+            return self.engine.messages(positions), numbers
+        except UNREADABLE:
+            damaged = self.engine.damage(positions)
+        broker, segments = self.engine.broker, self.log.segments()
+        queues = dict(zip(positions, numbers, strict=True))
+        for position, damage in damaged.items():
+            number = queues.pop(position)
+            queue = broker.queues.get(broker.homes.get(position, number))
+            if queue is not None:
+                broker.set_aside(queue, {position: damage.reason}, now)
+            place = self.engine.moved.get(position, position)
+            self.damaged |= {segment.name for segment in segments if segment.first <= place < segment.end}
+        return self.engine.messages(list(queues)), list(queues.values())
 
     def plan(self, now: int) -> Plan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker."""
@@ -190,7 +212,11 @@ class Upkeep:
     def trim(self, plan: Plan) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
         self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
-        self.log.trim(plan.before)
+        self.log.trim(plan.before, self.damaged)
+        places = plan.table.places()
+        for kept in self.log.kept():
+            if not ((places >= kept.first) & (places < kept.end)).any():
+                self.log.release(kept)
 
     def forget_places(self, plan: Plan) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
