@@ -29,11 +29,18 @@ class SettingAside(DeadLetters):
         that is leased leaves its lease.
         """
         count = 0
+        left: list[Out] = []
         for position, reason in reasons.items():
-            found = self._take_aside(queue, position, now)
+            out = queue.out.get(position)
+            found = self._take_from(queue, out) if out is not None else self._take_waiting(queue, position)
             if found is not None:
                 queue.damaged[position] = found._replace(reason=reason)
                 count += 1
+            if out is not None and out.consumer is not None and not out.consumer.window:
+                left.append(out)
+        for out in left:  # who waits for one message waits for another
+            if not self.receive(out.connection, queue, now, dead=out.dead):
+                self.effects.append(NoMessage(out.connection, queue))
         if count:
             self._dispatch(queue, now)
         return count
@@ -53,11 +60,8 @@ class SettingAside(DeadLetters):
             self._dispatch(queue, now)
         return len(back)
 
-    def _take_aside(self, queue: Queue, position: int, now: int) -> Aside | None:
-        """Take the message from wherever it is."""
-        out = queue.out.get(position)
-        if out is not None:
-            return self._take_from(queue, out, now)
+    def _take_waiting(self, queue: Queue, position: int) -> Aside | None:
+        """Take a message from wherever it waits."""
         ready = queue.find_ready(position)
         if ready is not None:
             queue.remove_ready(ready.priority, ready.rank)
@@ -68,11 +72,9 @@ class SettingAside(DeadLetters):
                 return Aside(found, state, "")
         return None
 
-    def _take_from(self, queue: Queue, out: Out, now: int) -> Aside:
+    def _take_from(self, queue: Queue, out: Out) -> Aside:
+        """Take a message from who has it."""
         self._settle(out.connection, queue, (out.item.position,))
         if out.connection.id == LEASE:
             self.leased -= 1
-        single = out.consumer is not None and not out.consumer.window
-        if single and not self.receive(out.connection, queue, now, dead=out.dead):
-            self.effects.append(NoMessage(out.connection, queue))
         return Aside(out.item, "dead" if out.dead else "ready", "")

@@ -27,10 +27,11 @@ from penstock.journal.folder import Folder, store_folder, take_lock
 from penstock.journal.kept import load_kept
 from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
-from penstock.journal.recovery import check_reach, inspect, put_right
+from penstock.journal.recovery import Recovered, check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
-from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_segment
+from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader
 from penstock.journal.survey import Finding
+from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailWriter
 from penstock.journal.writing import RESERVE, SegmentWriter
 
@@ -57,9 +58,11 @@ class FileLog:
         *,
         identity: int | None = None,
         created: int | None = None,
+        look_first: bool = False,
     ) -> None:
         """Open the folder, or make a new journal in it.
 
+        With ``look_first`` nothing that is there is changed before ``begin``: the log can be read, and let go.
         ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
         Raises JournalRefused with what to do, or LogFailed if the disk does not work.
@@ -77,6 +80,7 @@ class FileLog:
         self._end = self._committed = self._synced = FIRST_POSITION
         self._floor = 0
         self._folder: Folder
+        self._found: Recovered
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
@@ -86,6 +90,8 @@ class FileLog:
             with self._disk_errors():
                 _make_if_new(disk, identity, created)
                 self._recover()
+            if not look_first:
+                self.begin()
         except BaseException:
             self._let_go()
             raise
@@ -255,7 +261,7 @@ class FileLog:
         if self._closed:
             return
         try:
-            if self._failed is None:
+            if self._failed is None and self._tail is not None:
                 with self._disk_errors(fatal=True):
                     self._finish_segment()
                     self._committed = self._end
@@ -311,16 +317,20 @@ class FileLog:
     # How it is done
 
     def _recover(self) -> None:
-        found = inspect(self._disk)
-        put_right(self._disk, found)
+        found = self._found = inspect(self._disk)
         self._folder = found.folder
         self.report = found.findings
         self._segments = found.segments
         self._kept = load_kept(self._disk, self.identity)
         self._end = self._committed = self._synced = found.end
         self._floor = found.tail.floor if found.tail else 0
-        self._tail = TailWriter(self._disk)
-        self._publish()
+
+    def begin(self) -> None:
+        """Put right what a crash has left, and be ready to write."""
+        with self._disk_errors():
+            put_right(self._disk, self._found)
+            self._tail = TailWriter(self._disk)
+            self._publish()
 
     def _writer_for(self, batch: Batch, *, roll: bool) -> SegmentWriter:
         if roll:
@@ -444,9 +454,9 @@ def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:
     names = disk.names()
     if FOLDER in names:
         return
-    if any(map(is_segment, names)):
+    if any(name == TAIL or name.endswith((".seg", ".ckpt", KEPT)) for name in names):
         raise JournalRefused(
-            f"{disk.where} has segments but no penstock.json: put it back, or: penstock journal repair {disk.where}"
+            f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair {disk.where}"
         )
     if identity is None:
         identity = int.from_bytes(os.urandom(8), "little")

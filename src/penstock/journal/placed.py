@@ -97,11 +97,12 @@ class Holding:
         try:
             for block in segment.blocks(first, span.end, verify=verify):
                 yield Found(block, segment)
+                first = block.end
                 at = int(np.searchsorted(places, block.end))
                 if at == len(places) or places[at] >= min(span.end, block.end + NEAR):
                     return
         except BlockError as error:
-            raise self._damaged(segment, first, span.end, error) from None
+            raise self._reader.damaged(segment.name, error, first, span.end) from None
 
     def _damaged(self, segment: MappedSegment, first: int, end: int, error: BlockError) -> JournalDamaged:
         return JournalDamaged(self._reader.folder, segment.name, error.offset, (first, end), error.reason)

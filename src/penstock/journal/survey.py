@@ -264,17 +264,16 @@ class _Surveyor:
         return headers
 
     def _identity(self, headers: list[tuple[str, int, SegmentHeader | None]]) -> int:
-        """Whose journal this is. If no segment agrees with `penstock.json`, it is that file which is from elsewhere."""
-        known = [header.identity for _, _, header in headers if header is not None]
-        folder = self.found.folder
-        if folder is not None and known and folder.identity not in known:
+        """Whose journal this is: what most files say. `penstock.json` is right, unless it is alone with it."""
+        folder, tail = self.found.folder, self.found.tail
+        known = [folder.identity] if folder is not None else []
+        known += [tail.identity] if tail is not None else []
+        known += [header.identity for _, _, header in headers if header is not None]
+        identity = max(known, key=known.count) if known else 0
+        if folder is not None and folder.identity != identity:
             self.bad(FOLDER, 0, "it belongs to another journal")
-            folder = self.found.folder = None
-        if folder is not None:
-            return folder.identity
-        if self.found.tail is not None:
-            known.append(self.found.tail.identity)
-        return max(known, key=known.count) if known else 0
+            self.found.folder = None
+        return identity
 
     def _ours(
         self, headers: list[tuple[str, int, SegmentHeader | None]], identity: int
@@ -376,6 +375,10 @@ class _Surveyor:
         """Compare the end with what the `tail` file knows. It may say ``resumes``: the last start added nothing."""
         found = self.found
         end, tail = found.end, found.tail
+        # A broker that is stopped writes a checkpoint at the end, and one that goes on makes another segment.
+        silent = tail is None and found.segments and found.segments[-1].clean
+        if silent and end not in Checkpoints(self.disk, 0).positions():
+            self._note(found.segments[-1].file, "nothing tells whether the journal goes on behind it")
         if tail is None or not found.segments or not end < tail.committed != found.resumes:
             return
         text = f"the journal ends at position {end}, but {tail.committed} was confirmed"

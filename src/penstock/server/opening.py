@@ -39,16 +39,18 @@ def open_folder(
 
     Raises JournalRefused, with what to do, when the folder is in use, damaged, or newer than this Penstock.
     """
-    log = FileLog(disk, options)
+    log = FileLog(disk, options, look_first=True)
     try:
         checkpoints = Checkpoints(disk, log.identity)
         checkpoint = _newest(checkpoints, log)
         table = recover(log, checkpoint)
+        log.begin()
         engine = Engine(log, table, now, cache_bytes=cache_bytes)
     except BaseException:
         log.close()
         raise
     report = [*map(str, log.report), *checkpoints.report, *_give_up(engine, table, log.given_up, now)]
+    report += _set_aside(engine, table, log, now)
     upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
 
@@ -67,6 +69,20 @@ def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], 
         positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
         lost += engine.broker.drop_damaged(engine.broker.queues[number], positions, now)
     return [f"{lost} live messages were given up by a repair, and are dropped"] if lost else []
+
+
+def _set_aside(engine: Engine, table: Table, log: FileLog, now: int) -> list[str]:
+    """Set messages aside that lie nowhere: they were carried forward, and the copies cut off as if they were torn.
+
+    Only damage does that. They stay in the books, and come back if the journal does.
+    """
+    rows = np.flatnonzero(table.places() < log.start)
+    count = 0
+    for number in np.unique(table.columns["queue"][rows]).tolist():
+        positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
+        reasons = {position: each.reason for position, each in engine.damage(positions).items()}
+        count += engine.broker.set_aside(engine.broker.queues[number], reasons, now)
+    return [f"{count} live messages can not be read, and are set aside"] if count else []
 
 
 def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:

@@ -313,13 +313,11 @@ class Runtime:
             damaged = self.engine.damage([item.position])
             if not damaged:
                 return
-            (low, high), moved = damaged[item.position].lost, self.engine.moved
-            near = range(low, min(high, low + NEIGHBOURS))
-            others = [at for at in near if at not in moved and queue.find_ready(at) is not None]
-            self.set_aside(queue, damaged | self.engine.damage(others))
+            self.set_aside(queue, damaged)
 
-    def set_aside(self, queue: Queue, damaged: Mapping[int, Damage]) -> int:
-        """Set messages aside that can't be read, and say so. Returns how many that were."""
+    def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
+        """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
+        damaged = {**found, **self._neighbours(queue, found)}
         count = self.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.now())
         if count:
             self.count("damaged", count)
@@ -329,6 +327,14 @@ class Runtime:
             self.log.error(text, **facts, reason=reason, lost=f"{lost[0]} to {lost[1] - 1}")
             self.touched()
         return count
+
+    def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
+        """What else is ready in the damaged parts of the journal: they would be met one by one."""
+        near: set[int] = set()
+        for low, high in {each.lost for each in damaged.values()}:
+            near.update(range(low, min(high, low + NEIGHBOURS)))
+        near -= damaged.keys()
+        return self.engine.damage(at for at in sorted(near) if queue.find_ready(at) is not None)
 
     # Queues
 
