@@ -7,9 +7,12 @@ import pytest
 from damage import __main__ as command
 from damage import matrix
 from damage.journal import pristine
+from penstock.journal.disk import Disk
+from penstock.journal.repair import Plan, plan
+from penstock.journal.survey import Survey
 
 #: Of some thousand pairs, so many are passed over.
-EVERY = 97
+EVERY = 151
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
@@ -26,14 +29,13 @@ def test_start_verify_and_repair_agree(clean: bool) -> None:
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A repair that does not tell what it gives up is found out."""
     before = pristine(clean=True)
-    silent = matrix.plan
 
-    def plan(disk: object, found: object) -> object:
-        todo = silent(disk, found)  # type: ignore[arg-type]
+    def silent(disk: Disk, found: Survey) -> Plan:
+        todo = plan(disk, found)
         todo.lost.clear()
         return todo
 
-    monkeypatch.setattr(matrix, "plan", plan)
+    monkeypatch.setattr(matrix, "plan", silent)
     missing = next(each for each in matrix.damages(before) if each.name == "second: missing")
     with pytest.raises(matrix.Wrong, match="lost without a word"):
         matrix.check(before, [missing])

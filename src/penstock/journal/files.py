@@ -11,6 +11,7 @@ All other files are left alone. A start never appends to an old segment: the fir
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from bisect import bisect_right
@@ -184,7 +185,7 @@ class FileLog:
                 self._committed = self._end
                 self._publish()
             if not self._folder.start:
-                self._note_start()
+                self._note_start_anyway()
 
     def sync(self) -> None:
         """See Log. Under OS too this waits for the disk."""
@@ -222,7 +223,7 @@ class FileLog:
                 with self._changing:
                     self._segments = self._segments[len(going) :]
                     self._publish()  # before the files go, so that readers don't start on them
-                self._note_start()  # nor must a start take them for lost
+                self._note_start_anyway()  # nor must a start take them for lost
             for oldest in going:
                 if oldest.name in keep:
                     self._keep(oldest)
@@ -249,6 +250,16 @@ class FileLog:
         self._disk.rename(segment.name, segment.name + KEPT)
         segment.name += KEPT
         self._kept = [*self._kept, segment]
+
+    def _note_start_anyway(self) -> None:
+        """As below, but on a full disk `tail` must do, which takes no space: room is made by who goes on after this."""
+        try:
+            self._note_start()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            assert self._tail is not None
+            self._tail.sync()
 
     def _note_start(self) -> None:
         """Write down from where on all must be there, once there is something."""
@@ -456,7 +467,8 @@ def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:
         return
     if any(name == TAIL or name.endswith((".seg", ".ckpt", KEPT)) for name in names):
         raise JournalRefused(
-            f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair {disk.where}"
+            f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair"
+            f" {disk.where}"
         )
     if identity is None:
         identity = int.from_bytes(os.urandom(8), "little")
