@@ -94,9 +94,11 @@ class MessageAnswer:
         if self._message is None and not self._is_damaged:
             try:
                 (self._message,) = self._runtime.engine.messages([self.position])
-            except UNREADABLE:
+            except UNREADABLE as error:  # it could be when it was taken
                 self._is_damaged = True
-                self._runtime.set_aside(self._queue, self._runtime.engine.damage([self.position]))
+                if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([self.position])):
+                    facts = {"queue": self._queue.full_name, "position": self.position}
+                    self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
         """The answer, in as many pieces as it takes."""

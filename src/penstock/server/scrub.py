@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from threading import Event
 
@@ -58,10 +58,17 @@ class Scrub:
     async def _run(self) -> None:
         for segment in self._log.segments():
             if segment.finished and not segment.verified:
-                await self.check(segment)
+                await self._try(self.check(segment))
         while True:
             await asyncio.sleep(self._again)
-            await self.look_again()
+            await self._try(self.look_again())
+
+    async def _try(self, work: Coroutine[None, None, None]) -> None:
+        """Whatever goes wrong with one segment: the others are looked at all the same."""
+        try:
+            await work
+        except Exception as error:
+            self._runtime.log.error("looking for damage failed", reason=repr(error))
 
     async def check(self, segment: Segment) -> None:
         """Read one segment, and set the messages aside that lie in damaged parts of it."""

@@ -213,7 +213,11 @@ class Upkeep:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
         self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
         self.log.trim(plan.before, self.damaged)
-        places = plan.table.places()
+        self.release_kept(plan.table)
+
+    def release_kept(self, table: Table) -> None:
+        """Segments that were kept for damaged messages go when none of these lies there any more."""
+        places = table.places()
         for kept in self.log.kept():
             if not ((places >= kept.first) & (places < kept.end)).any():
                 self.log.release(kept)
