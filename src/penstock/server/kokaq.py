@@ -221,7 +221,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
-        self.runtime.sound_head(queue)
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         item = self.runtime.broker.peek(queue, self.runtime.now())
         if item is None:
             self._fail(request, Reason.OK)
@@ -232,7 +234,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
-        self.runtime.sound_head(queue)
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
         if taken is None:
             self._fail(request, Reason.OK)
@@ -257,7 +261,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if len(self.connection.out) >= self.limits.messages_out:
             self._fail(request, Reason.NOT_ALLOWED)
             return
-        self.runtime.sound_head(queue)
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:
             self._fail(request, Reason.OK)

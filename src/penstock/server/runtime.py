@@ -39,7 +39,9 @@ LEAST_OUTPUT = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
-NEIGHBOURS = 1_000
+NEIGHBOURS = 500
+#: How often that is done for one request.
+HEADS = 2
 
 
 class Runtime:
@@ -304,16 +306,18 @@ class Runtime:
             sound = [out for out in outs if out.item.position not in damaged]
             return sound, self.engine.payloads([out.item.position for out in sound])
 
-    def sound_head(self, queue: Queue) -> None:
+    def sound_head(self, queue: Queue) -> bool:
         """See to it that the next message of a queue can be read: damaged ones before it are set aside.
 
-        So nothing is taken for good that nobody can be shown.
+        So nothing is taken for good that nobody can be shown. False: there are more damaged ones than fit into a turn.
         """
-        while (item := self.broker.peek(queue, self.now())) is not None:
-            damaged = self.engine.damage([item.position])
+        for _ in range(HEADS):
+            item = self.broker.peek(queue, self.now())
+            damaged = self.engine.damage([item.position]) if item is not None else {}
             if not damaged:
-                return
+                return True
             self.set_aside(queue, damaged)
+        return False
 
     def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
         """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
@@ -331,8 +335,9 @@ class Runtime:
     def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
         """What else is ready in the damaged parts of the journal: they would be met one by one."""
         near: set[int] = set()
-        for low, high in {each.lost for each in damaged.values()}:
-            near.update(range(low, min(high, low + NEIGHBOURS)))
+        for lost in {each.lost for each in damaged.values()}:
+            low = max(position for position, each in damaged.items() if each.lost == lost)
+            near.update(range(max(low, lost[0]), min(lost[1], low + NEIGHBOURS)))
         near -= damaged.keys()
         return self.engine.damage(at for at in sorted(near) if queue.find_ready(at) is not None)
 
