@@ -16,6 +16,7 @@ from penstock.core.queue import Queue
 from penstock.journal.block import HEADER_SIZE
 from penstock.journal.files import FileLogOptions
 from penstock.journal.segment import is_kept
+from penstock.server import runtime as runtime_module
 from penstock.server.commits import GroupCommit
 from penstock.server.logs import Log
 from penstock.server.opening import Opened, open_folder
@@ -250,6 +251,24 @@ def test_what_is_set_aside_is_visible_and_not_shown() -> None:
         assert (answer.outcome, answer.payload) == (FAIL_INFRA, None)
         facts = await scene.ask(GET, None, type_byte=0x42)
         assert b"damaged=3" in b"".join(facts.fields.values())
+
+    play(old, story)
+
+
+def test_a_request_does_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks while much is damaged is told to come again, and every time there is less of it."""
+    monkeypatch.setattr(runtime_module, "NEIGHBOURS", 1)
+    monkeypatch.setattr(runtime_module, "HEADS", 2)
+    old = Old()
+    old.flip()
+
+    async def story(scene: Scene) -> None:
+        for number in range(TOGETHER[0]):
+            assert (await scene.ask(POP)).payload == payload(number)
+        assert (await scene.ask(POP)).outcome == FAIL_INFRA
+        assert scene.runtime.broker.damaged == 2
+        assert (await scene.ask(POP)).payload == payload(TOGETHER[-1] + 1)
+        assert scene.runtime.broker.damaged == len(TOGETHER)
 
     play(old, story)
 
