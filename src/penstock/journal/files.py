@@ -219,11 +219,12 @@ class FileLog:
         self._check_usable()
         with self._disk_errors(fatal=True):
             going = [segment for segment in self._segments[:-1] if segment.end <= before]
+            noted = True
             if going:
                 with self._changing:
                     self._segments = self._segments[len(going) :]
                     self._publish()  # before the files go, so that readers don't start on them
-                self._note_start_anyway()  # nor must a start take them for lost
+                noted = self._note_start_anyway()  # nor must a start take them for lost
             for oldest in going:
                 if oldest.name in keep:
                     self._keep(oldest)
@@ -231,6 +232,8 @@ class FileLog:
                     self._locator.forget(oldest)
                     self._disk.unlink(oldest.name)
                 self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
+            if not noted:
+                self._note_start_anyway()
 
     def kept(self) -> list[Segment]:
         """Segments that were trimmed, but for the damaged messages in them. Look, don't touch."""
@@ -251,8 +254,8 @@ class FileLog:
         segment.name += KEPT
         self._kept = [*self._kept, segment]
 
-    def _note_start_anyway(self) -> None:
-        """As below, but on a full disk `tail` must do, which takes no space: room is made by who goes on after this."""
+    def _note_start_anyway(self) -> bool:
+        """As below. False: on a full disk, `tail` must do for now, which takes no space; room is about to be made."""
         try:
             self._note_start()
         except OSError as error:
@@ -260,6 +263,8 @@ class FileLog:
                 raise
             assert self._tail is not None
             self._tail.sync()
+            return False
+        return True
 
     def _note_start(self) -> None:
         """Write down from where on all must be there, once there is something."""
