@@ -202,8 +202,7 @@ class FileLog:
         if epoch <= self.epoch:
             raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
         with self._disk_errors(fatal=True):
-            self._folder = self._folder._replace(epoch=epoch)
-            self._note_start()
+            self._note_start(epoch)
             self._publish()
 
     def set_floor(self, position: int) -> None:
@@ -266,11 +265,13 @@ class FileLog:
             return False
         return True
 
-    def _note_start(self) -> None:
-        """Write down from where on all must be there, once there is something."""
+    def _note_start(self, epoch: int = 0) -> None:
+        """Write down from where on all must be there, once there is something; and the epoch, if it is a new one."""
         written = bool(self._segments and (self._folder.start or self._segments[0].blocks))
-        self._folder = self._folder._replace(start=self.start if written else self._folder.start)
-        store_folder(self._disk, self._folder)
+        start = self.start if written else self._folder.start
+        folder = self._folder._replace(start=start, epoch=epoch or self.epoch)
+        store_folder(self._disk, folder)
+        self._folder = folder
 
     def close(self) -> None:
         """See Log. The next start then has nothing to scan."""
