@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from threading import RLock
 
 from penstock.journal.block import Batch, Block, BlockError
+from penstock.journal.checkpoints import is_checkpoint
 from penstock.journal.disk import Disk, File
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed
 from penstock.journal.folder import NAME as FOLDER
@@ -30,7 +31,7 @@ from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
 from penstock.journal.recovery import Recovered, check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
-from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader
+from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
 from penstock.journal.survey import Finding
 from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailWriter
@@ -471,7 +472,7 @@ def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:
     names = disk.names()
     if FOLDER in names:
         return
-    if any(name == TAIL or name.endswith((".seg", ".ckpt", KEPT)) for name in names):
+    if any(name == TAIL or is_segment(name) or is_kept(name) or is_checkpoint(name) for name in names):
         raise JournalRefused(
             f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair"
             f" {disk.where}"
