@@ -120,7 +120,7 @@ def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
 def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / segment_name(1)).write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(JournalRefused, match=r"segments but no penstock\.json"):
+        with pytest.raises(JournalRefused, match=r"files of a journal but no penstock\.json"):
             FileLog(RealDisk(tmp_path))
 
 
@@ -142,7 +142,7 @@ def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.journal.folder.VERSION", 2)
     FileLog(disk).close()
     monkeypatch.undo()
-    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1"):
+    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1: use a newer Penstock"):
         FileLog(disk)
 
 

@@ -20,6 +20,10 @@ LOCK = "lock"
 _TEMPORARY = "penstock.json.new"
 
 
+class Newer(ValueError):
+    """It was written by a newer Penstock."""
+
+
 class Folder(NamedTuple):
     """What ``penstock.json`` says. ``created`` is in microseconds since 1970."""
 
@@ -46,7 +50,7 @@ class Folder(NamedTuple):
         if not isinstance(values, dict) or values.pop("checksum", None) != _checksum(values):
             raise ValueError("its checksum is wrong")
         if values["format"] > VERSION:
-            raise ValueError(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
+            raise Newer(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
         given_up = tuple((low, high) for low, high in values.get("given_up", ()))
         return cls(int(values["identity"], 16), values["created"], values["epoch"], values.get("start", 0), given_up)
 

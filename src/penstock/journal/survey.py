@@ -30,8 +30,9 @@ from penstock.journal.block import SYNCED, Block, BlockError
 from penstock.journal.checkpoints import BadCheckpoint, Checkpoints
 from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File
+from penstock.journal.errors import JournalRefused
 from penstock.journal.folder import NAME as FOLDER
-from penstock.journal.folder import Folder
+from penstock.journal.folder import Folder, Newer
 from penstock.journal.log import FIRST_POSITION, GAP, Durability
 from penstock.journal.reading import next_sound, only_zeros, read_footer, scan, walk
 from penstock.journal.segment import (
@@ -186,7 +187,7 @@ class Survey:
 def survey(disk: Disk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
     """Look at everything. ``progress`` is told how many bytes were looked at since the last time.
 
-    Raises JournalRefused where a segment is newer than this Penstock.
+    Raises JournalRefused where `penstock.json` or a segment is newer than this Penstock.
     """
     return _Surveyor(disk, progress, deep=deep).run()
 
@@ -244,6 +245,8 @@ class _Surveyor:
         file = self.disk.open(FOLDER)
         try:
             self.found.folder = Folder.decode(file.read(file.size(), 0))
+        except Newer as error:
+            raise JournalRefused(f"{self.disk.where}/{FOLDER}: {error}: use a newer Penstock") from None
         except (ValueError, KeyError, TypeError) as error:
             self.bad(FOLDER, 0, f"it can not be used: {error}")
         finally:
