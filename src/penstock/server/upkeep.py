@@ -207,13 +207,13 @@ class Upkeep:
         floor, dropped = self.pinned(self.floor(now), now)
         self.log.set_floor(floor)
         table = self.checkpoint(now)
+        self.release_kept(table)
         return Plan(table, self.victims(table), dropped)
 
     def trim(self, plan: Plan) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
         self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
         self.log.trim(plan.before, self.damaged)
-        self.release_kept(plan.table)
 
     def release_kept(self, table: Table) -> None:
         """Segments that were kept for damaged messages go when none of these lies there any more."""
