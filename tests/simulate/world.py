@@ -24,7 +24,7 @@ from penstock.core.queue import Queue
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
 from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.errors import JournalRefused, LogFailed
+from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import load_folder
 from penstock.journal.log import Durability
@@ -251,9 +251,13 @@ class World:
         """Those that can be read. Others are set aside, as a session does it, and there are none without damage."""
         assert self.opened is not None
         engine = self.opened.engine
+        try:
+            engine.payloads(positions)
+            return positions
+        except (JournalDamaged, Gone) as error:  # not LogFailed: a disk that fails ends this life
+            if not self.flipped:
+                raise Broken(f"messages can not be read: {error}") from error
         damaged = engine.damage(positions)
-        if damaged and not self.flipped:
-            raise Broken(f"messages can not be read: {damaged}")
         engine.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.workload.now)
         engine.broker.check()
         return [position for position in positions if position not in damaged]
