@@ -344,9 +344,17 @@ class _Surveyor:
         committed = found.tail.committed if found.tail else 0
         if committed > FIRST_POSITION or (folder is not None and folder.start):
             start = max(found.start, FIRST_POSITION)
-            positions = [committed, *Checkpoints(self.disk, 0).positions()]
-            lost = (start, max(positions) if max(positions) > start else start + GAP)
+            highest = max([committed, *self._good_checkpoints(folder)])
+            lost = (start, highest if highest > start else start + GAP)
             self.bad("the journal", 0, "no segment of it is left", lost)
+
+    def _good_checkpoints(self, folder: Folder | None) -> Iterator[int]:
+        identity = folder.identity if folder else self.found.tail.identity if self.found.tail else 0
+        checkpoints = Checkpoints(self.disk, identity)
+        for position in checkpoints.positions():
+            with suppress(BadCheckpoint, FileNotFoundError):
+                checkpoints.read(position)
+                yield position
 
     def _links(self) -> None:
         """Each segment says where the one before it ended, and with which checksum."""
