@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from penstock.core.table import Table
 from penstock.flight import requests
 from penstock.journal.errors import LogFailed
 from penstock.server import chores
@@ -19,7 +18,6 @@ from penstock.server.opening import Opened, open_folder
 from penstock.server.options import Options
 from penstock.server.readers import Pin
 from penstock.server.runtime import Runtime
-from penstock.server.upkeep import Plan
 from support.simdisk import SimDisk
 
 
@@ -55,7 +53,7 @@ def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: py
         scene.chores.start()
         while "upkeep failed" not in scene.words.getvalue():
             await asyncio.sleep(0.005)
-        scene.opened.upkeep.min_free = 2**62
+        scene.opened.upkeep.admission.min_free = 2**62
         while not scene.runtime.broker.disk_full:
             await asyncio.sleep(0.005)
         await scene.chores.stop()
@@ -70,8 +68,8 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
 
     async def live() -> None:
         scene = Scene()
-        monkeypatch.setattr(scene.opened.upkeep, "trim", lambda plan: go_on.wait(10))
-        trimming = asyncio.create_task(scene.chores._trim(Plan(Table(), 1)))
+        monkeypatch.setattr(scene.opened.upkeep, "trim", lambda before: go_on.wait(10))
+        trimming = asyncio.create_task(scene.chores._trim(1))
         await asyncio.sleep(0.02)
         trimming.cancel()
         await asyncio.wait([trimming])
@@ -93,7 +91,7 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         scene.runtime.fail = failures.append
         scene.opened.upkeep.log._failed = LogFailed("the disk is broken")
         with pytest.raises(LogFailed):
-            await scene.chores._trim(Plan(Table(), 1))
+            await scene.chores._trim(1)
         assert [str(failure) for failure in failures] == ["the disk is broken"]
         scene.runtime.stop()
 
