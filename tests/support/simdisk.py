@@ -129,6 +129,8 @@ class SimDisk:
         self.calls: Counter[str] = Counter()
         self.made = 0
         self._fault: tuple[int, str] | None = None
+        #: The call that failed last.
+        self.failed = ""
 
     # Faults
 
@@ -145,6 +147,7 @@ class SimDisk:
         how = self._fault[1]
         if how == "short":
             return True
+        self.failed = name
         raise OSError(getattr(errno, how), f"simulated {how} in {name}")
 
     def flip(self, name: str, bit: int) -> None:

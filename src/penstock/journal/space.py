@@ -58,7 +58,9 @@ class Space:
     @property
     def step(self) -> int:
         """By how much a segment should be reserved ahead: less when room is short."""
-        return min(self._step, max(self.look(), 0) // 16)
+        with contextlib.suppress(OSError):  # it is no reason to fail an append: what was seen last has to do
+            self.look()
+        return min(self._step, max(self.free, 0) // 16)
 
     @property
     def for_upkeep(self) -> int:
@@ -121,13 +123,12 @@ class Space:
         self.reserve = size
 
     def _grow(self, size: int) -> None:
+        """Whatever goes wrong: there is less of a reserve then, and who writes what matters finds out about the disk."""
         try:
             if self._file is None:
                 self._file = self._disk.create(NAME)
             self._file.allocate(size)
-        except OSError as error:
-            if not is_full(error):
-                raise
+        except OSError:
             if self._file is not None:
                 with contextlib.suppress(OSError):
                     self._file.truncate(self.reserve)

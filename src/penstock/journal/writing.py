@@ -63,7 +63,7 @@ class SegmentWriter:
     def finish(self) -> None:
         """Add index and footer, cut what was reserved, and close the file."""
         self.sync()  # before the footer: a segment that has one has all its blocks
-        finish(self._file, self.segment, clean=True)
+        finish(self._file, self.segment, clean=True, space=self._space)
         self._file.close()
 
     def close(self) -> None:
@@ -88,12 +88,15 @@ class SegmentWriter:
         self._reserved = wanted
 
 
-def finish(file: File, segment: Segment, *, clean: bool) -> None:
-    """Put index and footer behind the blocks, and sync it all."""
-    index, raw = segment.footer(clean=clean)
-    size = write_all(file, [index, raw], segment.blocks_end)
-    file.truncate(size)
+def finish(file: File, segment: Segment, *, clean: bool, space: Space | None = None) -> None:
+    """Put index and footer behind the blocks, and sync it all. With ``space`` it may be tried again after LogFull."""
+    parts = segment.footer(clean=clean)
+
+    def write() -> int:
+        return write_all(file, parts, segment.blocks_end)
+
+    file.truncate(write() if space is None else space.spend(write, FOOTER_SIZE))
     file.sync()
-    footer = Footer.decode(raw)
+    footer = Footer.decode(parts[1])
     assert footer is not None
     segment.finish(footer)

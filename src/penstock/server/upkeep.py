@@ -25,8 +25,9 @@ from penstock.server.admission import MIN_FREE, Admission
 from penstock.server.engine import Engine, locations, recover
 from penstock.server.readers import Pin
 
-#: The reserve has this part of what has to stay free (64 MiB by default), and room for a checkpoint.
+#: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
 RESERVE_PART = 16
+MOST_RESERVE = 256 * 2**20
 #: Compaction leaves this part of what has to stay free to the acknowledgements.
 LEFT_PART = 8
 #: Messages, and payload bytes, that are carried forward in one step.
@@ -110,7 +111,7 @@ class Upkeep:
         """Have a reserve, if there is room for it: see ``journal.space``. May run in another thread."""
         newest = self.checkpoints.positions()[-1:]
         state = sum(self.checkpoints.size(position) for position in newest)
-        base = max(self.admission.min_free // RESERVE_PART, 2 * self.log.options.reserve)
+        base = max(min(self.admission.min_free // RESERVE_PART, MOST_RESERVE), 2 * self.log.options.reserve)
         self.log.space.fill(base + state + state // 4)
 
     def has_room(self, size: int) -> bool:
