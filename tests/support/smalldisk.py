@@ -1,6 +1,7 @@
 """A real folder that takes so many bytes and no more, for tests that may not mount a small file system.
 
 How much it takes is a number in a file, so that a test can fill the disk under a running broker, and make room again.
+With 0 it takes nothing at all, not even where there is something: as file systems do that never write in place.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ class SmallDisk(RealDisk):
         """How many bytes it still takes."""
         with os.scandir(self._folder) as entries:
             used = sum(entry.stat().st_size for entry in entries)
-        return int(self._capacity.read_text()) - used
+        return self.capacity - used
+
+    @property
+    def capacity(self) -> int:
+        """How many bytes it takes in all."""
+        return int(self._capacity.read_text())
 
     def free(self) -> int:
         return max(self.left, 0)
@@ -47,6 +53,8 @@ class SmallFile(RealFile):
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
         data = b"".join(parts)
+        if not self._disk.capacity:
+            raise OSError(errno.ENOSPC, "No space left on device")
         grows = offset + len(data) - self.size()
         if grows > 0:
             data = data[: len(data) - grows + min(grows, self._disk.free())]

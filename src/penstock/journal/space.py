@@ -83,6 +83,7 @@ class Space:
                     raise LogFull(
                         f"the disk under {self._disk.where} is full: {error}. Make room, and it goes on"
                     ) from error
+                size *= 4  # if that was not enough, somebody else was quicker
 
     def make_sure(self, size: int) -> None:
         """Have so many bytes free, as far as the reserve has them."""
@@ -123,7 +124,7 @@ class Space:
         self.reserve = size
 
     def _grow(self, size: int) -> None:
-        """Whatever goes wrong: there is less of a reserve then, and who writes what matters finds out about the disk."""
+        """Whatever goes wrong: there is less of a reserve then, and who writes what matters finds out."""
         try:
             if self._file is None:
                 self._file = self._disk.create(NAME)
