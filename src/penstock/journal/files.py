@@ -76,11 +76,11 @@ class FileLog:
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
-        with self._disk_errors():
+        with self._disk_errors(starting=True):
             self._lock = take_lock(disk)
         self._space: Space | None = None
         try:
-            with self._disk_errors():
+            with self._disk_errors(starting=True):
                 self._space = Space(disk, self.options.reserve)
                 self._space.make_sure(START_BYTES)
                 self._folder = _load_or_make(disk, identity, created)
@@ -351,14 +351,17 @@ class FileLog:
             raise LogClosed(f"the journal in {self._disk.where} was closed")
 
     @contextmanager
-    def _disk_errors(self, *, fatal: bool = False) -> Iterator[None]:
-        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more."""
+    def _disk_errors(self, *, fatal: bool = False, starting: bool = False) -> Iterator[None]:
+        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more.
+
+        A start that finds no room can be tried again: it raises LogFull.
+        """
         try:
             yield
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not fatal:
                 raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
-            if is_full(error) and not fatal:
+            if is_full(error) and starting:
                 raise LogFull(f"the disk under {self._disk.where} is full: {error}. Make room") from error
             failed = LogFailed(
                 f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
