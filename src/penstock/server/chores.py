@@ -11,7 +11,7 @@ import contextlib
 
 from penstock.journal.errors import LogError
 from penstock.server.runtime import Runtime
-from penstock.server.upkeep import CARRY_BYTES, Plan, Step, Upkeep
+from penstock.server.upkeep import Plan, Step, Upkeep
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -169,9 +169,9 @@ class Chores:
         upkeep = self._upkeep
         enough = upkeep.has_room(step.size)
         carrying = upkeep.carry(plan.table, step, now)
-        while enough and next(carrying, None) is not None:
+        while enough and (left := next(carrying, None)) is not None:
             await self._commit()
-            enough = upkeep.has_room(CARRY_BYTES)  # others use the disk, too
+            enough = upkeep.has_room(left)  # others use the disk, too
         if not enough:
             facts = {"segment_end": step.before, "needed": step.size, "free_bytes": upkeep.log.space.free}
             self._runtime.log.warning("compaction waits for room on the disk", **facts)

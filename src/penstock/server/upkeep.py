@@ -205,22 +205,21 @@ class Upkeep:
         steps = []
         for number, end in enumerate(ends):
             here = rows[which == number]
-            size = int(table.columns["size"][here].sum(dtype=np.uint64)) + COPY_BYTES * len(here)
-            steps.append(Step(end, here, size))
+            steps.append(Step(end, here, _copies(table, here)))
         return steps
 
     def carry(self, table: Table, step: Step, now: int) -> Iterator[int]:
         """Carry the live messages of a segment forward, a few at a time. Commit after each few.
 
-        Yields how many were copied so far.
+        Yields what the rest may take.
         """
-        copied = 0
+        left = step.size
         for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
             messages = self.engine.messages(table.columns["position"][rows].tolist())
             moved = self.engine.broker.carry(messages, table.columns["queue"][rows].tolist(), now)
             self.engine.move(moved)
-            copied += len(moved)
-            yield copied
+            left -= _copies(table, rows)
+            yield left
 
     def plan(self, now: int) -> Plan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.
@@ -266,6 +265,11 @@ class Upkeep:
             went += segments - len(self.log.segments())
         self.forget_places(plan)
         return went
+
+
+def _copies(table: Table, rows: Array | list[int]) -> int:
+    """What copies of these messages may take."""
+    return int(table.columns["size"][rows].sum(dtype=np.uint64)) + COPY_BYTES * len(rows)
 
 
 def _cut(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
