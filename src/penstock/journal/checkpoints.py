@@ -23,9 +23,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,7 @@ _NAME = re.compile(r"[0-9a-f]{16}\.ckpt")
 _TEMPORARY = "checkpoint.new"
 
 Columns = dict[str, npt.NDArray[Any]]
+T = TypeVar("T")
 
 
 class BadCheckpoint(Exception):
@@ -85,10 +87,10 @@ class Checkpoints:
         self.clear()
         try:
             self._write_new(_encode(self._identity, position, meta, columns, clean=clean))
-        except OSError as error:
+        except (OSError, LogFull) as error:
             with contextlib.suppress(OSError):
                 self.clear()  # it must not keep the room that others need
-            if is_full(error):
+            if isinstance(error, OSError) and is_full(error):
                 raise LogFull(f"there is no room for a checkpoint: {error}") from error
             raise
         self._disk.rename(_TEMPORARY, _name(position))
@@ -105,13 +107,15 @@ class Checkpoints:
         size = sum(map(len, parts))
         if self._space is not None:
             self._space.check(size)
-            self._space.make_sure(size)
-        file = self._disk.create(_TEMPORARY)
+        file = self._spend(lambda: self._disk.create(_TEMPORARY), size)
         try:
-            write_all(file, parts, 0)
+            self._spend(lambda: write_all(file, parts, 0), size)
             file.sync()
         finally:
             file.close()
+
+    def _spend(self, write: Callable[[], T], size: int) -> T:
+        return write() if self._space is None else self._space.spend(write, size)
 
     def newest_good(self) -> Checkpoint | None:
         """The newest that can be read. None if there is none; look at ``report`` to see if there should be one."""
