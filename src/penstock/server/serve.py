@@ -10,9 +10,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from penstock.journal.errors import JournalRefused, LogError, LogFull
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
+from penstock.journal.space import is_full
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
@@ -43,6 +44,8 @@ OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
 LAST_READS = 0.3
 #: Seconds between two tries to start on a full disk; and those that a stop waits for room, at most.
 WAIT_FOR_ROOM = 1.0
+
+T = TypeVar("T")
 
 
 def serve(options: Options) -> int:
@@ -88,7 +91,7 @@ class _Life:
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
         flight = wanted_settings(self.options, self.log)
-        found = await self._open()
+        found = await self._when_room(self._open)
         if found is None:
             self.log.info("stopped")
             return OK
@@ -135,12 +138,14 @@ class _Life:
         """The data folder, if there is one."""
         return None if self.options.ephemeral else Path(self.options.data)
 
-    async def _open(self) -> tuple[Engine, Upkeep | None] | None:
-        """Open the journal; on a full disk, once there is room. None: a signal came first."""
+    async def _when_room(self, begin: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something that a start needs; on a full disk, once there is room. None: a signal came first."""
         while True:
             try:
-                return self._open_now()
-            except LogFull as error:
+                return await begin()
+            except (LogFull, OSError) as error:
+                if isinstance(error, OSError) and not is_full(error):
+                    raise
                 self.log.error("the broker can not start yet: it waits for room on the disk", reason=str(error))
             self._listen_to_signals()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -156,14 +161,14 @@ class _Life:
 
     async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
         """Open the doors, and say so."""
-        await side_door.open()
+        await self._when_room(side_door.open)
         self.doors = await open_doors(runtime)
         if flight is not None:
             self.flight = FlightProcess(replace(flight, side_door=side_door.path), self.log)
             await self.flight.start()
-        self._say_ready()
+        await self._when_room(self._say_ready)
 
-    def _open_now(self) -> tuple[Engine, Upkeep | None]:
+    async def _open(self) -> tuple[Engine, Upkeep | None]:
         began = time.monotonic()
         now = time.time_ns() // 1000
         if self.options.ephemeral:
@@ -244,7 +249,7 @@ class _Life:
             loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def _say_ready(self) -> None:
+    async def _say_ready(self) -> None:
         listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
         if self.flight is not None:
             listeners.append({"protocol": "flight", "address": self.flight.address})
