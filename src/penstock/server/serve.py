@@ -44,6 +44,8 @@ OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
 LAST_READS = 0.3
 #: Seconds between two tries to start on a full disk; and those that a stop waits for room, at most.
 WAIT_FOR_ROOM = 1.0
+#: For systemd, which would end a start that takes long.
+STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the disk"
 
 T = TypeVar("T")
 
@@ -148,6 +150,7 @@ class _Life:
                     raise
                 self.log.error("the broker can not start yet: it waits for room on the disk", reason=str(error))
             self._listen_to_signals()
+            _notify(STILL_STARTING)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), WAIT_FOR_ROOM)
                 return None
@@ -157,7 +160,9 @@ class _Life:
         target = runtime.broker.log.next_position
         while runtime.broker.committed < target and not self.stopping.is_set():
             runtime.touched()
-            await asyncio.sleep(0.002)
+            if runtime.commits.full is not None:
+                _notify(STILL_STARTING)
+            await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
 
     async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
         """Open the doors, and say so."""
