@@ -313,3 +313,35 @@ def test_a_stop_does_not_wait_for_room() -> None:
     log = FileLog(disk, OPTIONS)
     assert log.end == there
     log.close()
+
+
+def test_what_was_appended_before_is_committed_while_the_next_waits_for_room() -> None:
+    """Under a durability that commits with a sync now and then."""
+    disk = SimDisk()
+    log = FileLog(disk, FileLogOptions(Durability.INTERVAL, reserve=1024))
+    append(log)
+    disk.space -= disk.left
+    waiting = [published(log.end, [b"small"]), published(log.end + 1, [b"large" * 500])]
+    told: list[int] = []
+    committed = threading.Semaphore(0)
+
+    def take() -> Staged | None:
+        return Staged(waiting.pop(0)) if waiting else None
+
+    def tell(position: int) -> None:
+        told.append(position)
+        committed.release()
+
+    failures: list[Exception] = []
+    committer = Committer(log, take, tell, failures.append, sync_every=0.3)
+    assert committer.commit_now()
+    assert told == []
+    committer.start()
+    committer.wake()
+    assert committed.acquire(timeout=10)
+    assert told == [3]
+    disk.space += 10_000
+    assert committed.acquire(timeout=10)
+    committer.close()
+    assert (told, failures) == ([3, 4], [])
+    log.close()

@@ -115,6 +115,8 @@ class Committer:
             return
         while not self._try(staged):
             self._while_full()
+            if self._is_due():  # what was appended before has room, and must not wait
+                self._sync()
             self._wanted.wait(RETRY)
             self._wanted.clear()
         if self.full is not None:

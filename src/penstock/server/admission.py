@@ -7,8 +7,10 @@ counted. So refusing begins in time at any speed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
+from penstock.journal.errors import LogError
 from penstock.journal.files import FileLog
 from penstock.server.engine import Engine
 
@@ -45,10 +47,9 @@ class Admission:
     def look(self) -> bool:
         """Look at the disk and count the messages. Returns whether refusing has begun or ended."""
         broker = self._engine.broker
-        self._held = sum(queue.counters.held for queue in broker.queues.values())
-        self._held_at = broker.log.next_position
-        needed, was_full = self.needed, broker.disk_full
         free = self._log.free_bytes() - self._engine.unwritten
+        self._held, self._held_at = self._count_messages(free), broker.log.next_position
+        needed, was_full = self.needed, broker.disk_full
         broker.disk_full = self.stuck() or free < needed + (needed // HYSTERESIS if was_full else 0)
         broker.disk_room = max(free - needed, 0)
         return broker.disk_full != was_full
@@ -60,4 +61,13 @@ class Admission:
             return
         broker.disk_room = self._log.space.free - self._engine.unwritten - self.needed
         if broker.disk_room <= 0:
-            self.look()
+            with contextlib.suppress(LogError):  # a disk that can't be asked is found out by who writes to it
+                self.look()
+
+    def _count_messages(self, free: int) -> int:
+        """How many messages there are; with plenty of room, how many there can be at most, for queues may be many."""
+        broker = self._engine.broker
+        most = broker.log.next_position - self._log.start
+        if free > 2 * max(self.min_free, MESSAGE_BYTES * most):
+            return most
+        return sum(queue.counters.held for queue in broker.queues.values())
