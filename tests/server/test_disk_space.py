@@ -218,6 +218,28 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     opened.engine.log.close()
 
 
+@pytest.mark.parametrize("dead", [1, 2, 3, 8])
+def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than_the_messages(dead: int) -> None:
+    disk = SimDisk()
+    opened, connection, queue = start(disk, 0)
+    engine, broker, log = opened.engine, opened.engine.broker, opened.upkeep.log
+    other = broker.create_queue("default", "other", MORNING)
+    while len(log.segments()) < 4:
+        broker.publish(connection, queue, [b"0123456789"] * 500, MORNING)
+        broker.publish(connection, other, [b"0123456789"] * 500 * dead, MORNING)
+        broker.purge(connection, other, MORNING)
+        engine.commit(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    before = {segment.name: segment.size for segment in log.segments()}
+    opened.upkeep.retain(MORNING)
+    after = {segment.name: segment.size for segment in log.segments()}
+    freed = sum(size for name, size in before.items() if name not in after)
+    copied = sum(after.values()) - sum(before.values()) + freed
+    assert 2 * copied <= freed
+    assert bool(freed) == (dead == 8)
+    log.close()
+
+
 def test_space_is_given_back_without_room_for_a_checkpoint() -> None:
     disk = SimDisk()
     opened, connection, queue = half_alive(disk, 4)

@@ -163,6 +163,8 @@ class Chores:
             runtime.readers.unpin(pin.reader)
             facts = {"reader": pin.reader, "position": pin.position, "reason": reason}
             runtime.log.warning("history is not kept for a reader any more", **facts)
+        if plan.missing:
+            self._wait_for_room(plan.missing)
 
     async def _give_back(self, plan: Plan, step: Step, now: int) -> bool:
         """Carry what is alive in one segment forward, then remove it. False: the disk is too full for that."""
@@ -173,12 +175,15 @@ class Chores:
             await self._commit()
             enough = upkeep.has_room(left)  # others use the disk, too
         if not enough:
-            facts = {"segment_end": step.before, "needed": step.size, "free_bytes": upkeep.log.space.free}
-            self._runtime.log.warning("compaction waits for room on the disk", **facts)
+            self._wait_for_room(step.size)
             return False
         self._runtime.keep_answers(step.before)
         await self._trim(step.before)
         return True
+
+    def _wait_for_room(self, needed: int) -> None:
+        free = self._upkeep.log.space.free
+        self._runtime.log.warning("compaction waits for room on the disk", needed=needed, free_bytes=free)
 
     async def _commit(self) -> None:
         """Have what is staged committed before going on."""

@@ -28,13 +28,11 @@ from penstock.server.readers import Pin
 #: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
 RESERVE_PART = 16
 MOST_RESERVE = 256 * 2**20
-#: Compaction leaves this part of what has to stay free to the acknowledgements.
-LEFT_PART = 8
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
-#: Bytes that a message takes on disk besides its payload, roughly; and those that its copy may take.
-ROW_BYTES = 16
+#: Bytes that the copy of a message takes on disk besides its payload, roughly; and those that it may take.
+ROW_BYTES = 48
 COPY_BYTES = 128
 
 
@@ -77,6 +75,8 @@ class Plan(NamedTuple):
     dropped: Sequence[tuple[Pin, str]] = ()
     #: Why the state could not be written down, if it could not.
     unwritten: LogFull | None = None
+    #: The room that is missing to give more back.
+    missing: int = 0
 
 
 class Upkeep:
@@ -116,8 +116,7 @@ class Upkeep:
 
     def has_room(self, size: int) -> bool:
         """Whether compaction may write so many bytes. Nothing needs no room: then it only gives back."""
-        left = max(self.admission.min_free // LEFT_PART, 2 * self.log.options.reserve)
-        return not size or self.log.space.for_upkeep - left >= size
+        return size <= 0 or size <= self.log.space.for_upkeep - 2 * self.log.options.reserve
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
         """Write down the state at the end of the synced log, worked out from the log alone.
@@ -182,22 +181,29 @@ class Upkeep:
             for i, segment in enumerate(segments)
         ]
 
-    def victims(self, table: Table) -> int:
-        """Up to which position segments should go: below the floor, and worth the copying. 0 = none."""
+    def victims(self, table: Table) -> tuple[int, int]:
+        """Up to which position segments should go: below the floor, worth the copying, and the disk has room. 0 = none.
+
+        If it is for lack of room that no more go, that is the second value.
+        """
         limit = min([self.log.floor, *(self.checkpoints.positions() or [0])])
-        best = total = live = 0
+        best = total = live = peak = 0
         for segment in self.use(table)[:-1]:
             if segment.end > limit:
                 break
-            total += segment.size
             live += segment.live_bytes
-            if 2 * live <= total:
-                best = segment.end
-        return best
+            # The most that it takes until this segment goes, too: copies of small messages are larger than they are.
+            peak = max(peak, live + (COPY_BYTES - ROW_BYTES) * segment.live_messages - total)
+            total += segment.size
+            if 2 * live > total:
+                continue
+            if not self.has_room(peak):
+                return best, peak
+            best = segment.end
+        return best, 0
 
-    def steps(self, table: Table) -> list[Step]:
-        """How to give back the segments that should go, oldest first."""
-        before = self.victims(table)
+    def steps(self, table: Table, before: int) -> list[Step]:
+        """How to give back the segments below a position, oldest first."""
         places = table.places()
         rows = np.flatnonzero((places < before) & (places >= self.log.start))
         ends = [segment.end for segment in self.log.segments() if segment.end <= before]
@@ -234,7 +240,8 @@ class Upkeep:
             self.write_down(table)
         except LogFull as error:
             unwritten = error
-        return Plan(table, self.steps(table), dropped, unwritten)
+        before, missing = self.victims(table)
+        return Plan(table, self.steps(table, before), dropped, unwritten, missing)
 
     def trim(self, before: int) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
