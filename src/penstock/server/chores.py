@@ -17,8 +17,8 @@ from penstock.server.upkeep import Plan, Step, Upkeep
 INTERVAL = 1.0
 #: Looks between two tries to give space back while the disk is nearly full: each reads what was logged since the last.
 PRESSED = 10
-#: Looks until what has failed is tried again, at most; it doubles with every failure.
-LONGEST_WAIT = 64
+#: Looks until what has failed is tried again: they double with every failure, so often at most.
+DOUBLINGS = 6
 
 
 class MemoryChores:
@@ -64,8 +64,9 @@ class Chores:
         self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
         self._seen_end = 0
         self._was_full = False
-        #: Looks since the last time, and failures in a row.
+        #: Looks since the last time, those until the next at least, and failures in a row.
         self._waited = 0
+        self._patience = 1
         self._failures = 0
 
     def start(self) -> None:
@@ -112,7 +113,7 @@ class Chores:
 
     def _is_due(self) -> bool:
         """When a segment was finished; while the disk is nearly full, whenever there may be something to give back."""
-        if self._waited < min(2**self._failures, LONGEST_WAIT):
+        if self._waited < self._patience:
             return False
         segments = self._upkeep.log.segments()
         if segments and segments[-1].first != self._seen:
@@ -126,10 +127,11 @@ class Chores:
         try:
             await self._tidy()
             self._seen, self._seen_end = segments[-1].first if segments else 0, end
-            self._failures = 0
+            self._failures, self._patience = 0, 1
             self._runtime.upkeep_trouble = ""
         except Exception as error:  # whatever it is: it is tried again, and the operator sees it meanwhile
             self._failures += 1
+            self._patience = 2 ** min(self._failures, DOUBLINGS)
             reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
             self._runtime.upkeep_trouble = reason
             self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
@@ -149,7 +151,7 @@ class Chores:
         for step in plan.steps:
             if not await self._give_back(plan, step, now):
                 break
-        if plan.steps:
+        if upkeep.log.start > before:
             upkeep.forget_places(plan)
             runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
         if plan.unwritten is not None:
