@@ -3,6 +3,7 @@
     penstock.json              format, identity, epoch                     ``folder``
     lock                       held by the running broker                  ``folder``
     tail                       how far it goes, for other processes        ``tail``
+    reserve                    room for when the disk is full              ``space``
     000000000000002a.seg       the events from position 42 on              ``segment``
     0000000000000c00.ckpt      the state before position 3072              ``checkpoints``
 
@@ -11,7 +12,6 @@ All other files are left alone. A start never appends to an old segment: the fir
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from threading import RLock
 from penstock.journal.block import Batch, Block, BlockError
 from penstock.journal.checkpoints import is_checkpoint
 from penstock.journal.disk import Disk, File
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull
 from penstock.journal.folder import NAME as FOLDER
 from penstock.journal.folder import Folder, store_folder, take_lock
 from penstock.journal.kept import load_kept
@@ -32,6 +32,7 @@ from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, re
 from penstock.journal.recovery import Recovered, check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
 from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
+from penstock.journal.space import START_BYTES, Space, is_full
 from penstock.journal.survey import Finding
 from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailWriter
@@ -46,7 +47,7 @@ class FileLogOptions:
     #: A segment is full at this size or this age. Smaller ones give space back sooner, and are more files.
     segment_bytes: int = 128 * 1024 * 1024
     segment_age: int = 3_600_000_000
-    #: Space is reserved in such steps.
+    #: Space is reserved in such steps, and in smaller ones when there is little.
     reserve: int = RESERVE
 
 
@@ -67,7 +68,7 @@ class FileLog:
         With ``look_first`` nothing that is there is changed before ``begin``: the log can be read, and let go.
         ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
-        Raises JournalRefused with what to do, or LogFailed if the disk does not work.
+        Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
         """
         self.options = options or FileLogOptions()
         #: What was put right at the start.
@@ -86,10 +87,13 @@ class FileLog:
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
-        with self._disk_errors():
+        with self._disk_errors(starting=True):
             self._lock = take_lock(disk)
+        self._space: Space | None = None
         try:
-            with self._disk_errors():
+            with self._disk_errors(starting=True):
+                self._space = Space(disk, self.options.reserve)
+                self._space.make_sure(START_BYTES)
                 _make_if_new(disk, identity, created)
                 self._recover()
             if not look_first:
@@ -161,9 +165,15 @@ class FileLog:
         return check_reach(self._disk, self._segments, self._end, position, trimmed=bool(self._folder.start))
 
     def free_bytes(self) -> int:
-        """How much the disk still takes."""
+        """How much the disk takes now. ``space.free`` is what was seen when space was last taken."""
         with self._disk_errors():
-            return self._disk.free()
+            return self.space.look()
+
+    @property
+    def space(self) -> Space:
+        """The room there is."""
+        assert self._space is not None
+        return self._space
 
     # Writing
 
@@ -203,7 +213,7 @@ class FileLog:
         if epoch <= self.epoch:
             raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
         with self._disk_errors(fatal=True):
-            self._note_start(epoch)
+            self.space.spend(lambda: self._note_start(epoch), START_BYTES)
             self._publish()
 
     def set_floor(self, position: int) -> None:
@@ -257,10 +267,8 @@ class FileLog:
     def _note_start_anyway(self) -> bool:
         """As below. False: on a full disk, `tail` must do for now, which takes no space; room is about to be made."""
         try:
-            self._note_start()
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+            self.space.spend(self._note_start, START_BYTES)
+        except LogFull:
             assert self._tail is not None
             self._tail.sync()
             return False
@@ -344,8 +352,8 @@ class FileLog:
         self._floor = found.tail.floor if found.tail else 0
 
     def begin(self) -> None:
-        """Put right what a crash has left, and be ready to write."""
-        with self._disk_errors():
+        """Put right what a crash has left, and be ready to write. Raises LogFull without room for that."""
+        with self._disk_errors(starting=True):
             put_right(self._disk, self._found)
             self._tail = TailWriter(self._disk)
             self._publish()
@@ -364,7 +372,7 @@ class FileLog:
                 chain=before.chain if before else 0,
                 epoch=self.epoch,
             )
-            self._writer = SegmentWriter(self._disk, header, self.options.reserve)
+            self._writer = SegmentWriter(self._disk, header, self.space)
             with self._changing:
                 self._segments = [*self._segments, self._writer.segment]
         return self._writer
@@ -438,7 +446,11 @@ class FileLog:
         assert self._tail is not None
         with self._changing:
             values = (self._committed, self.floor, 0, self.start, self.epoch)
-            self._tail.publish(Tail(self.options.durability, self.identity, *values))
+            try:
+                self._tail.publish(Tail(self.options.durability, self.identity, *values))
+            except OSError as error:
+                if not is_full(error):  # it has its block; where that is not enough, readers see the next one
+                    raise
 
     def _check_usable(self) -> None:
         if self._failed is not None:
@@ -447,13 +459,18 @@ class FileLog:
             raise LogClosed(f"the journal in {self._disk.where} was closed")
 
     @contextmanager
-    def _disk_errors(self, *, fatal: bool = False) -> Iterator[None]:
-        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more."""
+    def _disk_errors(self, *, fatal: bool = False, starting: bool = False) -> Iterator[None]:
+        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more.
+
+        A start that finds no room can be tried again: it raises LogFull.
+        """
         try:
             yield
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not fatal:
                 raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
+            if is_full(error) and starting:
+                raise LogFull(f"the disk under {self._disk.where} is full: {error}. Make room") from error
             failed = LogFailed(
                 f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
             )
@@ -462,7 +479,7 @@ class FileLog:
             raise failed from error
 
     def _let_go(self) -> None:
-        for held in (self._writer, self._tail, self._lock):
+        for held in (self._writer, self._tail, self._space, self._lock):
             if held is not None:
                 held.close()
 

@@ -13,9 +13,10 @@ from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.log import FIRST_POSITION
 from penstock.journal.survey import TOO_OLD
+from penstock.server.admission import MIN_FREE
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
-from penstock.server.upkeep import MIN_FREE, Retention, Upkeep
+from penstock.server.upkeep import Retention, Upkeep
 
 
 class Opened(NamedTuple):
@@ -51,7 +52,7 @@ def open_folder(
         raise
     report = [*map(str, log.report), *checkpoints.report, *_give_up(engine, table, log.given_up, now)]
     report += _set_aside(engine, table, log, now)
-    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
+    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity, log.space), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
 
 
