@@ -94,6 +94,10 @@ class RecentMessages:
             start = stop
         return found
 
+    def has(self, position: int) -> bool:
+        """Whether a message is here."""
+        return self._holding(position) is not None
+
     def message(self, position: int) -> Message | None:
         """A message with all that was published with it, if it is here."""
         recent = self._holding(position)
