@@ -39,7 +39,8 @@ def main(folder: str) -> None:
     broker = engine.broker
     mails = broker.queue("default", "mails")
     assert mails is not None
-    broker.publish(broker.connect(9, b"sspq 127.0.0.1:9"), mails, [b"after the checkpoint"], NOW + 3 * SECOND, retries=3)
+    sspq = broker.connect(9, b"sspq 127.0.0.1:9")
+    broker.publish(sspq, mails, [b"after the checkpoint"], NOW + 3 * SECOND, retries=3)
     engine.commit(NOW + 3 * SECOND)
     engine.log.close()
 

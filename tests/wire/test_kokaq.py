@@ -48,7 +48,7 @@ def nop(type_byte: int) -> bytes:
 
 
 def request(**fields: Any) -> Request:
-    given: dict[str, Any] = {"message_type": OPERATIONAL, "two_way": True, "opaque": b"abcd", "opcode": Opcode.NOP}
+    given: dict[str, Any] = {"message_type": OPERATIONAL, "two_way": True, "opaque": b"abcd", "opcode": Opcode.GET}
     return Request(**(given | fields))
 
 
@@ -348,6 +348,10 @@ class TestWhatCannotBeSent:
             (request(client=256), "the client is a byte, 0 to 255, not 256"),
             (request(op_opaque=-1), "the opaque byte is a byte, 0 to 255, not -1"),
             (request(opaque=b"abc"), "an opaque has 4 bytes"),
+            (request(opcode=0, nop_opaque=256), "the opaque byte is a byte, 0 to 255, not 256"),
+            (request(opcode=0, metadata=Metadata()), "a Nop has no components: its last byte is an opaque one"),
+            (request(opcode=0, payload=b"", **QUEUE), "a Nop has no components: its last byte is an opaque one"),
+            (request(nop_opaque=1), "only a Nop without components has one"),
             (request(problem="it is odd"), "a frame with a problem cannot be sent: it is odd"),
             (request(namespace="ns"), "names travel in a payload component"),
             (request(queue="q"), "names travel in a payload component"),
@@ -375,6 +379,9 @@ class TestWhatCannotBeSent:
         ("frame", "reason"),
         [
             (response(opcode=256), "the opcode is a byte, 0 to 255, not 256"),
+            (response(opcode=0, metadata=Metadata()), "a successful answer to Nop has no components"),
+            (response(opcode=0, status=1, metadata=Metadata(), nop_opaque=7), "only a Nop without components has one"),
+            (deliveries(Metadata(), opcode=0), "a successful answer to Nop has no components"),
             (response(status=16), "status and reason are 0 to 15, not 16 and 1"),
             (response(reason=-1), "status and reason are 0 to 15, not 0 and -1"),
             (response(payload=bytes(65536), **QUEUE), "a payload of 65536 bytes is over"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
@@ -58,12 +58,14 @@ class Publishing(Delivering):
         correlation_id: bytes = b"",
         request_id: bytes = b"",
         asked_id: bytes = b"",
+        with_ttl: bool = False,
+        source_info: bytes = b"",
     ) -> Published:
         """Add messages at the end of their priority, in order, all with the same properties.
 
         ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A ``ttl`` of 0
         is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
-        belongs to one message, so they go with a single payload.
+        belongs to one message, so they go with a single payload. ``with_ttl`` and ``source_info`` are only kept.
         """
         known = self._remembered(queue, request_id, now)
         if known is not None:
@@ -79,7 +81,13 @@ class Publishing(Delivering):
             return Published(0, 0, refusal)
         expires = _expires(queue, now, ttl, expires_at)
         due = now + delay if delay else 0
-        columns = _columns(accepted, expires, priority, retries, due, correlation_id, request_id, asked_id)
+        texts = {
+            "correlation_id": correlation_id,
+            "request_id": request_id,
+            "asked_id": asked_id,
+            "source_info": source_info,
+        }
+        columns = _columns(accepted, expires, priority, retries, due, with_ttl, texts)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
         queue.counters.published += accepted
         if request_id:
@@ -184,14 +192,7 @@ def delayed_item(position: int, size: int, expires: int, retries: int, priority:
 
 
 def _columns(
-    count: int,
-    expires: int,
-    priority: int,
-    retries: int,
-    due: int,
-    correlation_id: bytes,
-    request_id: bytes,
-    asked_id: bytes,
+    count: int, expires: int, priority: int, retries: int, due: int, with_ttl: bool, texts: Mapping[str, bytes]
 ) -> dict[str, Values]:
     """The journal's columns of these messages; those that say nothing are left out."""
     columns: dict[str, Values] = {}
@@ -203,7 +204,9 @@ def _columns(
         columns["retries"] = array("B", (retries,)) * count
     if due:
         columns["not_before"] = array("q", (due,)) * count
-    for name, value in (("correlation_id", correlation_id), ("request_id", request_id), ("asked_id", asked_id)):
+    if with_ttl:
+        columns["with_ttl"] = array("B", (1,)) * count
+    for name, value in texts.items():
         if value:
             columns[name] = [value] * count
     return columns

@@ -26,7 +26,7 @@ from penstock.journal.folder import Folder, load_folder, store_folder, take_lock
 from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import Locator, next_sound, read_blocks
 from penstock.journal.recovery import Finding, check_reach, inspect, put_right
-from penstock.journal.rows import Message, gather
+from penstock.journal.rows import Message, gather, gather_numbers
 from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
 from penstock.journal.tail import Tail, TailWriter, read_tail
 from penstock.journal.writing import RESERVE, SegmentWriter
@@ -247,6 +247,10 @@ class FileLog:
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """See Log."""
         return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
 
     # How it is done
 

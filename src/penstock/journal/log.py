@@ -81,6 +81,9 @@ class Log(Protocol):
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """The messages at these positions, in the order asked for. Raises Gone if one of them is not there."""
 
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """One fixed-width column of the messages at these positions. Raises Gone if one of them is not there."""
+
     def trim(self, before: int) -> None:
         """Give back the space of events below the position, as far as that can be done in whole pieces."""
 

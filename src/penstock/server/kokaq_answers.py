@@ -113,7 +113,7 @@ class MessageAnswer:
             created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
             uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
-            source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
+            source=_source(message),
             modified_at=message.at * 1000,
             request_id=message.request_id or None,
             correlation_id=message.correlation_id or None,
@@ -121,3 +121,10 @@ class MessageAnswer:
             priority=item.priority or None,
             dead_reason=Why(item.reason).name.lower() if item.reason else None,
         )
+
+
+def _source(message: Message) -> str:
+    """What the publisher said of itself, if it did; else its protocol, address and client."""
+    if message.source_info:
+        return message.source_info.decode("utf-8", "replace")
+    return (message.carried_source or message.source).decode("utf-8", "replace")[:80]
