@@ -20,7 +20,7 @@ from penstock.client import Disconnected, Outgoing, aio
 CHUNK = 1024 * 1024
 
 #: Flags that set a detail of each message, as the client calls it.
-DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
+DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "source_info")
 
 
 @click.command("send", short_help="Publish messages.")
@@ -35,6 +35,7 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
 @click.option("--retries", type=click.IntRange(0, 255), help="Given out again so often; 255 is for ever. SSPQ.")
 @click.option("--correlation-id", help="Kept with the message. Kokaq.")
 @click.option("--id", "id", help="Ask for this ID, 32 hex digits. Kokaq.")
+@click.option("--source-info", help="What to tell consumers of the publisher, instead of its address. Kokaq.")
 @click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq; elsewhere that is always so.")
 @click.option("--ids", "show_ids", is_flag=True, help="Print the ID of each message. Kokaq.")
 @json_option
