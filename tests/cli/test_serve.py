@@ -250,14 +250,14 @@ def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in log.splitlines()]
     assert code == 0
     told = [line for line in lines if line["event"] == "an environment variable names no option, and is passed over"]
-    assert [(each["variable"], each["nearest"]) for each in told] == [
-        ("PENSTOCK_LIMIT_WINDOW", "PENSTOCK_LIMITS_WINDOW")
-    ]
+    assert [each["variable"] for each in told] == ["PENSTOCK_LIMIT_WINDOW"]
+    assert told[0]["nearest"] == "PENSTOCK_LIMITS_WINDOW"
     (passed,) = [line for line in lines if line["event"] == "environment variables of a service are passed over"]
     assert passed["variables"].split() == sorted(set(others) - {"PENSTOCK_LIMIT_WINDOW"})
-    checked = penstock("config", "check", **others)
+    checked = penstock("config", "check", PENSTOCK_LIMIT_WINDOW="7")
     assert (checked.code, "did you mean PENSTOCK_LIMITS_WINDOW?" in checked.err) == (0, True)
-    assert penstock("config", "check", "--json", **others).json[0]["unknown"][0]["variable"] == "PENSTOCK_LIMIT_WINDOW"
+    (told_as_json,) = penstock("config", "check", "--json", PENSTOCK_LIMIT_WINDOW="7").json
+    assert told_as_json["unknown"] == [{"variable": "PENSTOCK_LIMIT_WINDOW", "nearest": "PENSTOCK_LIMITS_WINDOW"}]
 
 
 def test_the_line_about_readiness_names_every_listener(tmp_path: Path) -> None:
