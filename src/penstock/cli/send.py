@@ -93,7 +93,7 @@ async def _send(
     if sent and not confirmed and not client.parted:
         raise Disconnected(
             f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
-            "order; the broker's log may say why"
+            f"order; {await client.why_closed()}"
         )
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 

@@ -126,7 +126,10 @@ class Received(Struct, frozen=True):
 
 
 class QueueInfo(Struct, frozen=True):
-    """What Kokaq tells about a queue. ``depth`` counts ready messages, ``lock`` is in seconds."""
+    """What Kokaq tells about a queue. ``depth`` counts ready messages, ``lock`` is in seconds.
+
+    ``limits`` is a text like "max_depth=1000 max_bytes=5000000 bytes=1234"; empty if the queue has none.
+    """
 
     name: str
     depth: int | None = None
@@ -134,6 +137,7 @@ class QueueInfo(Struct, frozen=True):
     ttl: int | None = None
     lock: float | None = None
     max_deliveries: int | None = None
+    limits: str = ""
 
 
 class Action(Enum):

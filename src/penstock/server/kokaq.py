@@ -189,7 +189,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 frame.opaques[done.accepted :], frame.op_opaques[done.accepted :], frame.payloads[done.accepted :],
                 frame.tags,
             )  # fmt: skip
-            return self.refused(done)
+            return self.refused(done, queue, len(frame.payloads[done.accepted]))
         if done.accepted:
             after = runtime.broker.log.next_position
             self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
@@ -211,7 +211,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         done = self._publish(queue, request, metadata, asked)
         if done.refusal is not None:
             if not request.two_way and done.refusal is not Refusal.EXISTS:
-                return self.refused(done)
+                return self.refused(done, queue, len(request.payload or b""))
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True
         uuid = self.runtime.ids.raw(queue, done.first)

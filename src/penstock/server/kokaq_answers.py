@@ -46,6 +46,7 @@ class Answers:
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
             lock_duration=min(policy.lock_duration // 1000, _MOST),
+            source=_limits(queue),
         )
 
     def broker_facts(self) -> Metadata:
@@ -56,6 +57,7 @@ class Answers:
         for queue in broker.queues.values():
             for name in ("published", "acknowledged"):
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
+        totals["max_payload"] = runtime.options.limits.payload_bytes
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
@@ -128,3 +130,11 @@ def _source(message: Message) -> str:
     if message.source_info:
         return message.source_info.decode("utf-8", "replace")
     return (message.carried_source or message.source).decode("utf-8", "replace")[:80]
+
+
+def _limits(queue: Queue) -> str | None:
+    """What a queue may hold, and how many bytes it has, if it is limited at all."""
+    policy = queue.policy
+    told = {"max_depth": policy.max_depth, "max_bytes": policy.max_bytes}
+    found = {name: value for name, value in told.items() if value}
+    return " ".join(f"{name}={value}" for name, value in {**found, "bytes": queue.bytes}.items()) if found else None

@@ -77,7 +77,12 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         if done.refusal is None:
             return True
         self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)
-        return self.refused(done)
+        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+
+    @property
+    def queue_in_hand(self) -> str:
+        """See Session."""
+        return f"{self.namespace}/{self.decoder.queue_in_hand}" if self.decoder.queue_in_hand else ""
 
     def _consume(self, frame: phpmq.Consume) -> None:
         queue = self._queue("consume", frame.queue)

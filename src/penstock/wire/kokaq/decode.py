@@ -61,7 +61,7 @@ from penstock.wire.kokaq.frames import (
 )
 from penstock.wire.kokaq.runs import MetadataRun
 from penstock.wire.kokaq.shapes import shape_at
-from penstock.wire.stream import StreamDecoder
+from penstock.wire.stream import StreamDecoder, too_large
 
 FrameT = TypeVar("FrameT")
 
@@ -144,7 +144,8 @@ class _Decoder(StreamDecoder[FrameT]):
             raise self._bad("duplicate-component", "a message has at most one payload component", at=4)
         if size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
-            raise self._bad("payload-too-large", reason, at=6, peer_at_fault=False)
+            error = self._bad("payload-too-large", reason, at=6, peer_at_fault=False)
+            raise too_large(error, size, self.max_payload)
         names = yield namespace + queue
         payload = (yield size) if size else b""
         return _with_payload(body, names, namespace, payload, tags)

@@ -38,7 +38,7 @@ from penstock.wire.phpmq.frames import (
     Requeue,
     Style,
 )
-from penstock.wire.stream import StreamDecoder, WireError
+from penstock.wire.stream import StreamDecoder, WireError, too_large
 
 #: The packets of each type and packet count, in the order in which we send them.
 _LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
@@ -67,6 +67,8 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         self.dialect = dialect
         #: How the peer writes, learned from its first message; None until then.
         self.style: Style | None = None
+        #: The queue of the message that was read field by field last, or is being read.
+        self.queue_in_hand = ""
         self._form: Form | None = None
         #: Whether the last message may still be followed by its line end.
         self._line_end_due = False
@@ -204,7 +206,8 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         """The limits, before anything of the content is there."""
         if packet is Packet.CONTENT and size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
-            raise self._error(at, "payload-too-large", reason, peer_at_fault=False)
+            error = self._error(at, "payload-too-large", reason, peer_at_fault=False)
+            raise too_large(error, size, self.max_payload)
         what, least, most = BOUNDS[packet]
         if not least <= size <= most:
             raise self._error(at, "bad-size", f"{what} has {least} to {most} bytes, not {size}")
@@ -212,7 +215,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     def _check_content(self, packet: Packet, content: bytes) -> None:
         if packet is Packet.QUEUE:
             try:
-                content.decode()
+                self.queue_in_hand = content.decode()
             except UnicodeDecodeError as error:
                 raise self._bad("bad-name", "a queue name is UTF-8", at=error.start) from None
         elif packet in (Packet.COUNT, Packet.TTL):
