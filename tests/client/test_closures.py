@@ -83,7 +83,7 @@ def test_nobody_to_ask(broker: LiveBroker) -> None:
     """The question may fail; what is known without it is said all the same."""
     told = sent(broker, f"{broker.url('phpmq', '/large')}?ask=kokaq://127.0.0.1:1", [b"x" * 20_000])
     assert "the largest had 20000 bytes" in told
-    assert "asking it came to nothing: kokaq://127.0.0.1:1: " in told
+    assert "asking it came to nothing: Kokaq at 127.0.0.1:1: Connection refused" in told
 
 
 def test_a_client_that_publishes_and_closes_is_told_in_the_log(
@@ -104,5 +104,5 @@ def test_the_command_says_it(broker: LiveBroker, tmp_path: Path) -> None:
     file.write_bytes(b"x" * 20_000)
     url = f"{broker.url('phpmq', '/large')}?ask={broker.url('kokaq')}"
     done = penstock("send", url, "--whole", "--file", file)
-    assert done.code == 1
+    assert done.code in (1, 3)  # the broker's close came as a reset, or in order
     assert "a message of 20000 bytes is over its limit of 10000" in done.err

@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
-from penstock.client import Disconnected, Outgoing, aio
+from penstock.client import Disconnected, Outgoing, Refused, aio
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
@@ -95,6 +95,8 @@ async def _send(
             f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
             f"order; {await client.why_closed()}"
         )
+    if sent and not confirmed and (refusal := await client.refusal()):
+        raise Refused(f"{client.address}: {refusal}: it was not taken, and nothing that was sent after it")
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 
 

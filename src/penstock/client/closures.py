@@ -42,14 +42,20 @@ def reasons(sent: Sent) -> str:
     )
 
 
+async def over_limit(client: AsyncClient, sent: Sent) -> str:
+    """That the largest message is more than the broker takes, if it is."""
+    most = _number(str((await client.counters()).get("source", "")), "max_payload")
+    over = most is not None and sent.largest > most
+    return f"a message of {sent.largest} bytes is over its limit of {most}" if over else ""
+
+
 async def asked(client: AsyncClient, sent: Sent) -> str:
     """What the broker says over Kokaq; what it does not say is left out. Empty: nothing that would explain it."""
     told = []
     if ill := await client.health():
         told.append(f"it is not well: {ill}")
-    most = _number(str((await client.counters()).get("source", "")), "max_payload")
-    if most is not None and sent.largest > most:
-        told.append(f"a message of {sent.largest} bytes is over its limit of {most}")
+    if over := await over_limit(client, sent):
+        told.append(over)
     queue = sent.queue or client.address.queue
     if queue is not None:
         try:

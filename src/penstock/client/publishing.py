@@ -134,7 +134,7 @@ class Publisher:
 
     async def _send(self, session: Session, batch: Sequence[Outgoing], first_sent: float) -> None:
         if session.protocol != KOKAQ:
-            self._sent.note(self._queue, [len(message.body) for message in batch])
+            self._sent.note(self._queue or session.address.queue, [len(message.body) for message in batch])
         try:
             sending = await session.publish(self._queue, batch)
         except (Disconnected, TimedOut) as error:
