@@ -376,21 +376,6 @@ class TestMemory:
             assert len(memo) <= forms.REMEMBERED
 
 
-def test_the_conversation_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs/protocols/phpmq.md").read_text()
-    dumps = [
-        bytes.fromhex("".join(line[6:53] for line in dump.splitlines()))
-        for dump in re.findall(r"```hex\n(.*?)```", page, re.DOTALL)
-    ]
-    client, server = ServerDecoder(), ClientDecoder()
-    assert client.feed(dumps[0]) == [Publish("Foo", (b"Hello World",), 3600)]
-    assert client.feed(dumps[1]) == [Consume("Foo", 5)]
-    assert server.feed(dumps[2]) == [Dispatch("Foo", (ID,), (b"Hello World",), (3300,))]
-    assert client.feed(dumps[3]) == [Acknowledge("Foo", (ID,))]
-    assert ServerDecoder().feed(dumps[4]) == [Publish("Foo", (b"Hello World",), None)]
-    assert len(dumps) == 5
-
-
 def test_every_error_code_is_documented_and_has_a_vector() -> None:
     page = (Path(__file__).parents[2] / "docs/protocols/phpmq.md").read_text()
     documented = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
