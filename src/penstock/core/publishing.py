@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
@@ -81,13 +81,11 @@ class Publishing(Delivering):
             return Published(0, 0, refusal)
         expires = _expires(queue, now, ttl, expires_at)
         due = now + delay if delay else 0
-        texts = {
-            "correlation_id": correlation_id,
-            "request_id": request_id,
-            "asked_id": asked_id,
-            "source_info": source_info,
-        }
-        columns = _columns(accepted, expires, priority, retries, due, with_ttl, texts)
+        columns = _columns(accepted, expires, priority, retries, due)
+        if with_ttl:
+            columns["with_ttl"] = array("B", (1,)) * accepted
+        if correlation_id or request_id or asked_id or source_info:
+            columns |= _texts(accepted, correlation_id, request_id, asked_id, source_info)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
         queue.counters.published += accepted
         if request_id:
@@ -191,9 +189,7 @@ def delayed_item(position: int, size: int, expires: int, retries: int, priority:
     return Item(min(due, expires) if expires else due, position, size, expires, retries, priority)
 
 
-def _columns(
-    count: int, expires: int, priority: int, retries: int, due: int, with_ttl: bool, texts: Mapping[str, bytes]
-) -> dict[str, Values]:
+def _columns(count: int, expires: int, priority: int, retries: int, due: int) -> dict[str, Values]:
     """The journal's columns of these messages; those that say nothing are left out."""
     columns: dict[str, Values] = {}
     if expires:
@@ -204,9 +200,17 @@ def _columns(
         columns["retries"] = array("B", (retries,)) * count
     if due:
         columns["not_before"] = array("q", (due,)) * count
-    if with_ttl:
-        columns["with_ttl"] = array("B", (1,)) * count
-    for name, value in texts.items():
-        if value:
-            columns[name] = [value] * count
     return columns
+
+
+def _texts(
+    count: int, correlation_id: bytes, request_id: bytes, asked_id: bytes, source_info: bytes
+) -> dict[str, Values]:
+    """The same for those of any length."""
+    told = {
+        "correlation_id": correlation_id,
+        "request_id": request_id,
+        "asked_id": asked_id,
+        "source_info": source_info,
+    }
+    return {name: [value] * count for name, value in told.items() if value}
