@@ -86,6 +86,7 @@ _SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
 #: How many components the operation header's tag announces.
 _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
 _COMPONENT_TAGS = (1, 2)
+_NOP = int(Opcode.NOP)
 _TAGS = {tags.payload: tags for tags in Tags}
 _PUSHED_MIDDLES = frozenset(PUSHED_MIDDLES.values())
 _COMMON = Struct(">I4s")
@@ -295,7 +296,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             reason = f"0x{type_byte:02x} is not the type byte of a request ({self._stage.known})"
             raise self._bad("bad-type-byte", reason, at=3)
         operation = yield 4
-        body = (yield from self._components(operation[3])) if operation[0] != Opcode.NOP else _NO_BODY
+        body = (yield from self._components(operation[3])) if operation[0] != _NOP else _NO_BODY
         return _request(reading, opaque, operation, body)
 
     def _run(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
@@ -354,7 +355,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         """Take the one request at ``pos``, whatever it is, if it is complete and sound."""
         head, opaque, operation = _HEADERS.unpack_from(data, pos)
         reading = self._stage.types.get(head & 0xFF)
-        tag = operation[3] if operation[0] != Opcode.NOP else 0
+        tag = operation[3] if operation[0] != _NOP else 0
         if reading is None or head >> 8 != START or tag not in _COMPONENTS:
             return pos
         found = self._whole_components(data, pos + 12, tag)
@@ -367,7 +368,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
 def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:
     opcode, client, op_opaque, last = operation
     metadata, namespace, queue, payload, problem, _, tags = body
-    if opcode == Opcode.NOP:
+    if opcode == _NOP:
         return Request(*reading, opaque, opcode, client, op_opaque, nop_opaque=last)
     if opcode not in OPCODES:
         problem = f"opcode 0x{opcode:02x} is unknown"
@@ -501,4 +502,4 @@ def _ends_in_opaque(operation: bytes) -> bool:
     A Nop that fails may be answered with a reason in metadata: 0 to 3 are then a tag.
     """
     opcode, outcome, _, last = operation
-    return opcode == Opcode.NOP and (outcome >> 4 == Status.SUCCESS or last not in _COMPONENTS)
+    return opcode == _NOP and (outcome >> 4 == Status.SUCCESS or last not in _COMPONENTS)

@@ -76,7 +76,7 @@ def _request_parts(frame: Request, variant: Variant) -> list[bytes]:
 def _response_parts(frame: Response, variant: Variant, tags: Tags) -> list[bytes]:
     if not 0 <= frame.status <= 15 or not 0 <= frame.reason <= 15:
         raise ValueError(f"status and reason are 0 to 15, not {frame.status} and {frame.reason}")
-    if frame.opcode == Opcode.NOP and frame.status == Status.SUCCESS and _has_components(frame):
+    if not frame.opcode and frame.status == Status.SUCCESS and _has_components(frame):
         raise ValueError(_NOP_ANSWER)
     head = START << 8 | variant.response_byte(frame.message_type)
     return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome", tags)
@@ -90,31 +90,31 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
     if frame.problem is not None:
         raise ValueError(f"a frame with a problem cannot be sent: {frame.problem}")
     _check_opaques((frame.opaque,))
-    _check_byte("the opcode", frame.opcode)
-    _check_byte(second_name, second)
-    for opaque in (frame.op_opaque, frame.nop_opaque):
-        _check_byte("the opaque byte", opaque)
+    for name, value in (("the opcode", frame.opcode), (second_name, second), ("the opaque byte", frame.op_opaque)):
+        _check_byte(name, value)
     parts = [b""]
     tag = 0
     if frame.metadata is not None:
         tag |= tags.metadata
-        parts += [bytes((tags.metadata,)), COMPONENT_START, write_fields(frame.metadata)]
+        parts += [tags.metadata_start, write_fields(frame.metadata)]
     if frame.payload is not None:
         tag |= tags.payload
-        component = _component(frame.namespace or "", frame.queue or "", tags)
+        component = _component(frame.namespace or "", frame.queue or "", tags.payload)
         parts += [*_sized({len(frame.payload)}, *component).values(), frame.payload]
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
         )
-    if frame.nop_opaque and (tag or frame.opcode != Opcode.NOP):
-        raise ValueError("a second opaque byte is in the place of the tag: only a Nop without components has one")
+    if frame.nop_opaque:
+        _check_byte("the opaque byte", frame.nop_opaque)
+        if tag or frame.opcode != Opcode.NOP:
+            raise ValueError("a second opaque byte is in the place of the tag: only a Nop without components has one")
     parts[0] = _HEADERS.pack(head, frame.opaque, frame.opcode, second, frame.op_opaque, tag or frame.nop_opaque)
     return parts
 
 
 @lru_cache(maxsize=1024)
-def _component(namespace: str, queue: str, tags: Tags) -> tuple[bytes, bytes]:
+def _component(namespace: str, queue: str, tag: int) -> tuple[bytes, bytes]:
     """A payload component up to its payload size, and the names that follow the size."""
     names = namespace.encode(), queue.encode()
     if not names[0] and not names[1]:
@@ -122,7 +122,7 @@ def _component(namespace: str, queue: str, tags: Tags) -> tuple[bytes, bytes]:
     for name in names:
         if len(name) > WIRE_MAX_NAME:
             raise ValueError(f"a name of {len(name)} bytes is over the protocol's limit of {WIRE_MAX_NAME}")
-    return bytes((tags.payload, *COMPONENT_START, len(names[0]), len(names[1]))), names[0] + names[1]
+    return bytes((tag, *COMPONENT_START, len(names[0]), len(names[1]))), names[0] + names[1]
 
 
 def _sized(sizes: set[int], before: bytes, behind: bytes) -> dict[int, bytes]:
@@ -158,7 +158,7 @@ def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
-    component, names = _component(frame.namespace, frame.queue, frame.tags)
+    component, names = _component(frame.namespace, frame.queue, frame.tags.payload)
     sizes = list(map(len, payloads))
     op = Opcode.PUSH, frame.client
     starts = {byte: bytes((*op, byte, frame.tags.payload)) + component for byte in _distinct(op_opaques)}
@@ -205,9 +205,9 @@ def _deliveries_parts(frame: Deliveries, variant: Variant, tags: Tags) -> list[b
     if frame.opcode == Opcode.NOP:
         raise ValueError(_NOP_ANSWER)
     sizes = list(map(len, payloads))
-    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue, tags))
+    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue, tags.payload))
     outcome = Status.SUCCESS << 4 | Reason.OK
-    component = bytes((3, tags.metadata)) + COMPONENT_START
+    component = b"\x03" + tags.metadata_start
     starts = {byte: bytes((frame.opcode, outcome, byte)) + component for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     parts = [head] * (6 * len(payloads))

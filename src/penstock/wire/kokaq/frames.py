@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from msgspec import Struct as Frame
 
-from penstock.wire.kokaq.fields import Metadata
+from penstock.wire.kokaq.fields import COMPONENT_START, Metadata
 from penstock.wire.kokaq.runs import MetadataRun
 
 MAGIC = 0x0420
@@ -99,20 +99,19 @@ class Variant(Frame, frozen=True, gc=False):
 
 
 class Tags(Enum):
-    """Which component has which tag: the protocol's drawings of components and its listings differ."""
+    """Which component has which tag: the protocol's drawings of components and its listings differ.
+
+    ``payload`` and ``metadata`` are the tags of the components, and their bits in the operation header's tag;
+    ``metadata_start`` is a metadata component up to its field count.
+    """
 
     DRAWN = "drawn"  # payload 1, metadata 2: as we send
     LISTED = "listed"  # metadata 1, payload 2
 
-    @property
-    def payload(self) -> int:
-        """The tag of a payload component, and its bit in the operation header's tag."""
-        return 1 if self is Tags.DRAWN else 2
-
-    @property
-    def metadata(self) -> int:
-        """The tag of a metadata component, and its bit in the operation header's tag."""
-        return 3 - self.payload
+    def __init__(self, name: str) -> None:
+        self.payload = 1 if name == "drawn" else 2
+        self.metadata = 3 - self.payload
+        self.metadata_start = bytes((self.metadata,)) + COMPONENT_START
 
 
 CANONICAL = Variant(Numbering.CANONICAL, BitOrder.LOW)
