@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.block import VERSION
 from penstock.journal.disk import RealDisk
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import Folder, store_folder
 from penstock.journal.log import Durability
 from penstock.journal.reading import KEPT_BYTES
-from penstock.journal.segment import INDEX_STEP, SegmentHeader, segment_name
+from penstock.journal.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from penstock.journal.tail import TailReader
 from support.batches import NOW, published
 from support.simdisk import SimDisk
@@ -50,7 +51,7 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
     ]
     written = json.loads((tmp_path / "penstock.json").read_text())
     assert {**written, "checksum": None} == {
-        "format": 1,
+        "format": VERSION,
         "identity": "0000000000000abc",
         "created": 5,
         "epoch": 3,
@@ -139,21 +140,24 @@ def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
 
 def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
-    monkeypatch.setattr("penstock.journal.folder.VERSION", 2)
+    monkeypatch.setattr("penstock.journal.folder.VERSION", VERSION + 1)
     FileLog(disk).close()
     monkeypatch.undo()
-    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1: use a newer Penstock"):
+    with pytest.raises(JournalRefused, match=f"format version {VERSION + 1}, this Penstock reads up to {VERSION}"):
         FileLog(disk)
 
 
-def test_a_newer_segment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_segment_is_refused() -> None:
     disk = SimDisk()
     log = FileLog(disk)
-    monkeypatch.setattr("penstock.journal.segment.VERSION", 2)
     add(log, b"a")
     log.close()
-    monkeypatch.undo()
-    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1: use a newer Penstock"):
+    name = next(name for name in disk.names() if name.endswith(".seg"))
+    newer = SegmentHeader.decode(disk.open(name).read(HEADER_SIZE, 0))
+    assert newer is not None
+    disk.open(name).write([newer._replace(version=VERSION + 1).encode()], 0)
+    told = f"format version {VERSION + 1}, this Penstock reads up to {VERSION}: use a newer Penstock"
+    with pytest.raises(JournalRefused, match=told):
         FileLog(disk)
 
 

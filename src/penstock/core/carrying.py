@@ -77,6 +77,14 @@ class StoredMessage(Protocol):
     def asked_id(self) -> bytes:
         """As published."""
 
+    @property
+    def with_ttl(self) -> int:
+        """As published."""
+
+    @property
+    def source_info(self) -> bytes:
+        """As published."""
+
 
 class Found(NamedTuple):
     """A live message and how things stand with it."""
@@ -161,4 +169,6 @@ def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:
         "carried_retries": array("B", [item.retries for item in items]),
         "carried_expires_at": array("q", [item.expires for item in items]),
         "carried_dead": array("B", [item.reason for item in items]),
+        "with_ttl": array("B", [message.with_ttl for message in messages]),
+        "source_info": [message.source_info for message in messages],
     }

@@ -30,7 +30,7 @@ from penstock.journal.kept import load_kept
 from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
 from penstock.journal.recovery import Recovered, check_reach, inspect, put_right
-from penstock.journal.rows import Message, gather
+from penstock.journal.rows import Message, gather, gather_numbers
 from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
 from penstock.journal.space import START_BYTES, Space, is_full
 from penstock.journal.survey import Finding
@@ -339,6 +339,10 @@ class FileLog:
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """See Log."""
         return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
 
     # How it is done
 

@@ -88,6 +88,9 @@ class Log(Protocol):
     def locate(self, position: int) -> Block:
         """The block that has this position, committed or not. Raises Gone, or JournalDamaged."""
 
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """One fixed-width column of the messages at these positions. Raises Gone if one of them is not there."""
+
     def trim(self, before: int) -> None:
         """Give back the space of events below the position, as far as that can be done in whole pieces."""
 

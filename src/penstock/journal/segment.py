@@ -86,7 +86,7 @@ def _sound(raw: bytes, magic: bytes) -> bool:
 
 
 class SegmentHeader(NamedTuple):
-    """See the drawing above."""
+    """See the drawing above. An older one keeps its version: its first block is chained to the bytes as they are."""
 
     durability: Durability
     identity: int
@@ -95,11 +95,12 @@ class SegmentHeader(NamedTuple):
     created: int
     chain: int
     epoch: int
+    version: int = VERSION
 
     def encode(self) -> bytes:
         """The 64 bytes. Their last four are what the first block is chained to."""
-        durability, *rest = self
-        return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0))
+        durability, *rest, version = self
+        return _signed(HEADER.pack(HEADER_MAGIC, version, durability.value, *rest, 0))
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
@@ -111,7 +112,7 @@ class SegmentHeader(NamedTuple):
             raise JournalRefused(
                 f"a segment has format version {version}, this Penstock reads up to {VERSION}: use a newer Penstock"
             )
-        return cls(Durability(durability), *rest[:-1])
+        return cls(Durability(durability), *rest[:-1])._replace(version=version)
 
 
 class Footer(NamedTuple):

@@ -139,6 +139,14 @@ class Engine:
         stored = iter(self.messages(missing) if missing else ())
         return [next(stored).payload if payload is None else payload for payload in found]
 
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """One fixed-width column of what was published with live messages. As for ``payloads``."""
+        places = [self.moved.get(position, position) for position in positions] if self.moved else positions
+        found = self.recent.numbers(name, places)
+        missing = [place for place, number in zip(places, found, strict=True) if number is None]
+        stored = iter(self.log.numbers(name, missing) if missing else ())
+        return [next(stored) if number is None else number for number in found]
+
     def messages(self, positions: Sequence[int]) -> list[Message]:
         """Live messages with all that was published with them, from memory or the log. They must be committed."""
         places = [self.moved.get(position, position) for position in positions]

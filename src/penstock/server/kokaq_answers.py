@@ -47,6 +47,7 @@ class Answers:
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
             lock_duration=min(policy.lock_duration // 1000, _MOST),
+            source=_limits(queue),
         )
 
     def broker_facts(self) -> Metadata:
@@ -59,6 +60,7 @@ class Answers:
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
         if broker.damaged:
             totals["damaged"] = broker.damaged
+        totals["max_payload"] = runtime.options.limits.payload_bytes
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
@@ -126,7 +128,7 @@ class MessageAnswer:
             created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
             uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
-            source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
+            source=_source(message),
             modified_at=message.at * 1000,
             request_id=message.request_id or None,
             correlation_id=message.correlation_id or None,
@@ -134,3 +136,18 @@ class MessageAnswer:
             priority=item.priority or None,
             dead_reason=Why(item.reason).name.lower() if item.reason else None,
         )
+
+
+def _source(message: Message) -> str:
+    """What the publisher said of itself, if it did; else its protocol, address and client."""
+    if message.source_info:
+        return message.source_info.decode("utf-8", "replace")
+    return (message.carried_source or message.source).decode("utf-8", "replace")[:80]
+
+
+def _limits(queue: Queue) -> str | None:
+    """What a queue may hold, and how many bytes it has, if it is limited at all."""
+    policy = queue.policy
+    told = {"max_depth": policy.max_depth, "max_bytes": policy.max_bytes}
+    found = {name: value for name, value in told.items() if value}
+    return " ".join(f"{name}={value}" for name, value in {**found, "bytes": queue.bytes}.items()) if found else None

@@ -28,6 +28,7 @@ from penstock.journal.space import is_full
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
+from penstock.server.environment import Sorted
 from penstock.server.listening import Door, ListenError, open_doors
 from penstock.server.logs import Log
 from penstock.server.opening import open_folder
@@ -51,9 +52,13 @@ STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the d
 T = TypeVar("T")
 
 
-def serve(options: Options) -> int:
-    """Run a broker until a signal ends it. Returns the exit code."""
+def serve(options: Options, variables: Sorted | None = None) -> int:
+    """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    for unknown in variables.unknown if variables else ():
+        log.warning("an environment variable names no option, and is passed over", **unknown.facts())
+    if variables and variables.services:
+        log.debug("environment variables of a service are passed over", variables=" ".join(variables.services))
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_Life(options, log).run())
@@ -269,8 +274,10 @@ class _Life:
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
             temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
             temporary.rename(path)
-        told = {door["protocol"]: door["address"] for door in listeners}
-        self.log.info("ready", **told)
+        told: dict[str, list[str]] = {}
+        for door in listeners:
+            told.setdefault(door["protocol"], []).append(door["address"])
+        self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
     # Running
