@@ -297,7 +297,7 @@ def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
 
 def test_unfinished_messages_of_many(tmp_path: Path) -> None:
     """Who has kept its message unfinished for longest goes first; who comes now is served."""
-    with broker_with(tmp_path, f"memory_bytes = {8 * MEBIBYTE}") as broker:
+    with broker_with(tmp_path, f"memory_bytes = {16 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
         peers = [broker.dial("sspq").send(half) for _ in range(9)]
         with Good(broker):

@@ -61,6 +61,8 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
+        #: Bytes that the peer has not taken, for tests of those that take nothing.
+        self.untaken = 0
         self.reading = True
         self.closed = False
         self.aborted = False
@@ -76,6 +78,9 @@ class Wire(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.untaken
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -95,6 +95,7 @@ class Chores:
         now = runtime.now()
         self._reading = runtime.loop.run_in_executor(None, upkeep.plan, now)
         plan = await asyncio.shield(self._reading)
+        self._reading = None  # it would keep the state of all messages until the next one
         runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
         for pin, reason in plan.dropped:
             runtime.readers.unpin(pin.reader)

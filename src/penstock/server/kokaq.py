@@ -18,12 +18,14 @@ from penstock.core.queue import Out, Queue
 from penstock.server.kokaq_answers import Answers, MessageAnswer
 from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
-from penstock.server.session import Session
+from penstock.server.session import PUMP_BYTES, Session
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
 
 NO_METADATA = Metadata()
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+#: About how many bytes an answer without a message has.
+SMALL_ANSWER = 40
 #: What a refused push is answered with. A full disk is our trouble, all else the sender's.
 REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
 
@@ -33,6 +35,8 @@ class Waiting(NamedTuple):
 
     after: int
     requests: int
+    #: About how many bytes it has.
+    size: int
     words: Callable[[], list[kokaq.KokaqResponse]]
 
 
@@ -57,6 +61,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
         self._requests = 0
+        self._answers_starved = False
         self._client = -1
         self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
             Opcode.NOP: self._nop,
@@ -71,7 +76,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
-        return super().may_work() and self._requests < self.limits.pipelined_requests and self.room > 0
+        return super().may_work() and self._requests < self.runtime.requests_share and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -109,24 +114,60 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[kokaq.KokaqResponse] = []
         room = self.room
+        self._answers_starved = False
+        granted = 0
         while room > 0 and self._waiting and self._waiting[0].after <= committed:
-            first = self._waiting.popleft()
+            first = self._waiting[0]
+            if granted < first.size:
+                granted = self._grant(responses, first.size)
+            if not granted:
+                break
+            self._waiting.popleft()
             self._requests -= first.requests
-            words = first.words()
-            room -= sum(_size(each) for each in words)
-            responses += words
-        if responses:
-            self.write(kokaq.encode_responses(responses, self.decoder.variant))
+            granted -= first.size
+            room -= first.size
+            responses += self._put_into_words(first)
+        self._write_responses(responses)
         if not self._waiting:
             self.runtime.awaiting.discard(self)
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
 
+    @property
+    def starved(self) -> bool:
+        """See Session."""
+        return self._answers_starved or super().starved
+
+    def _grant(self, responses: list[kokaq.KokaqResponse], size: int) -> int:
+        """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
+        self._write_responses(responses)
+        responses.clear()
+        granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
+        self._answers_starved = not granted
+        return granted
+
+    def _put_into_words(self, waiting: Waiting) -> list[kokaq.KokaqResponse]:
+        if isinstance(waiting.words, MessageAnswer):
+            self._kept_bytes -= waiting.words.kept_bytes
+        return waiting.words()
+
+    def _write_responses(self, responses: list[kokaq.KokaqResponse]) -> None:
+        if responses:
+            self.write(kokaq.encode_responses(responses, self.decoder.variant))
+
     def keep(self, before: int) -> None:
         """See Session."""
         for waiting in self._waiting:
-            if isinstance(waiting.words, MessageAnswer) and waiting.words.position < before:
-                waiting.words.keep()
+            words = waiting.words
+            if not isinstance(words, MessageAnswer) or words.position >= before or words.kept_bytes:
+                continue
+            if not self.runtime.memory.grant(self, waiting.size, waiting.size):
+                self.close("memory is short: answers that nobody takes are given up", bytes=self._kept_bytes)
+                self.abort()
+                return
+            words.keep()
+            self._kept_bytes += words.kept_bytes
+            self.note_output()
 
     # Answers
 
@@ -136,7 +177,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._await(words, after)
 
     def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
-        self._waiting.append(Waiting(after, requests, words))
+        size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
+        self._waiting.append(Waiting(after, requests, size, words))
         self._requests += requests
         self.runtime.awaiting.add(self)
 
@@ -398,11 +440,6 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             )
             raise Denied
         return queue
-
-
-def _size(response: kokaq.KokaqResponse) -> int:
-    """About how many bytes an answer has."""
-    return 12 + len(response.payload or b"") if isinstance(response, Response) else 12
 
 
 def _names(request: Request) -> tuple[str, str]:

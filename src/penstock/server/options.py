@@ -181,9 +181,10 @@ class Limits(_Options, frozen=True, kw_only=True):
     #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
     #: it is less, so that all together have a quarter of memory_bytes, but never less than 64 KiB.
     output_bytes: Positive = 1 * MEBIBYTE
-    #: Received and not yet on disk, of all connections together; above it nobody is read from. As much again may be
-    #: kept for peers that do not finish their message or do not read; above it the slowest are closed.
-    memory_bytes: Positive = 256 * MEBIBYTE
+    #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
+    #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there
+    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest are closed.
+    memory_bytes: Positive = 512 * MEBIBYTE
     #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
     queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
     namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000

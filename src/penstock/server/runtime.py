@@ -23,6 +23,7 @@ from penstock.server.commits import Commits
 from penstock.server.engine import Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
+from penstock.server.memory import Memory
 from penstock.server.options import Options
 from penstock.server.readers import Readers
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 ROUND = 0.25
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT = 64 * 1024
+#: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
+LEAST_REQUESTS = 10
+REQUEST_BYTES = 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
 
@@ -58,8 +62,9 @@ class Runtime:
         self.stalled: set[AnySession] = set()
         #: Sessions with answers that wait for a commit.
         self.awaiting: set[AnySession] = set()
-        #: Sessions whose peers may make us keep much: see ``_watch_hoarders``.
-        self.hoarders: set[AnySession] = set()
+        #: What sessions hold for their peers.
+        self.memory = Memory(options.limits.memory_bytes)
+        self._received = 0
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
         self.counters: Counter[str] = Counter()
@@ -126,6 +131,7 @@ class Runtime:
         for session in dirty:
             session.flush()
         self._watch_congestion()
+        self._let_next_go_on()
 
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
@@ -188,7 +194,8 @@ class Runtime:
 
     def _watch_congestion(self) -> None:
         unwritten = self.engine.unwritten
-        limit = self.options.limits.memory_bytes
+        limit = self.memory.most_unwritten
+        self._received = 0
         if self.congested and unwritten < limit // 2:
             self.congested = False
         elif not self.congested and unwritten > limit:
@@ -212,29 +219,46 @@ class Runtime:
         now = self.loop.time()
         for session in list(self.sessions.values()):
             session.watch(now)
-        self._watch_hoarders()
+        self._watch_memory(now)
 
-    def _watch_hoarders(self) -> None:
-        """What peers make us keep has a limit: above it, who has taken longest goes, and so on until it is held."""
-        self.hoarders = {session for session in self.hoarders if session.hoarded}
-        total = sum(session.hoarded for session in self.hoarders)
-        limit = self.options.limits.memory_bytes
-        if total <= limit:
-            return
-        for session in sorted(self.hoarders, key=lambda session: session.hoards_since):
-            total -= session.hoarded
-            self.count("hoarders")
-            session.close("memory is short: the slowest peer is closed", bytes=session.hoarded, limit=limit)
-            session.abort()
-            if total <= limit:
-                break
+    def _watch_memory(self, now: float) -> None:
+        """What peers make us keep has a limit: where it is reached, the slowest make room."""
+        memory = self.memory
+        for session in list(memory.holders):
+            session.note_output()
+        for session in memory.slow_senders():
+            self._close_slow(session, session.held_input, memory.most_input)
+        for session in memory.slow_readers(now):
+            self._close_slow(session, session.held_output, memory.most_output)
+        self._let_next_go_on()
+
+    def _close_slow(self, session: AnySession, held: int, limit: int) -> None:
+        self.count("slow_peers")
+        session.close("memory is short: the slowest peer is closed", bytes=held, limit=limit)
+        session.abort()
+
+    def _let_next_go_on(self) -> None:
+        """There may be memory again for an answer that has waited for it."""
+        if self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
+            self.dirty(session)
+
+    def received(self, size: int) -> None:
+        """So many bytes have come in: very many in one turn must not wait for its end to be noticed."""
+        self._received += size
+        if self._received > self.memory.most_unwritten:
+            self._watch_congestion()
 
     @property
     def output_share(self) -> int:
         """Output that may wait for one peer: a fair share, where there are many."""
-        limits = self.options.limits
-        share = limits.memory_bytes // 4 // max(1, len(self.sessions))
-        return min(limits.output_bytes, max(share, LEAST_OUTPUT))
+        share = self.memory.most_output // max(1, len(self.sessions))
+        return min(self.options.limits.output_bytes, max(share, LEAST_OUTPUT))
+
+    @property
+    def requests_share(self) -> int:
+        """Requests of one peer that may wait for their answer: a fair share, where there are many."""
+        share = self.memory.most_input // REQUEST_BYTES // max(1, len(self.sessions))
+        return min(self.options.limits.pipelined_requests, max(share, LEAST_REQUESTS))
 
     # Peers
 
@@ -265,13 +289,14 @@ class Runtime:
         source = f"{session.protocol} {_source_of(session.peer)}".encode()
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
+        session.origin = _origin(session.peer.address)
         self.sessions[self._next_id] = session
         self._next_id += 1
         self.count("connections")
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
-        for sessions in (self.stalled, self.awaiting, self.hoarders):
+        for sessions in (self.stalled, self.awaiting):
             sessions.discard(session)
         self._dirty.pop(session, None)
         self.leave(session.peer)

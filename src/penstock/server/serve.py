@@ -23,6 +23,7 @@ from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
+from penstock.server.allocator import give_memory_back
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
@@ -44,6 +45,7 @@ LAST_READS = 0.3
 
 def serve(options: Options) -> int:
     """Run a broker until a signal ends it. Returns the exit code."""
+    give_memory_back()
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
