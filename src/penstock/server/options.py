@@ -183,7 +183,7 @@ class Limits(_Options, frozen=True, kw_only=True):
     output_bytes: Positive = 1 * MEBIBYTE
     #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
     #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there
-    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest are closed.
+    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest go.
     memory_bytes: Positive = 512 * MEBIBYTE
     #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
     queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
