@@ -22,6 +22,7 @@ class Refusal(Enum):
     TOO_LARGE = "the message is larger than its queue may be"
     EXISTS = "a message with the ID asked for is alive"
     DISK = "there is not enough free space on the disk"
+    MEMORY = "the state of all queues takes too much memory"
     DRAINING = "the broker is shutting down"
 
 
@@ -42,6 +43,8 @@ class Publishing(Delivering):
 
     #: Set while the disk is too full to take more; consuming goes on.
     disk_full = False
+    #: The same for the memory that the queues take.
+    memory_full = False
 
     def publish(
         self,
@@ -123,6 +126,8 @@ class Publishing(Delivering):
             return 0, Refusal.DRAINING
         if self.disk_full:
             return 0, Refusal.DISK
+        if self.memory_full:
+            return 0, Refusal.MEMORY
         policy = queue.policy
         count = fitting = len(sizes)
         if policy.max_bytes:

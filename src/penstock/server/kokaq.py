@@ -26,8 +26,13 @@ NO_METADATA = Metadata()
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: About how many bytes an answer without a message has.
 SMALL_ANSWER = 40
-#: What a refused push is answered with. A full disk is our trouble, all else the sender's.
-REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
+#: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
+REFUSALS = {
+    Refusal.EXISTS: Reason.EXISTS,
+    Refusal.DISK: Reason.INFRA,
+    Refusal.MEMORY: Reason.INFRA,
+    Refusal.DRAINING: Reason.INFRA,
+}
 
 
 class Waiting(NamedTuple):
@@ -294,7 +299,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
-        if len(self.connection.out) >= self.limits.messages_out:
+        if len(self.connection.out) >= min(self.limits.messages_out, broker.allowance):
             self._fail(request, Reason.NOT_ALLOWED)
             return
         out = broker.lock(self.connection, queue, now, duration)
@@ -345,7 +350,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             raise Missing
         if broker.queue(namespace, name) is not None:
             self._fail(request, Reason.EXISTS)
-        elif runtime.make_queue(namespace, name, self.connection, policy=_policy(metadata)) is None:
+        elif runtime.make_queue(namespace, name, self, policy=_policy(metadata)) is None:
             self._fail(request, Reason.NOT_ALLOWED)
         else:
             self._succeed(request)
@@ -433,11 +438,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return queue
         if not (self.create_queues and namespace and name):
             raise Missing
-        queue = self.runtime.make_queue(namespace, name, self.connection)
+        queue = self.runtime.make_queue(namespace, name, self)
         if queue is None:
-            self.runtime.log.warning(
-                "queue not made", **self.facts(), queue=name, reason=self.runtime.why_no_queue(namespace, name)
-            )
             raise Denied
         return queue
 

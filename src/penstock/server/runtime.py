@@ -16,16 +16,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
-from penstock.core.queue import Connection, Queue
+from penstock.core.queue import Queue
 from penstock.core.state import Delivery
 from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
+from penstock.server.creation import Creation
 from penstock.server.engine import Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
 from penstock.server.memory import Memory
 from penstock.server.options import Options
 from penstock.server.readers import Readers
+from penstock.server.state_memory import StateMemory
 
 if TYPE_CHECKING:
     from penstock.server.session import Session
@@ -64,6 +66,9 @@ class Runtime:
         self.awaiting: set[AnySession] = set()
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
+        self.state_memory = StateMemory(engine, options.limits.state_bytes)
+        self.creation = Creation(options, engine.broker)
+        engine.broker.most_out = options.limits.messages_out_total
         self._received = 0
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
@@ -98,6 +103,8 @@ class Runtime:
             return "shutting down"
         if self.broker.disk_full:
             return "the disk is nearly full: publishing is refused"
+        if self.broker.memory_full:
+            return "the queues take too much memory: publishing is refused"
         return "the disk is slower than the publishers" if self.congested else ""
 
     # Turns
@@ -223,6 +230,10 @@ class Runtime:
 
     def _watch_memory(self, now: float) -> None:
         """What peers make us keep has a limit: where it is reached, the slowest make room."""
+        if self.state_memory.watch():
+            full, facts = self.broker.memory_full, {"bytes": self.state_memory.bytes, "limit": self.state_memory.limit}
+            event = "the queues take too much memory: publishing is refused" if full else "there is memory again"
+            self.log.warning(event, **facts)
         memory = self.memory
         for session in list(memory.holders):
             session.note_output()
@@ -290,6 +301,8 @@ class Runtime:
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
         session.origin = _origin(session.peer.address)
+        if session.peer.user is not None:
+            session.origin += f" user {session.peer.user}"
         self.sessions[self._next_id] = session
         self._next_id += 1
         self.count("connections")
@@ -317,23 +330,32 @@ class Runtime:
 
     @overload
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None, always: Literal[True]
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: Literal[True]
     ) -> Queue: ...
 
     @overload
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None
     ) -> Queue | None: ...
 
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None, always: bool = False
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: bool = False
     ) -> Queue | None:
         """A new queue, with its namespace if that is new too. None: it may not be (``always`` ignores that)."""
-        if not always and self.why_no_queue(namespace, name):
+        if not always and (reason := self.why_not_his(namespace, name, session)):
+            self.log.warning("queue not made", **session.facts(), queue=name, reason=reason)
             return None
-        now = self.now()
-        self.broker.create_namespace(namespace, now, connection.source)
-        return self.broker.create_queue(namespace, name, now, policy, connection.source)
+        now, source = self.now(), session.connection.source
+        self.broker.create_namespace(namespace, now, source)
+        queue = self.broker.create_queue(namespace, name, now, policy, source)
+        if not always:
+            self.creation.note(session.rights, session.origin, queue)
+        return queue
+
+    def why_not_his(self, namespace: str, name: str, session: AnySession) -> str:
+        """Why this peer may not make this queue, in a few words; empty if it may."""
+        why_not = self.why_no_queue(namespace, name)
+        return why_not or self.creation.why_not(session.rights, session.origin, namespace, name)
 
     def why_no_queue(self, namespace: str, name: str = "") -> str:
         """Why this queue, or namespace, may not be made, in a few words; empty if it may."""
