@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.queue import Queue
+from penstock.journal.memory import MemoryLog
 from penstock.server.engine import Engine
 
 #: Bytes, measured and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
@@ -68,7 +69,8 @@ class StateMemory:
         """What does not belong to one queue."""
         engine, broker = self._engine, self._engine.broker
         notes = NOTE * (len(broker.homes) + len(engine.moved))
-        return notes + LOCK * broker.locks + WRITER * len(broker.writers) + PARTITION * broker.partitions
+        stored = engine.log.bytes if isinstance(engine.log, MemoryLog) else 0
+        return stored + notes + LOCK * broker.locks + WRITER * len(broker.writers) + PARTITION * broker.partitions
 
 
 def cost_of(queue: Queue) -> int:
