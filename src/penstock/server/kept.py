@@ -52,8 +52,8 @@ KEPT = (
     Kept(
         "requests that wait for their answer",
         "about 1 kB each, without the payload, which stays in the journal",
-        "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, but "
-        "never less than 10",
+        "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, "
+        "but never less than 10",
         ("server/kokaq:KokaqSession._waiting",),
     ),
     Kept(
@@ -130,7 +130,7 @@ KEPT = (
     ),
     Kept(
         "notes on single messages: deliveries that failed, retries, places they were moved to",
-        "up to 150 bytes each",
+        "up to 200 bytes each",
         "`state_bytes`",
         (
             "core/queue:Queue.deliveries",

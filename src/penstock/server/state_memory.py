@@ -21,7 +21,7 @@ OUT = 400
 #: The noted end of a lock, beside the message that is out.
 LOCK = 200
 #: A message of which something is noted: deliveries, retries, its rank, its place.
-NOTE = 150
+NOTE = 200
 REQUEST = 220
 ASKED = 220
 QUEUE = 3_200
