@@ -136,6 +136,30 @@ class TestAnswers:
 
         play(scene())
 
+    def test_a_write_is_held_until_its_last_byte_is_taken(self) -> None:
+        """The transport keeps all of it, however little is left."""
+
+        async def scene() -> None:
+            async with running() as broker:
+                await fill(broker, "large", 1, MEBIBYTE)
+                session, wire = stuck(broker.kokaq())
+                session.data_received(kokaq(PEEK, "default/large"))
+                await broker.settle()
+                wire.untaken = 1
+                session.note_output()
+                assert session.held_output == len(wire.sent) > MEBIBYTE
+                session.data_received(kokaq(NOP))
+                await broker.settle()
+                assert session.held_output == len(wire.sent)
+                wire.untaken = len(wire.writes[-1])
+                session.note_output()
+                assert session.held_output == len(wire.writes[-1])
+                wire.untaken = 0
+                session.note_output()
+                assert session.held_output == broker.runtime.memory.output == 0
+
+        play(scene())
+
     def test_deliveries_wait_too_and_small_ones_do_not(self) -> None:
         async def scene() -> None:
             async with running(memory_bytes=16 * MEBIBYTE) as broker:

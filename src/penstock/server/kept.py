@@ -61,7 +61,7 @@ KEPT = (
         "its bytes",
         "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
         "in any case",
-        ("server/session:Session._parts",),
+        ("server/session:Session._parts", "server/session:Session._unsent"),
     ),
     Kept(
         "what was received and is not on disk",

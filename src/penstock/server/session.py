@@ -96,6 +96,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.taken_at = 0.0
         #: Bytes that wait in the transport, when we last looked.
         self._buffered = 0
+        #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
+        self._unsent: deque[int] = deque()
+        self._unsent_bytes = 0
         #: Deliveries wait because memory is short.
         self._starved = False
         #: Bytes that were read, and are frames in the inbox now.
@@ -312,7 +315,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.taken += written + self._buffered - buffered
                 self.taken_at = now
             self._buffered = buffered
-        held = self._waiting_bytes + self._kept_bytes + buffered
+        if written:
+            self._unsent.append(written)
+            self._unsent_bytes += written
+        while self._unsent and self._unsent_bytes - self._unsent[0] >= buffered:
+            self._unsent_bytes -= self._unsent.popleft()
+        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
         if held != self.held_output:
             self.runtime.memory.note(self, self.held_input, held)
 
