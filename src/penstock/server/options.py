@@ -181,7 +181,7 @@ class Limits(_Options, frozen=True, kw_only=True):
     #: Requests of one connection that wait for their answer; more are not read until some are answered.
     pipelined_requests: Positive = 1_000
     #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
-    #: it is less, so that all together have a quarter of memory_bytes, but never less than 64 KiB.
+    #: it is less, so that all together have a quarter of memory_bytes, but 16 KiB while there is memory.
     output_bytes: Positive = 1 * MEBIBYTE
     #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
     #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there

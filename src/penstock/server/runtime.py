@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: How often refused publishes are tried again, and late peers looked for.
 ROUND = 0.25
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
-LEAST_OUTPUT = 64 * 1024
+LEAST_OUTPUT = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
 LEAST_REQUESTS = 10
 REQUEST_BYTES = 1024

@@ -475,8 +475,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def _fill(self) -> None:
         """Prepare deliveries, as far as the peer takes them and there is memory."""
         self._starved = False
-        while self.outbox and self.room:
-            granted = self.runtime.memory.grant(self, self.outbox[0][1][0].item.size, PUMP_BYTES)
+        while self.outbox and (room := self.room):
+            size = self.outbox[0][1][0].item.size
+            granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
             if not granted:
                 self._starved = True
                 return
