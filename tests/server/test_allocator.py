@@ -26,7 +26,7 @@ before = resident()
 payloads, small = [], []
 for number in range(40):
     payloads.append(b"x" * (2 * 2**20 + number))
-    small.append(b"y" * 1000)
+    small.append(bytes([number]) * 1000)
 del payloads
 print(resident() - before)
 """
@@ -39,9 +39,9 @@ def test_large_blocks_go_back() -> None:
         command = [sys.executable, "-c", SCRIPT, how]
         kept[how] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert kept["set"] < 2 * 2**20
-    assert kept["set"] <= kept["not set"]
+    assert kept["not set"] > 40 * 2**20, "the test does not see it"
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator.platform, "libc_ver", lambda: ("musl", "1.2"))
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("musl", "1.2"))
     assert not allocator.give_memory_back()

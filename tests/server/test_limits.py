@@ -407,23 +407,19 @@ def test_kokaq_is_told(tmp_path: Path) -> None:
 
 def test_peeks_that_nobody_reads(tmp_path: Path) -> None:
     """They cost a part of the memory there is, and that goes back to the system when they are gone."""
-    size, limit = 4 * MEBIBYTE, 64 * MEBIBYTE
+    size, limit = 8 * MEBIBYTE, 64 * MEBIBYTE
     with broker_with(tmp_path, f"memory_bytes = {limit}") as broker:
         broker.dial("phpmq").send(publish("large", bytes(size)))
         with broker.kokaq() as watch:
             watch.wait_for_depth("default/large", 1)
         with Good(broker):
             before = memory_of(broker)
-            peers = [broker.dial("kokaq").send(kokaq(PEEK, "default/large")) for _ in range(60)]
-            late = broker.dial("kokaq").send(kokaq(PEEK, "default/large"))
+            peers = [broker.dial("kokaq").send(kokaq(PEEK, "default/large")) for _ in range(30)]
             most = 0
-            late.socket.settimeout(60)
-            late.read(1)
-            for _ in range(20):
+            for _ in range(100):
                 most = max(most, memory_of(broker))
                 time.sleep(0.01)
-            assert most - before < limit
-            assert broker.events("memory is short: the slowest peer is closed")
-            for peer in [*peers, late]:
+            assert size < most - before < limit
+            for peer in peers:
                 peer.reset()
-            wait_for(lambda: memory_of(broker) - before < 16 * MEBIBYTE, "memory was not given back")
+            wait_for(lambda: memory_of(broker) - before < 2 * size, "memory was not given back")
