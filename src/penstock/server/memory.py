@@ -101,6 +101,8 @@ class Memory:
     def slow_senders(self) -> list[AnySession]:
         """Who has to go, so that the input's part is held: those that have kept us waiting longest."""
         over, found = self.input - self.most_input, []
+        if over <= 0:
+            return []
         for session in sorted((each for each in self.holders if each.held_input), key=_input_since):
             if over <= 0:
                 break
