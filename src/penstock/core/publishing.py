@@ -45,6 +45,8 @@ class Publishing(Delivering):
     disk_full = False
     #: The same for the memory that the queues take.
     memory_full = False
+    #: Bytes that may be staged before it is. Whoever takes what is staged counts again.
+    disk_room = 2**62
 
     def publish(
         self,
@@ -124,7 +126,7 @@ class Publishing(Delivering):
         """How many of the messages may come in, and why not the rest."""
         if self.draining:
             return 0, Refusal.DRAINING
-        if self.disk_full:
+        if self.disk_full or self.log.size + sum(sizes) > self.disk_room:
             return 0, Refusal.DISK
         if self.memory_full:
             return 0, Refusal.MEMORY

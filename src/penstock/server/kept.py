@@ -225,6 +225,7 @@ KEPT = (
 #: Attributes that grow with the configuration, the code, or the time of one call, whatever peers do.
 NOT_BY_PEERS = {
     "server/accepting:Acceptor._pauses": "one for each listening socket",
+    "server/chores:Chores._tasks": "one for each sort of upkeep",
     "server/commits:GroupCommit._jobs": "what upkeep asks for, one at a time",
     "server/kokaq:KokaqSession._operations": "one for each operation of the protocol",
     "server/logs:Log._periods": "one for each event that the code can name",
