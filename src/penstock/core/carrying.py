@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.deadletters import DeadLetters
+from penstock.core.aside import SettingAside
 from penstock.core.events import Values
 from penstock.core.lane import Item, Lane
 from penstock.core.queue import Queue
@@ -87,7 +87,7 @@ class Found(NamedTuple):
     state: str  # ready, out, delayed or dead
 
 
-class Carrying(DeadLetters):
+class Carrying(SettingAside):
     """Finding messages wherever they are, and carrying them forward."""
 
     def find(self, queue: Queue, positions: Sequence[int]) -> dict[int, Found]:
@@ -100,6 +100,8 @@ class Carrying(DeadLetters):
                 found[position] = Found(queue, out.item, out.deliveries, "out")
             elif (item := queue.find_ready(position)) is not None:
                 found[position] = Found(queue, item, queue.deliveries.get(position, 0), "ready")
+            elif (aside := queue.damaged.get(position)) is not None:
+                found[position] = Found(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
             else:
                 elsewhere.append(position)
         lanes: tuple[tuple[str, Lane], ...] = (("delayed", queue.delayed), ("dead", queue.dead))
@@ -114,7 +116,7 @@ class Carrying(DeadLetters):
         for queue in self.queues.values():
             lanes = (*queue.lanes.values(), queue.delayed, queue.dead)
             lowest += [position for lane in lanes if (position := lane.lowest()) is not None]
-            lowest += queue.out
+            lowest += [*queue.out, *queue.damaged]
         return min(lowest)
 
     def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:

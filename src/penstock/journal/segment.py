@@ -57,6 +57,9 @@ BRIDGE = 2
 INDEX_STEP = 64 * 1024
 
 _NAME = re.compile(r"[0-9a-f]{16}\.seg")
+#: A segment that was to be removed, and is kept because live messages in it are damaged.
+KEPT = ".kept"
+_KEPT_NAME = re.compile(r"[0-9a-f]{16}\.seg\.kept")
 
 
 def segment_name(first: int) -> str:
@@ -67,6 +70,11 @@ def segment_name(first: int) -> str:
 def is_segment(name: str) -> bool:
     """Whether a file name is one of ours."""
     return _NAME.fullmatch(name) is not None
+
+
+def is_kept(name: str) -> bool:
+    """Whether a file is a segment that is kept for the damaged messages in it."""
+    return _KEPT_NAME.fullmatch(name) is not None
 
 
 def _signed(raw: bytes) -> bytes:

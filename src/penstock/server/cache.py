@@ -132,6 +132,10 @@ class RecentMessages:
             self.bytes -= recent.batch.size
             self._batches[at] = None
 
+    def has(self, position: int) -> bool:
+        """Whether a message is here."""
+        return self._holding(position) is not None
+
     def message(self, position: int) -> Message | None:
         """A message with all that was published with it, if it is here."""
         at = self._holding(position)

@@ -136,6 +136,7 @@ KEPT = (
             "core/queue:Queue.deliveries",
             "core/queue:Queue.published_retries",
             "core/queue:Queue.moved",
+            "core/queue:Queue.damaged",
             "core/state:State.homes",
             "server/engine:Engine.moved",
         ),
@@ -231,9 +232,12 @@ NOT_BY_PEERS = {
     "server/logs:Log._periods": "one for each event that the code can name",
     "server/runtime:Runtime.counters": "one for each thing that the code counts",
     "server/serve:_Life.doors": "one for each listener",
+    "server/scrub:Scrub._reading": "what is being read, one stretch at a time",
+    "server/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/upkeep:Upkeep.pins": "a function",
     "server/kokaq:Waiting.words": "a function",
     "journal/checkpoints:Checkpoints.report": "what was found at the start",
+    "journal/files:FileLog._kept": "segments that are kept because of damage",
     "journal/files:FileLog.report": "what was found at the start",
 }
 

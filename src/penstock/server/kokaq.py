@@ -268,6 +268,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         item = self.runtime.broker.peek(queue, self.runtime.now())
         if item is None:
             self._fail(request, Reason.OK)
@@ -278,6 +281,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
         if taken is None:
             self._fail(request, Reason.OK)
@@ -301,6 +307,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         queue = self._queue(request, "consume")
         if len(self.connection.out) >= min(self.limits.messages_out, broker.allowance):
             self._fail(request, Reason.NOT_ALLOWED)
+            return
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
             return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:

@@ -8,6 +8,7 @@ from penstock.core.lane import Item
 from penstock.core.policy import SECOND
 from penstock.core.publishing import Published
 from penstock.core.queue import Out, Queue
+from penstock.journal.errors import UNREADABLE
 from penstock.journal.rows import Message
 from penstock.schema import Reason as Why
 from penstock.wire import kokaq
@@ -58,6 +59,8 @@ class Answers:
         for queue in broker.queues.values():
             for name in ("published", "acknowledged"):
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
+        if broker.damaged:
+            totals["damaged"] = broker.damaged
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
@@ -86,6 +89,7 @@ class MessageAnswer:
         self._lock = lock
         self._lock_ends = lock.deadline if lock is not None else 0
         self._message: Message | None = None
+        self._is_damaged = False
 
     @property
     def size(self) -> int:
@@ -99,13 +103,22 @@ class MessageAnswer:
 
     def keep(self) -> None:
         """The log will not have the message much longer: read it now."""
-        if self._message is None:
-            (self._message,) = self._runtime.engine.messages([self.position])
+        if self._message is None and not self._is_damaged:
+            try:
+                (self._message,) = self._runtime.engine.messages([self.position])
+            except UNREADABLE as error:  # it could be when it was taken
+                self._is_damaged = True
+                if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([self.position])):
+                    facts = {"queue": self._queue.full_name, "position": self.position}
+                    self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
         """The answer, in as many pieces as it takes."""
         self.keep()
-        assert self._message is not None
+        if self._message is None:
+            told = self._request
+            failed = told.opcode, Status.FAIL, Reason.INFRA, told.op_opaque
+            return [Response(told.message_type, told.opaque, *failed, None)]
         metadata = self._metadata(self._message)
         if self._lock is not None:
             self._lock.shown = True

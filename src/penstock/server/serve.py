@@ -35,6 +35,7 @@ from penstock.server.opening import open_folder
 from penstock.server.options import Options, QueueOptions
 from penstock.server.readers import Readers
 from penstock.server.runtime import Runtime
+from penstock.server.scrub import Scrub
 from penstock.server.side_door import SideDoor
 from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
@@ -109,6 +110,7 @@ class _Life:
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
         chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
+        scrub = Scrub(runtime, upkeep.log) if upkeep else None
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
@@ -117,6 +119,8 @@ class _Life:
             await self._first_commit(runtime)
             if not self.stopping.is_set():
                 await self._let_in(runtime, self.side_door, flight)
+                if scrub is not None:
+                    scrub.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -127,6 +131,8 @@ class _Life:
             if self.flight is not None:
                 await self.flight.stop()
             await chores.stop()
+            if scrub is not None:
+                await scrub.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
         if self.failure is not None:

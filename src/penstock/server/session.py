@@ -496,7 +496,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not waiting:
             self.outbox.popleft()
         if outs:
-            payloads = self.runtime.engine.payloads([out.item.position for out in outs])
+            outs, payloads = self.runtime.read(queue, outs)
+        if outs:
             data = self.encode_deliveries(queue, outs, payloads)
             for out in outs:
                 out.shown = True
