@@ -298,7 +298,7 @@ def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
 
 def test_unfinished_messages_of_many(tmp_path: Path) -> None:
     """Who has kept its message unfinished for longest goes first; who comes now is served."""
-    with broker_with(tmp_path, f"memory_bytes = {8 * MEBIBYTE}") as broker:
+    with broker_with(tmp_path, f"memory_bytes = {16 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
         peers = [broker.dial("sspq").send(half) for _ in range(9)]
         with Good(broker):
@@ -401,3 +401,26 @@ def test_kokaq_is_told(tmp_path: Path) -> None:
         outcomes = [peer.ask(PUSH, "default/full", b"x").outcome for _ in range(3)]
         assert outcomes == [SUCCESS_OK, SUCCESS_OK, FAIL_NOT_ALLOWED]
         assert not broker.events("publish refused")
+
+
+# Peeks
+
+
+def test_peeks_that_nobody_reads(tmp_path: Path) -> None:
+    """They cost a part of the memory there is, and that goes back to the system when they are gone."""
+    size, limit = 8 * MEBIBYTE, 64 * MEBIBYTE
+    with broker_with(tmp_path, f"memory_bytes = {limit}") as broker:
+        broker.dial("phpmq").send(publish("large", bytes(size)))
+        with broker.kokaq() as watch:
+            watch.wait_for_depth("default/large", 1)
+        with Good(broker):
+            before = memory_of(broker)
+            peers = [broker.dial("kokaq").send(kokaq(PEEK, "default/large")) for _ in range(30)]
+            most = 0
+            for _ in range(100):
+                most = max(most, memory_of(broker))
+                time.sleep(0.01)
+            assert size < most - before < limit
+            for peer in peers:
+                peer.reset()
+            wait_for(lambda: memory_of(broker) - before < 2 * size, "memory was not given back")

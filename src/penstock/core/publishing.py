@@ -22,6 +22,7 @@ class Refusal(Enum):
     TOO_LARGE = "the message is larger than its queue may be"
     EXISTS = "a message with the ID asked for is alive"
     DISK = "there is not enough free space on the disk"
+    MEMORY = "the state of all queues takes too much memory"
     DRAINING = "the broker is shutting down"
 
 
@@ -42,6 +43,8 @@ class Publishing(Delivering):
 
     #: Set while the disk is too full to take more; consuming goes on.
     disk_full = False
+    #: The same for the memory that the queues take.
+    memory_full = False
     #: Bytes that may be staged before it is. Whoever takes what is staged counts again.
     disk_room = 2**62
 
@@ -131,6 +134,8 @@ class Publishing(Delivering):
             return 0, Refusal.DRAINING
         if self.disk_full or self.log.size + sum(sizes) > self.disk_room:
             return 0, Refusal.DISK
+        if self.memory_full:
+            return 0, Refusal.MEMORY
         policy = queue.policy
         count = fitting = len(sizes)
         if policy.max_bytes:

@@ -23,7 +23,7 @@ CHUNK_BYTES = 24 * 2**20
 #: ... and it may have no more rows.
 CHUNK_ROWS = 100_000
 
-Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
+Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

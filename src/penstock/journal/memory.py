@@ -59,6 +59,11 @@ class MemoryLog:
         return self._end == FIRST_POSITION
 
     @property
+    def bytes(self) -> int:
+        """What is kept."""
+        return self._bytes
+
+    @property
     def floor(self) -> int:
         """See Log."""
         return max(self._floor, self.start)

@@ -18,7 +18,7 @@ from penstock.core.queue import Out, Queue
 from penstock.server.kokaq_answers import Answers, MessageAnswer
 from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
-from penstock.server.session import Session
+from penstock.server.session import PUMP_BYTES, Session
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
 
@@ -26,8 +26,15 @@ NO_METADATA = Metadata()
 #: The namespace of a queue that is named without one.
 DEFAULT_NAMESPACE = "default"
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
-#: What a refused push is answered with. A full disk is our trouble, all else the sender's.
-REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
+#: About how many bytes an answer without a message has.
+SMALL_ANSWER = 40
+#: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
+REFUSALS = {
+    Refusal.EXISTS: Reason.EXISTS,
+    Refusal.DISK: Reason.INFRA,
+    Refusal.MEMORY: Reason.INFRA,
+    Refusal.DRAINING: Reason.INFRA,
+}
 
 
 class Waiting(NamedTuple):
@@ -38,6 +45,8 @@ class Waiting(NamedTuple):
 
     after: int
     requests: int
+    #: About how many bytes it has.
+    size: int
     words: Callable[[], list[kokaq.KokaqResponse]]
     tags: Tags
 
@@ -63,6 +72,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self.answers = Answers(runtime)
         self._waiting: deque[Waiting] = deque()
         self._requests = 0
+        self._answers_starved = False
         self._client = -1
         #: How the peer's first payload component was tagged; None until one came.
         self._tags: Tags | None = None
@@ -80,7 +90,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
-        return super().may_work() and self._requests < self.limits.pipelined_requests and self.room > 0
+        return super().may_work() and self._requests < self.runtime.requests_share and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -121,15 +131,22 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         responses: list[kokaq.KokaqResponse] = []
         room = self.room
         tags = self._waiting[0].tags if self._waiting else Tags.DRAWN
+        self._answers_starved = False
+        granted = 0
         while room > 0 and self._waiting and self._waiting[0].after <= committed:
-            first = self._waiting.popleft()
+            first = self._waiting[0]
+            if granted < first.size:
+                granted = self._grant(responses, tags, first.size)
+            if not granted:
+                break
+            self._waiting.popleft()
             self._requests -= first.requests
-            words = first.words()
-            room -= sum(_size(each) for each in words)
+            granted -= first.size
+            room -= first.size
             if first.tags is not tags:  # at most once: they are learned from the first payload component
                 self._write(responses, tags)
                 responses, tags = [], first.tags
-            responses += words
+            responses += self._put_into_words(first)
         self._write(responses, tags)
         if not self._waiting:
             self.runtime.awaiting.discard(self)
@@ -140,11 +157,37 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if responses:
             self.write(kokaq.encode_responses(responses, self.decoder.variant, tags))
 
+    @property
+    def starved(self) -> bool:
+        """See Session."""
+        return self._answers_starved or super().starved
+
+    def _grant(self, responses: list[kokaq.KokaqResponse], tags: Tags, size: int) -> int:
+        """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
+        self._write(responses, tags)
+        responses.clear()
+        granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
+        self._answers_starved = not granted
+        return granted
+
+    def _put_into_words(self, waiting: Waiting) -> list[kokaq.KokaqResponse]:
+        if isinstance(waiting.words, MessageAnswer):
+            self._kept_bytes -= waiting.words.kept_bytes
+        return waiting.words()
+
     def keep(self, before: int) -> None:
         """See Session."""
         for waiting in self._waiting:
-            if isinstance(waiting.words, MessageAnswer) and waiting.words.position < before:
-                waiting.words.keep()
+            words = waiting.words
+            if not isinstance(words, MessageAnswer) or words.position >= before or words.kept_bytes:
+                continue
+            if not self.runtime.memory.grant(self, waiting.size, waiting.size):
+                self.close("memory is short: answers that nobody takes are given up", bytes=self._kept_bytes)
+                self.abort()
+                return
+            words.keep()
+            self._kept_bytes += words.kept_bytes
+            self.note_output()
 
     # Answers
 
@@ -154,7 +197,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._await(words, after)
 
     def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
-        self._waiting.append(Waiting(after, requests, words, self._tags or Tags.DRAWN))
+        size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
+        self._waiting.append(Waiting(after, requests, size, words, self._tags or Tags.DRAWN))
         self._requests += requests
         self.runtime.awaiting.add(self)
 
@@ -288,7 +332,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
-        if len(self.connection.out) >= self.limits.messages_out:
+        if len(self.connection.out) >= min(self.limits.messages_out, broker.allowance):
             self._fail(request, Reason.NOT_ALLOWED)
             return
         if not self.runtime.sound_head(queue):
@@ -341,8 +385,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         if broker.queue(namespace, name) is not None:
             self._fail(request, Reason.EXISTS)
-        elif runtime.make_queue(namespace, name, self.connection, policy=_policy(metadata)) is None:
-            self._not_made(namespace, name)
+        elif runtime.make_queue(namespace, name, self, policy=_policy(metadata)) is None:
             self._fail(request, Reason.NOT_ALLOWED)
         else:
             self._succeed(request)
@@ -431,20 +474,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return queue
         if not (self.create_queues and name):
             raise Missing
-        queue = self.runtime.make_queue(namespace, name, self.connection)
+        queue = self.runtime.make_queue(namespace, name, self)
         if queue is None:
-            self._not_made(namespace, name)
             raise Denied
         return queue
-
-    def _not_made(self, namespace: str, name: str) -> None:
-        reason = self.runtime.why_no_queue(namespace, name)
-        self.runtime.log.warning("queue not made", **self.facts(), queue=f"{namespace}/{name}", reason=reason)
-
-
-def _size(response: kokaq.KokaqResponse) -> int:
-    """About how many bytes an answer has."""
-    return 12 + len(response.payload or b"") if isinstance(response, Response) else 12
 
 
 def _has_payload(frame: kokaq.KokaqRequest) -> bool:

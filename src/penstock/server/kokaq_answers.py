@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.server.runtime import Runtime
 
 _MOST = 2**32 - 1
+#: About what a message has beside its payload.
+METADATA = 256
 
 
 class Answers:
@@ -90,6 +92,16 @@ class MessageAnswer:
         self._lock_ends = lock.deadline if lock is not None else 0
         self._message: Message | None = None
         self._is_damaged = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the answer has."""
+        return METADATA + self._item.size
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it has read before its turn."""
+        return 0 if self._message is None else self.size
 
     def keep(self) -> None:
         """The log will not have the message much longer: read it now."""

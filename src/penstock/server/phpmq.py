@@ -129,7 +129,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         if not self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
             self.end()
             return None
-        queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self.connection)
+        queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self)
         if queue is None:
-            self.close("queue not made", queue=name, reason=runtime.why_no_queue(self.namespace, name))
+            self.end()
         return queue

@@ -25,6 +25,7 @@ from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
 from penstock.journal.space import is_full
+from penstock.server.allocator import give_memory_back
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
@@ -54,6 +55,7 @@ T = TypeVar("T")
 
 def serve(options: Options, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
+    give_memory_back()
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())

@@ -26,7 +26,8 @@ FrameT = TypeVar("FrameT")
 
 #: Parts of an unfinished field smaller than this are gathered in one buffer instead of being viewed where they are: a
 #: view is an object of about this cost and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces
-#: would otherwise make us hold many times what it sent. Such parts are the one case of a second copy.
+#: would otherwise make us hold many times what it sent. The same goes for a part that is less than half of its chunk:
+#: what is held is never more than twice what counts as held. Such parts are the one case of a second copy.
 SMALL_PART = 512
 
 
@@ -172,7 +173,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
     def _hold(self, data: bytes, pos: int) -> None:
         """Keep the rest of the chunk: the beginning, or one more part, of an unfinished field."""
         size = len(data) - pos
-        if size >= SMALL_PART:
+        if size >= SMALL_PART and 2 * size >= len(data):
             self._held.append(memoryview(data)[pos:])
         elif size:
             if not self._held or isinstance(self._held[-1], memoryview):
