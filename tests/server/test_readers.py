@@ -65,7 +65,7 @@ class TestRegistry:
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
         assert [each.reader for each in found.listed(Broker())] == ["pinned", "third"]
-        with pytest.raises(TooMany, match="2 readers have pinned history already"):
+        with pytest.raises(TooMany, match="2 readers have pinned or leased something already"):
             found.report(report("fourth"), NOW + 3)
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:

@@ -64,6 +64,8 @@ class State:
         self.leased = 0
         self.writers: dict[str, WriterEntry] = {}
         self.partitions = 0
+        #: How many writers each owner has, and partitions of them.
+        self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
         self._lease_ends: list[tuple[int, int]] = []
         self._locks: list[tuple[int, int, Out]] = []
@@ -75,6 +77,14 @@ class State:
         """Hand over the effects of the commands so far."""
         effects, self.effects = self.effects, []
         return effects
+
+    def count_writer(self, entry: WriterEntry, by: int = 1) -> None:
+        """A writer is there (1), or no longer (-1), with the partitions it has now."""
+        writers, partitions = self.shares.get(entry.owner, (0, 0))
+        self.shares[entry.owner] = (writers + by, partitions + by * len(entry.chunks))
+        self.partitions += by * len(entry.chunks)
+        if self.shares[entry.owner] == (0, 0):
+            del self.shares[entry.owner]
 
     def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted. Looks at all of its priorities."""

@@ -404,6 +404,7 @@ class Table:
                 if known is None or known.epoch != key.epoch:
                     known = self.meta.writers[key.writer] = WriterEntry(key.epoch, {})
                 known.chunks[key.partition] = key.chunk + 1
+                known.owner, known.at = key.owner, key.at
             case _:
                 self.meta.writers.pop(msgspec.json.decode(detail, type=ChunkKey).writer, None)
 

@@ -87,7 +87,7 @@ class _Life:
         flight = wanted_settings(self.options, self.log)
         engine, upkeep = self._open()
         commits = self._commits(engine)
-        readers = Readers(self.log, self._data)
+        readers = Readers(self.log, self._data, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
         self.side_door = SideDoor(runtime, self._data)
         runtime.fail = self._fail
