@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class TestWriters:
         nightly: dict[str, Any] = {"writer": "nightly", "queue": "default/mine"}
         callers["victim"].write(row("a"), **nightly)
         for batches, more in ((row("b"), {"chunk": 1}), (row("b"), {"epoch": FAR}), (NOTHING, {"epoch": FAR})):
-            found = problem(lambda b=batches, m=more: callers["thief"].write(b, **nightly, **m))  # type: ignore[misc]
+            found = problem(partial(callers["thief"].write, batches, **nightly, **more))
             assert (found.code, "'nightly' belongs to another identity" in found.text) == ("denied", True)
         assert problem(lambda: callers["boss"].write(row("b"), **nightly, epoch=FAR)).code == "denied"
         broker.kill()
@@ -158,9 +159,8 @@ class TestReaders:
         found = callers["victim"].act("lease", **lease())
         wanted = {"view": "leased", "reader": "lake", "start": found["first"], "stop": found["stop"]}
         for start in (0, found["stop"]):
-            assert (
-                problem(lambda s=start: callers["thief"].act("lease", **lease(instance="2", start=s))).code == "denied"
-            )  # type: ignore[misc]
+            taking_over = partial(callers["thief"].act, "lease", **lease(instance="2", start=start))
+            assert problem(taking_over).code == "denied"
         assert problem(lambda: callers["thief"].read(**wanted)).code == "denied"
         assert [each["payload"] for each in callers["victim"].rows(**wanted)][-1] == b"secret"
         assert callers["boss"].act("forget-reader", reader="lake") is True

@@ -12,6 +12,7 @@ import pyarrow.flight as fl
 from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
 from penstock.flight.requests import Allowed, Right
+from penstock.flight.subjects import subject_of_identity
 from penstock.journal.catalogue import QueueName
 from penstock.patterns import fits_queue
 
@@ -156,7 +157,7 @@ def peer_of(context: Any) -> Peer:
     where = where.replace("%5B", "[").replace("%5D", "]").replace("%25", "%")
     address = "unix" if family == "unix" else where.rpartition(":")[0].strip("[]")
     headers = context.get_middleware(MIDDLEWARE)
-    subject = context.peer_identity().decode("utf-8", "replace")
+    subject = subject_of_identity(context.peer_identity())
     return Peer(address, where if family != "unix" else "unix", subject, headers.token if headers else "")
 
 

@@ -108,6 +108,11 @@ def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
+def names_subject(rule: AccessRule, name: str, other: str) -> bool:
+    """Whether a rule would match a subject of this name, and not of the other one."""
+    return bool(rule.subject and name) and fits(rule.subject, name) and not fits(rule.subject, other)
+
+
 def _matches(rule: AccessRule, peer: Peer) -> bool:
     if rule.subject and not (peer.subject and fits(rule.subject, peer.subject)):
         return False
