@@ -73,16 +73,16 @@ class Service:
         _check_numbers(call)
         _check_name("writer", call.writer)
         caller.demand_somewhere("publish")
-        if call.queue:  # also for a chunk without rows, which makes its writer known
-            caller.demand("publish", queue_name(call.queue))
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
             request = as_request(call, number, batch, caller.peer.name, caller.identity)
-            self._check_publish(request, caller)
+            self._check_publish(request, call.queue, caller)
             yield self.door.ask(request, calls.Written)
 
-    def _check_publish(self, request: requests.Write, caller: Caller) -> None:
-        names = [queue_name(name) for name in request.queues]
+    def _check_publish(self, request: requests.Write, otherwise: str, caller: Caller) -> None:
+        """A chunk without rows goes nowhere, but makes its writer known: it counts as one to the descriptor's queue."""
+        wanted = request.queues or ([otherwise] if otherwise else [])
+        names = [queue_name(name) for name in wanted]
         for name in names:
             caller.demand("publish", name)
         if request.create_queues and not caller.may_everywhere("administer"):
