@@ -136,13 +136,13 @@ def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None
     queue = queue_of(broker)
     owners = []
     for chunk, owner in enumerate(("", "a", "", "b")):
-        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, owner), [Portion(queue, [b"x"])], NOW + chunk)
+        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, owner=owner), [Portion(queue, [b"x"])], NOW + chunk)
         owners.append((broker.writers["job"].owner, broker.writers["job"].at - NOW))
     assert owners == [("", 0), ("a", 1), ("a", 2), ("b", 3)]
-    broker.write(b"spark", ChunkKey("more", 0, 7, 0, "b"), [], NOW)
-    broker.write(b"spark", ChunkKey("more", 0, 8, 0, "b"), [], NOW)
+    broker.write(b"spark", ChunkKey("more", 0, 7, owner="b"), [], NOW)
+    broker.write(b"spark", ChunkKey("more", 0, 8, owner="b"), [], NOW)
     assert broker.shares == {"b": (2, 3)}
-    broker.write(b"spark", ChunkKey("more", 1, 8, 0, "b"), [], NOW)
+    broker.write(b"spark", ChunkKey("more", 1, 8, owner="b"), [], NOW)
     assert broker.shares == {"b": (2, 2)}
     broker.end_writer("job", NOW, b"spark")
     broker.end_writer("more", NOW, b"spark")

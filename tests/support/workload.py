@@ -181,7 +181,7 @@ class Workload:
         taken = known.chunks.get(partition, 0) if known else 0
         step = random.randrange(8)
         owner = ("", "one", "two")[partition]
-        key = ChunkKey(name, epoch, partition, max(0, taken - (step == 0)), owner)
+        key = ChunkKey(name, epoch, partition, max(0, taken - (step == 0)), owner=owner)
         if step == 1:
             key = ChunkKey(name, epoch + 1, partition, owner=owner)
         queues = random.sample(list(self.broker.queues.values()), random.randint(1, len(self.broker.queues)))

@@ -62,6 +62,11 @@ class WriterEntry(msgspec.Struct):
     #: When its last chunk was taken.
     at: int = 0
 
+    def note(self, key: ChunkKey) -> None:
+        """One more chunk of this epoch was taken."""
+        self.chunks[key.partition] = key.chunk + 1
+        self.owner, self.at = key.owner, key.at
+
 
 class ChunkKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which chunk: the detail of a ``WRITTEN`` row. Of a ``WRITER_ENDED`` row it is the writer alone."""

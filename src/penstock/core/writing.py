@@ -143,8 +143,7 @@ class Writing(Carrying):
             self.count_writer(known, -1)
         if known is None or known.epoch != key.epoch:
             known = self.writers[key.writer] = WriterEntry(key.epoch, {})
-        known.chunks[key.partition] = key.chunk + 1
-        known.owner, known.at = key.owner, key.at
+        known.note(key)
         self.count_writer(known)
 
     def _refusal(self, portion: Portion) -> Refusal | None:

@@ -231,7 +231,7 @@ class SideRequests:
         check_writer(self._broker, request.writer, request.owner)
         if request.begun and request.writer not in self._broker.writers:
             raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
-        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk, request.owner)
+        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk, owner=request.owner)
         duplicate = self._broker.was_written(key)
         if not duplicate:
             check_share(self._broker, request, runtime.options.limits)
