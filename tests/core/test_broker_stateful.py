@@ -416,6 +416,7 @@ class BrokerMachine(RuleBasedStateMachine):
         writers = {name: (each.epoch, each.chunks) for name, each in self.broker.writers.items()}
         assert writers == self.model.writers
         assert self.broker.partitions == sum(len(chunks) for _, chunks in writers.values())
+        assert self.broker.shares == ({"": (len(writers), self.broker.partitions)} if writers else {})
 
     @invariant()
     def nothing_lost(self) -> None:

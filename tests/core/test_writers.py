@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.core import writing
 from penstock.core.broker import Broker
 from penstock.core.events import BATCH_BYTES
-from penstock.core.held import ChunkKey
+from penstock.core.held import ChunkKey, WriterEntry
 from penstock.core.policy import SECOND, Policy
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
@@ -128,6 +129,30 @@ def test_a_writer_that_has_ended_may_begin_again(broker: Broker) -> None:
     assert not broker.end_writer("job", NOW, b"spark")
     assert broker.partitions == 0
     assert not broker.write(b"spark", ChunkKey("job"), [Portion(queue, [b"x"])], NOW).duplicate
+
+
+def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None:
+    """Nobody's chunk changes that. Shares follow."""
+    queue = queue_of(broker)
+    owners = []
+    for chunk, owner in enumerate(("", "a", "", "b")):
+        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, owner=owner), [Portion(queue, [b"x"])], NOW + chunk)
+        owners.append((broker.writers["job"].owner, broker.writers["job"].at - NOW))
+    assert owners == [("", 0), ("a", 1), ("a", 2), ("b", 3)]
+    broker.write(b"spark", ChunkKey("more", 0, 7, owner="b"), [], NOW)
+    broker.write(b"spark", ChunkKey("more", 0, 8, owner="b"), [], NOW)
+    assert broker.shares == {"b": (2, 3)}
+    broker.write(b"spark", ChunkKey("more", 1, 8, owner="b"), [], NOW)
+    assert broker.shares == {"b": (2, 2)}
+    broker.end_writer("job", NOW, b"spark")
+    broker.end_writer("more", NOW, b"spark")
+    assert (broker.shares, broker.partitions) == ({}, 0)
+
+
+def test_an_older_journal_knows_no_owners() -> None:
+    key = msgspec.json.decode(b'{"writer":"job","epoch":1,"partition":2,"chunk":3}', type=ChunkKey)
+    entry = msgspec.json.decode(b'{"epoch":1,"chunks":{"2":4}}', type=WriterEntry)
+    assert (key.owner, key.at, entry.owner, entry.at) == ("", 0, "", 0)
 
 
 def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

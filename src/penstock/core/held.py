@@ -57,15 +57,27 @@ class WriterEntry(msgspec.Struct):
 
     epoch: int
     chunks: dict[int, int]
+    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older journal.
+    owner: str = ""
+    #: When its last chunk was taken.
+    at: int = 0
+
+    def note(self, key: ChunkKey) -> None:
+        """One more chunk of this epoch was taken."""
+        self.chunks[key.partition] = key.chunk + 1
+        self.owner, self.at = key.owner, key.at
 
 
-class ChunkKey(msgspec.Struct, frozen=True):
+class ChunkKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which chunk: the detail of a ``WRITTEN`` row. Of a ``WRITER_ENDED`` row it is the writer alone."""
 
     writer: str
     epoch: int = 0
     partition: int = 0
     chunk: int = 0
+    #: Whose the writer is from now on, and when that was.
+    owner: str = ""
+    at: int = 0
 
 
 class Held(msgspec.Struct, omit_defaults=True):
