@@ -104,7 +104,9 @@ class Shape(NamedTuple):
 
 
 SHAPES = [
-    Shape(*each) for each in itertools.product(Opcode, MessageType, (True, False), ("", "n", "nq"), (True, False))
+    shape
+    for each in itertools.product(Opcode, MessageType, (True, False), ("", "n", "nq"), (True, False))
+    if (shape := Shape(*each)).opcode is not Opcode.NOP or not (shape.names or shape.with_id)  # a Nop has no components
 ]
 
 
