@@ -170,7 +170,8 @@ def test_kokaq_with_one_right(right: Right) -> None:
     async def test(house: House) -> None:
         for opcode, needs in KOKAQ_NEEDS.items():
             for queue in (HERE, "forbidden"):
-                shape = Shape(opcode, MessageType.OPERATIONAL, True, "nq", False)
+                names = "" if opcode is Opcode.NOP else "nq"
+                shape = Shape(opcode, MessageType.OPERATIONAL, True, names, False)
                 [told] = await house.send((house.broker.kokaq, kokaq_bytes(shape, queue, b"")))
                 denied = needs is not None and not (right in needs and queue == HERE)
                 not_empty = opcode is Opcode.DELETE and queue == HERE  # that is not allowed either
