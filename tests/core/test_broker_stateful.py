@@ -75,7 +75,7 @@ class BrokerMachine(RuleBasedStateMachine):
         super().__init__()
         small = {
             "lane.CHUNK": 3,
-            "expiry.SWEEP_SLACK": 0,
+            "ordered.CHUNK": 3,
             "leasing.PIECE": 1,
             "leasing.END_SLACK": 0,
             "held.ROW_BYTES": 1,
@@ -435,8 +435,8 @@ class BrokerMachine(RuleBasedStateMachine):
             there = self.model.queues[name].positions
             notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
             assert all(note.keys() <= there for note in notes)
-            assert sorted(queue.lanes) == queue.priorities
-            assert queue.expiries.keys() <= queue.lanes.keys()
+            assert sorted(queue.lanes) == list(queue.priorities)
+            assert {id(lane) for _, _, lane, _ in queue.deadlines} <= set(map(id, queue.lanes.values()))
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
         assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
@@ -458,7 +458,7 @@ def walk(lane: Lane) -> list[Item]:
 
 def describe(queue: Queue) -> dict[str, Any]:
     """The queue's whole state, in the words of the model."""
-    ready = [item for priority in reversed(queue.priorities) for item in walk(queue.lanes[priority])]
+    ready = [item for priority in reversed(list(queue.priorities)) for item in walk(queue.lanes[priority])]
     assert queue.ready == len(ready)
     count = queue.deliveries.get
     return {

@@ -45,7 +45,6 @@ def assert_same(lane: Lane, model: list[Item]) -> None:
     assert bool(lane) == bool(model)
     assert lane.bytes == sum(item.size for item in model)
     assert lane.head() == (model[0] if model else None)
-    assert lane.ranks().tolist() == [item.rank for item in model]
 
 
 def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) -> int:

@@ -469,8 +469,11 @@ class Model:
     def tick(self, now: int) -> None:
         outs = [(message, name) for name, queue in self.queues.items() for message in queue.out]
         ended = [entry for entry in outs if entry[0].locked and entry[0].deadline <= now]
-        for message, name in sorted(ended, key=lambda entry: (entry[0].deadline, entry[0].locked)):
-            self._come_back(name, [message], now, at_end=False)
+        ended.sort(key=lambda entry: (entry[0].deadline, entry[0].locked))
+        for name in dict.fromkeys(name for _, name in ended):
+            for owner in dict.fromkeys(message.owner for message, where in ended if where == name):
+                mine = [message for message, where in ended if where == name and message.owner == owner]
+                self._come_back(name, mine, now, at_end=False)
             self._dispatch(name, now)
         late_leases = self._end_leases(lambda at, lease: lease.until <= now)
         self._return_leases(sorted(late_leases, key=lambda lease: lease.until), now)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
-from penstock.core.queue import Connection, Queue
+from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import Delivery
 from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
@@ -278,9 +278,8 @@ class Runtime:
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
-                unshown = {position for position, out in connection.out.items() if not out.shown}
                 try:
-                    self.broker.disconnect(connection, self.now(), unshown)
+                    self.broker.disconnect(connection, self.now(), _unshown)
                 except Exception as error:
                     self.fail(error)
             self.touched()
@@ -328,6 +327,10 @@ class Runtime:
         self._round.cancel()
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _unshown(out: Out) -> bool:
+    return not out.shown
 
 
 def _descriptors(connections: int) -> int:
