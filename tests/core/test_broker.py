@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.core.budget import EXPIRE
 from penstock.core.policy import Policy
 from penstock.core.publishing import Refusal
 from penstock.core.state import Delivery

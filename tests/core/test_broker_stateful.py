@@ -76,6 +76,7 @@ class BrokerMachine(RuleBasedStateMachine):
         small = {
             "lane.CHUNK": 3,
             "ordered.CHUNK": 3,
+            "queue.PLAIN_LANES": 1,
             "leasing.PIECE": 1,
             "leasing.END_SLACK": 0,
             "held.ROW_BYTES": 1,
@@ -403,7 +404,11 @@ class BrokerMachine(RuleBasedStateMachine):
     def same_state(self) -> None:
         assert set(self.broker.namespaces.get("default", {})) == set(self.model.queues)
         for name in self.model.queues:
-            assert describe(self.queue(name)) == self.model.queues[name].describe()
+            queue = self.queue(name)
+            assert describe(queue) == self.model.queues[name].describe()
+            states = {message.position: message.state for message in self.model.queues[name].messages}
+            found = self.broker.find(queue, [*states, 10**6])
+            assert {position: each.state for position, each in found.items()} == states
 
     @invariant()
     def same_leases_and_writers(self) -> None:

@@ -217,7 +217,7 @@ class _Row:
 
     payload, source, carried_source = b"x", b"", b""
     at = published_at = NOW
-    expires_at = not_before = priority = 0
+    expires_at = not_before = 0
     retries = 255
     correlation_id = request_id = asked_id = b""
 

@@ -7,7 +7,7 @@ the journal alone is enough to start from, whatever happens to the checkpoints.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.deadletters import DeadLetters
@@ -58,10 +58,6 @@ class StoredMessage(Protocol):
         """As published."""
 
     @property
-    def priority(self) -> int:
-        """As published."""
-
-    @property
     def retries(self) -> int:
         """As published."""
 
@@ -94,32 +90,9 @@ class Found(NamedTuple):
 class Carrying(DeadLetters):
     """Finding messages wherever they are, and carrying them forward."""
 
-    def find(
-        self, queue: Queue, positions: Sequence[int], rows: Mapping[int, StoredMessage] | None = None
-    ) -> dict[int, Found]:
-        """Those of the messages that are in the queue, in whatever state.
-
-        ``rows`` has what the journal says of each of them: then none has to be searched for, among however many.
-        """
-        found: dict[int, Found] = {}
-        for position in positions:
-            out = queue.out.get(position)
-            if out is not None:
-                found[position] = Found(queue, out.item, out.deliveries, "out")
-                continue
-            row = rows[position] if rows is not None else None
-            if (item := queue.find_ready(position, row.priority if row is not None else None)) is not None:
-                found[position] = _found(queue, item, "ready")
-            elif (item := queue.dead.find(position)) is not None:
-                found[position] = _found(queue, item, "dead")
-            elif row is not None and row.not_before:
-                rank = min(row.not_before, row.expires_at or row.not_before)
-                if (item := queue.delayed.get_at(rank, position)) is not None:
-                    found[position] = _found(queue, item, "delayed")
-        if rows is None:
-            elsewhere = [position for position in positions if position not in found]
-            found |= {item.position: _found(queue, item, "delayed") for item in queue.delayed.find_positions(elsewhere)}
-        return found
+    def find(self, queue: Queue, positions: Iterable[int]) -> dict[int, Found]:
+        """Those of the messages that are in the queue, in whatever state. None of them has to be searched for."""
+        return {position: found for position in positions if (found := _find(queue, position)) is not None}
 
     def lowest_position(self) -> int:
         """No live message is below this position."""
@@ -144,7 +117,7 @@ class Carrying(DeadLetters):
         places: dict[int, int] = {}
         for number, wanted in by_queue.items():
             queue = self.queues.get(number)
-            found = self.find(queue, list(wanted), wanted) if queue is not None else {}
+            found = self.find(queue, wanted) if queue is not None else {}
             if found:
                 pairs = [(wanted[position], each) for position, each in found.items()]
                 payloads = [message.payload for message, _ in pairs]
@@ -153,8 +126,16 @@ class Carrying(DeadLetters):
         return places
 
 
-def _found(queue: Queue, item: Item, state: str) -> Found:
-    return Found(queue, item, queue.deliveries.get(item.position, 0), state)
+def _find(queue: Queue, position: int) -> Found | None:
+    out = queue.out.get(position)
+    if out is not None:
+        return Found(queue, out.item, out.deliveries, "out")
+    state, item = "ready", queue.find_ready(position)
+    if item is None:
+        state, item = "dead", queue.dead.find(position)
+    if item is None:
+        state, item = "delayed", queue.delayed.find(position)
+    return None if item is None else Found(queue, item, queue.deliveries.get(position, 0), state)
 
 
 def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:

@@ -112,11 +112,9 @@ class DeadLetters(Leasing):
         item = queue.find_ready(position)
         if item is not None:
             return queue.remove_ready(item.priority, item.rank)
-        item = queue.dead.find(position)
-        if item is not None:
-            return queue.dead.remove(item.rank)
-        for found in queue.delayed.find_positions([position]):
-            return queue.delayed.remove(found.rank, position)
+        for lane in (queue.delayed, queue.dead):
+            if (found := lane.find(position)) is not None:
+                return lane.remove(found.rank, position)
         return None
 
     def _take_dead(self, queue: Queue, positions: Sequence[int] | None, limit: int) -> list[Item]:

@@ -29,7 +29,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,24 +265,6 @@ class Lane:
             self._delete(number, start, stop)
         return removed
 
-    def find_positions(self, positions: Sequence[int]) -> list[Item]:
-        """The messages with these positions, by looking at all there are."""
-        if not positions or not self._chunks:
-            return []
-        wanted = np.array(positions, np.uint64)
-        found: list[Item] = []
-        for number, chunk in enumerate(self._chunks):
-            column = chunk.columns[1]
-            assert column is not None
-            where = np.flatnonzero(np.isin(np.frombuffer(column, np.uint64), wanted))
-            found += [self._item(number, at) for at in where.tolist()]
-        return found
-
-    def lowest(self) -> int | None:
-        """The lowest position of all messages, None if there are none."""
-        columns = [np.frombuffer(cast("array[int]", chunk.columns[1]), np.uint64) for chunk in self._chunks]
-        return min((int(column.min()) for column in columns), default=None)
-
     def columns(self, start: int = 0, count: int | None = None) -> list[NDArray[np.generic]]:
         """Entries ``start`` to ``start + count`` as seven arrays, in the order of :class:`Item`. They are copies."""
         parts: list[list[NDArray[np.generic]]] = [[] for _ in _TYPES]
@@ -299,32 +281,30 @@ class Lane:
         return [np.concatenate(part) if part else empty[index] for index, part in enumerate(parts)]
 
     @staticmethod
-    def from_columns(
-        columns: Sequence[NDArray[np.generic]], priority: int = 0, deadlines: Ordered[Deadline] | None = None
-    ) -> Lane:
-        """A lane with these entries, which must be sorted by rank. The seven arrays are those of ``columns``."""
-        lane = Lane(priority, deadlines)
+    def from_columns(columns: Sequence[NDArray[np.generic]], priority: int = 0) -> Lane:
+        """A lane with these entries: see ``fill``."""
+        lane = Lane(priority)
+        lane.fill(columns)
+        return lane
+
+    def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
+        """Take these entries, which must be sorted by rank, into an empty lane. The arrays are those of ``columns``."""
         total = len(columns[0])
         plain = {
             index
             for index in range(_ALWAYS, _COLUMNS)
-            if columns[index].strides == (0,) and (columns[index][:1] == lane._defaults[index]).all()
+            if columns[index].strides == (0,) and (columns[index][:1] == self._defaults[index]).all()
         }
         for start in range(0, total, CHUNK):
             chunk = _Chunk()
             for index in set(range(_COLUMNS)) - plain:
                 part = np.ascontiguousarray(columns[index][start : start + CHUNK], dtype=_TYPES[index])
-                if index < _ALWAYS or (part != lane._defaults[index]).any():
+                if index < _ALWAYS or (part != self._defaults[index]).any():
                     chunk.columns[index] = array(_TYPES[index], part.tobytes())
-            lane._chunks.append(chunk)
-            lane._note_deadline(chunk, _due(chunk.columns[3], 0, 0)[1])
-        lane._length = total
-        lane.bytes = int(np.sum(columns[2], dtype=np.uint64))
-        return lane
-
-    def _adopt(self, other: Lane) -> None:
-        """Take over what another lane has, which is not used any more."""
-        self._chunks, self._length, self.bytes = other._chunks, other._length, other.bytes
+            self._chunks.append(chunk)
+            self._note_deadline(chunk, _due(chunk.columns[3], 0, 0)[1])
+        self._length = total
+        self.bytes = int(np.sum(columns[2], dtype=np.uint64))
 
     def _copy(self, index: int, column: array[int] | None, low: int, high: int) -> NDArray[np.generic]:
         if column is None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.core.budget import LOOK
-from penstock.core.dead import DeadLane
 from penstock.core.heads import Heads
+from penstock.core.indexed import OneOfMany, RankedLane
 from penstock.core.lane import Deadline, Item, Lane
 from penstock.core.ordered import Ordered
 from penstock.core.policy import Policy
 from penstock.core.remembered import Remembered
+
+#: Priorities whose messages are not noted one by one: looking through so many for one message takes 30 microseconds.
+PLAIN_LANES = 32
 
 
 class Miscounted(AssertionError):
@@ -131,13 +137,16 @@ class Queue:
         self.lanes: dict[int, Lane] = {}
         #: When messages in the lanes expire.
         self.deadlines: Ordered[Deadline] = Ordered()
+        #: The lanes that are looked through for a message, and the priorities of the messages in all others.
+        self._plain: dict[int, Lane] = {}
+        self._places = Lane()
         #: Priorities that have a lane.
         self.priorities: Ordered[int] = Ordered()
         self.configure(policy)
         #: Sorted by the time at which the message becomes ready, or expires if that is earlier.
-        self.delayed = Lane()
+        self.delayed = RankedLane()
         #: Sorted by the event that killed the message.
-        self.dead = DeadLane()
+        self.dead = RankedLane()
         self.out: dict[int, Out] = {}
         #: Deliveries that ended, of messages that came back.
         self.deliveries: dict[int, int] = {}
@@ -222,14 +231,14 @@ class Queue:
         self.ready += len(items)
         self.ready_bytes += sum(item.size for item in items)
 
-    def add_lane(self, lane: Lane) -> None:
-        """All ready messages of a priority that has none yet. The lane was made with this queue's deadlines."""
-        self.lanes[lane.priority] = lane
-        self.priorities.add(lane.priority)
+    def fill(self, priority: int, columns: Sequence[NDArray[np.generic]]) -> None:
+        """All ready messages of a priority that has none yet, as ``Lane.fill`` takes them."""
+        lane = self._lane(priority)
+        lane.fill(columns)
         self.ready += len(lane)
         self.ready_bytes += lane.bytes
         if self.heads is not None:
-            self.heads.note(lane.priority, lane.first_rank)
+            self.heads.note(priority, lane.first_rank)
 
     def take(self, count: int) -> list[Item]:
         """Remove and return the next ready messages: highest priority first, then by rank."""
@@ -265,11 +274,11 @@ class Queue:
                 self._close_lane(priority)
         return item
 
-    def find_ready(self, position: int, priority: int | None = None) -> Item | None:
-        """The ready message with this position; its priority spares looking at the others."""
+    def find_ready(self, position: int) -> Item | None:
+        """The ready message with this position."""
         rank = self.moved.get(position, position)
-        lanes = self.lanes.values() if priority is None else filter(None, [self.lanes.get(priority)])
-        for lane in lanes:
+        place = self._places.get(position)
+        for lane in self._plain.values() if place is None else (self.lanes[place.position],):
             item = lane.get(rank)
             if item is not None and item.position == position:
                 return item
@@ -281,7 +290,9 @@ class Queue:
         self.deadlines.clear()
         self.priorities.clear()
         self.configure(self.policy)
-        self.delayed = Lane()
+        self.delayed = RankedLane()
+        self._plain.clear()
+        self._places = Lane()
         self.ready = self.ready_bytes = 0
 
     @property
@@ -338,13 +349,18 @@ class Queue:
     def _lane(self, priority: int) -> Lane:
         lane = self.lanes.get(priority)
         if lane is None:
-            lane = self.lanes[priority] = Lane(priority, self.deadlines)
+            if len(self._plain) < PLAIN_LANES:
+                lane = self._plain[priority] = Lane(priority, self.deadlines)
+            else:
+                lane = OneOfMany(priority, self.deadlines, self._places)
+            self.lanes[priority] = lane
             self.priorities.add(priority)
         return lane
 
     def _close_lane(self, priority: int) -> None:
         """An empty lane goes, so that a queue's cost is what waits in it."""
         del self.lanes[priority]
+        self._plain.pop(priority, None)
         self.priorities.remove(priority)
         if self.heads is not None:
             self.heads.forget(priority)

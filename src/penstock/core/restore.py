@@ -13,10 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.dead import DeadLane
 from penstock.core.gathering import Array
 from penstock.core.held import WriterEntry
-from penstock.core.lane import Item, Lane
+from penstock.core.lane import Item
 from penstock.core.queue import Queue
 from penstock.core.remembered import Remembered
 from penstock.core.table import COLUMNS, QueueEntry, Table
@@ -101,8 +100,8 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
         alive = np.flatnonzero((columns["reason"] == 0) & ~waits)
         ready = np.flatnonzero((columns["reason"] == 0) & ~waits & ~columns["leased"])
         fires = np.where(columns["expires"], np.minimum(columns["due"], columns["expires"]), columns["due"])
-        queue.dead = DeadLane.restored(_sorted(columns, dead, columns["rank"]))
-        queue.delayed = Lane.from_columns(_sorted(columns, delayed, fires))
+        queue.dead.fill(_sorted(columns, dead, columns["rank"]))
+        queue.delayed.fill(_sorted(columns, delayed, fires))
     _add_lanes(queue, columns, ready)
     counted = _filled(columns["deliveries"])
     queue.deliveries = _noted(columns["position"], columns["deliveries"], counted)
@@ -130,7 +129,7 @@ def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
 
 
 def _add_lane(queue: Queue, columns: dict[str, Array], rows: Rows, priority: int) -> None:
-    queue.add_lane(Lane.from_columns(_sorted(columns, rows, columns["rank"]), priority, queue.deadlines))
+    queue.fill(priority, _sorted(columns, rows, columns["rank"]))
 
 
 def _sorted(columns: dict[str, Array], rows: Rows, keys: Array) -> list[Array]:
