@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.core import budget
 from penstock.core.broker import Broker
 from penstock.core.held import ChunkKey
 from penstock.core.lane import Item, Lane
@@ -71,9 +72,13 @@ OPTIONS = st.fixed_dictionaries(
 class BrokerMachine(RuleBasedStateMachine):
     """Every rule gives one command to both and compares what they say; the invariants compare the rest."""
 
+    #: Messages of a lost connection that are put back in one go.
+    give_back = budget.GIVE_BACK
+
     def __init__(self) -> None:
         super().__init__()
         small = {
+            "budget.GIVE_BACK": self.give_back,
             "lane.CHUNK": 3,
             "ordered.CHUNK": 3,
             "queue.PLAIN_LANES": 1,
@@ -297,7 +302,10 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def disconnect(self, number: int) -> None:
         self.broker.disconnect(self.peer(number), self.now)
-        self.model.disconnect(number, self.now)
+        self.model.disconnect(number, self.now, self.give_back)
+        while self.broker.unfinished:
+            self.broker._refill()
+            self.broker._go_on(self.now)
 
     # Operators
 
@@ -404,11 +412,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def same_state(self) -> None:
         assert set(self.broker.namespaces.get("default", {})) == set(self.model.queues)
         for name in self.model.queues:
-            queue = self.queue(name)
-            assert describe(queue) == self.model.queues[name].describe()
-            states = {message.position: message.state for message in self.model.queues[name].messages}
-            found = self.broker.find(queue, [*states, 10**6])
-            assert {position: each.state for position, each in found.items()} == states
+            assert describe(self.queue(name)) == self.model.queues[name].describe()
 
     @invariant()
     def same_leases_and_writers(self) -> None:
@@ -484,7 +488,30 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
+class SmallSteps(BrokerMachine):
+    """What a lost connection had comes back two at a time."""
+
+    give_back = 2
+
+    @invariant()
+    def all_are_found(self) -> None:
+        """By position alone, in whatever state, and nothing else is."""
+        for name, queue in self.model.queues.items():
+            states = {message.position: message.state for message in queue.messages}
+            found = self.broker.find(self.queue(name), [*states, 10**6])
+            assert {position: each.state for position, each in found.items()} == states
+
+
 TestBroker = BrokerMachine.TestCase
+TestSmallSteps = SmallSteps.TestCase
+TestSmallSteps.settings = settings(
+    max_examples=5_000 if LONG else 60,
+    stateful_step_count=60,
+    derandomize=not LONG,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 TestBroker.settings = settings(
     max_examples=5_000 if LONG else 300,
     stateful_step_count=80,

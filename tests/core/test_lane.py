@@ -72,7 +72,7 @@ def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) 
             more = [Item(rank, rank + 1, 4, expires, FOREVER, PRIORITY) for rank in free]
             lane.insert_many(more)
             model[:] = sorted(model + more)
-            return max([top, *free])
+            return max([top, *(item.rank for item in more)])
         case ("take", int(count)):
             assert lane.take(count) == model[:count]
             del model[:count]

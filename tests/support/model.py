@@ -331,13 +331,21 @@ class Model:
     def connect(self, connection: int, *, spends_retries: bool) -> None:
         self.connections[connection] = spends_retries
 
-    def disconnect(self, connection: int, now: int) -> None:
+    def disconnect(self, connection: int, now: int, step: int) -> None:
+        """What the connection had goes back in steps, in the order it was given out."""
         spends_retries = self.connections.pop(connection)
-        for name, queue in self.queues.items():
+        for queue in self.queues.values():
             queue.waiters.pop(connection, None)
             queue.line = [waiter for waiter in queue.line if waiter.connection != connection]
             queue.dead_line = [waiter for waiter in queue.dead_line if waiter.connection != connection]
-            outs = [message for message in queue.out if message.owner == connection]
+        had = [m for queue in self.queues.values() for m in queue.out if m.owner == connection]
+        had.sort(key=lambda message: message.handed)
+        for at in range(0, len(had), step):
+            self._lose(had[at : at + step], now, spends_retries=spends_retries)
+
+    def _lose(self, had: list[Message], now: int, *, spends_retries: bool) -> None:
+        for name, queue in self.queues.items():
+            outs = [message for message in queue.out if message in had]
             if spends_retries:
                 self._spend_retries(name, [message for message in outs if not message.reason])
             self._come_back(name, [m for m in outs if m.state == "out"], now, at_end=spends_retries)

@@ -262,6 +262,12 @@ class Queue:
         """The ready message of the lowest rank, whatever its priority. For a queue that drops its oldest."""
         return self.heads.oldest(self.lanes) if self.heads is not None else None
 
+    @property
+    def oldest_position(self) -> int | None:
+        """The position of the first message of some priority, and no other's is lower, if none were put at the end."""
+        heads = [head.position for lane in self._plain.values() if (head := lane.head()) is not None]
+        return min(heads + ([self._places.first_rank] if self._places else []), default=None)
+
     def remove_ready(self, priority: int, rank: int) -> Item | None:
         """Remove one ready message from the middle."""
         lane = self.lanes.get(priority)

@@ -45,6 +45,8 @@ PUMP_BYTES = 256 * 1024
 LINGER = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE = 200
+#: Things that a frame may look at, beyond a few, for which it counts as another frame.
+EFFORT = 50
 #: An unfinished message of which we keep less than this is not worth counting.
 HOARD = 16 * 1024
 #: About what a decoded frame costs while it waits.
@@ -87,6 +89,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.unfinished_since = 0.0
         self.active_at = 0.0
         self._slow_since = 0.0
+        #: Frames that the one handled now counts for, beside itself.
+        self.effort = 0
         self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
@@ -195,11 +199,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def _work(self) -> None:
         left = SLICE
         while self.inbox and not self.closing and self.may_work():
-            if not left:
+            if left <= 0:
                 self.runtime.loop.call_soon(self.work)
                 break
-            left -= 1
-            if not self.handle(self.inbox[0]):
+            done = self.handle(self.inbox[0])
+            left -= 1 + self.effort
+            self.effort = 0
+            if not done:
                 break
             if self.stalled_since:
                 self.stalled_since = 0.0
@@ -391,28 +397,31 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._waiting_bytes += len(data)
             self.runtime.dirty(self)
 
-    def flush(self) -> None:
-        """Send what has gathered, deliveries included, as far as the peer takes it."""
+    def flush(self) -> int:
+        """Send what has gathered, deliveries included, as far as the peer takes it. Returns how many bytes that are."""
         if self.closing:
-            return
+            return 0
         try:
-            self._flush()
+            return self._flush()
         except Exception as error:
             self.broken(error)
+            return 0
 
-    def _flush(self) -> None:
+    def _flush(self) -> int:
         while self.outbox and self.room:
             self._pump()
+        sent = self._waiting_bytes
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
             self._waiting_bytes = 0
         if self._peer_is_slow:
-            return
+            return sent
         if self.outbox:
             self.runtime.dirty(self)
         if self.inbox and not self.stalled_since:
             self.work()
+        return sent
 
     def _pump(self) -> None:
         """Look up and encode the next few messages of the outbox."""
