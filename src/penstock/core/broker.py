@@ -22,7 +22,6 @@ import msgspec
 
 from penstock.core import budget
 from penstock.core.held import held_rows
-from penstock.core.lane import Item
 from penstock.core.ordered import Ordered
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
@@ -164,15 +163,10 @@ class Broker(Writing):
     def _expire(self, queue: Queue, now: int, left: int) -> int:
         """Expire messages of one queue and let its delayed ones in. Returns what is left of the budget."""
         expired, left = queue.take_expired(now, left)
-        ready: list[Item] = []
-        while left > 0 and queue.delayed and queue.delayed.first_rank <= now:
-            (item,) = queue.delayed.take(1)
-            left -= 1
-            if 0 < item.expires <= now:
-                expired.append(item)
-            else:
-                ready.append(item._replace(rank=item.position))
-        queue.put_many(ready)
+        due = queue.delayed.take(queue.delayed.count_up_to(now, max(0, left)))
+        left -= len(due)
+        expired += [item for item in due if 0 < item.expires <= now]
+        queue.put_many([item._replace(rank=item.position) for item in due if not 0 < item.expires <= now])
         if expired:
             self._bury(queue, expired, Reason.EXPIRED, now)
         self._dispatch(queue, now)

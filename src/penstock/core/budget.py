@@ -14,8 +14,12 @@ HAND_OUT_SHARE = 500
 GIVE_BACK = 1_000
 #: Locks that one tick ends. Each may be of another connection, and takes some 8 microseconds then.
 END_LOCKS = 1_000
-#: Messages that one tick expires or lets in, and those that commands may find expired until the next.
+#: Messages that one tick expires, or lets in because their delay is over.
 EXPIRE = 1_000
+#: Expired messages that commands may come across from one tick to the next. One at a time they take 20 microseconds.
+COME_ACROSS = 200
+#: Messages that a queue which is too full lets go in one step, beyond as many as have come: each has to be looked for.
+OVERFLOW = 200
 #: What looking through a chunk for expired messages counts for, in messages.
 LOOK = 8
 #: Request IDs that one tick forgets, 1 microsecond each.

@@ -74,7 +74,7 @@ class Delivering(State):
         if queue.policy.paused:
             return None
         while (item := queue.head()) is not None and 0 < item.expires <= now:
-            if self._expire_left <= 0:
+            if self._expired_left <= 0:
                 raise Busy
             queue.remove_ready(item.priority, item.rank)
             self._bury_expired(queue, [item], now)
@@ -121,7 +121,7 @@ class Delivering(State):
         line = queue.waiting
         while line and queue.ready and not (queue.policy.paused or self.draining):
             room = min(most, self._hand_out_left)
-            if room <= 0 or self._expire_left <= 0:
+            if room <= 0 or self._expired_left <= 0:
                 self._undispatched[queue.id] = queue
                 break
             items = self._take(queue, _wanted(line, min(room, queue.ready)), now)
@@ -140,7 +140,7 @@ class Delivering(State):
 
     def _dispatch_more(self, now: int) -> None:
         """Go on giving out what commands had to leave, a share of each queue in turn."""
-        while self._undispatched and self._hand_out_left > 0 and self._expire_left > 0:
+        while self._undispatched and self._hand_out_left > 0 and self._expired_left > 0:
             queue = self._undispatched.pop(next(iter(self._undispatched)))
             if queue.id in self.queues:
                 self._dispatch(queue, now, budget.HAND_OUT_SHARE)
@@ -158,7 +158,7 @@ class Delivering(State):
             self._deliver(consumer.connection, queue, [out])
 
     def _bury_expired(self, queue: Queue, items: list[Item], now: int) -> None:
-        self._expire_left -= len(items)
+        self._expired_left -= len(items)
         self._bury(queue, items, Reason.EXPIRED, now)
         self._dispatch_dead(queue, now)
 
@@ -177,8 +177,9 @@ class Delivering(State):
         if queue.policy.paused:
             return []
         taken: list[Item] = []
-        while len(taken) < count and self._expire_left > 0:
-            items = queue.take(count - len(taken))
+        while len(taken) < count and self._expired_left > 0:
+            wanted = count - len(taken)
+            items = queue.take(min(wanted, self._expired_left) if queue.deadlines else wanted)
             if not items:
                 break
             expired = [item for item in items if 0 < item.expires <= now]

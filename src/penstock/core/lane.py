@@ -207,6 +207,16 @@ class Lane:
             self._delete(0, 0, part)
         return taken
 
+    def count_up_to(self, rank: int, most: int) -> int:
+        """How many messages, up to ``most``, have this rank or a lower one."""
+        found = 0
+        for chunk in self._chunks:
+            here = bisect_right(chunk.ranks, rank)
+            found += here
+            if here < len(chunk.ranks) or found >= most:
+                break
+        return min(found, most)
+
     def head(self) -> Item | None:
         """The first message, left where it is."""
         return Item._make(next(iter(self._rows(self._chunks[0], 0, 1)))) if self._chunks else None

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
-from penstock.core.budget import EXPIRE
+from penstock.core.budget import OVERFLOW
 from penstock.core.delivering import Delivering
 from penstock.core.events import Values
 from penstock.core.lane import Item
@@ -134,7 +134,7 @@ class Publishing(Delivering):
             oldest = queue.oldest()
             if oldest is None:
                 break
-            if len(victims) >= added + EXPIRE:
+            if len(victims) >= added + OVERFLOW:
                 self._crowded[queue.id] = queue
                 break
             queue.remove_ready(oldest.priority, oldest.rank)

@@ -81,7 +81,7 @@ class State:
         """A tick begins: so much may be done until the next."""
         self._hand_out_left = budget.HAND_OUT
         self._give_back_left = budget.GIVE_BACK
-        self._expire_left = budget.EXPIRE
+        self._expired_left = budget.COME_ACROSS
 
     @property
     def unfinished(self) -> bool:
@@ -92,6 +92,12 @@ class State:
         """Hand over the effects of the commands so far."""
         effects, self.effects = self.effects, []
         return effects
+
+    def holders(self) -> Iterator[Connection]:
+        """Everybody who has messages, leases apart; also those who are gone, while some of theirs are not put back."""
+        yield from self.connections.values()
+        for connection, _ in self._gone:
+            yield connection
 
     def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted."""

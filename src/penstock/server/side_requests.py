@@ -108,7 +108,7 @@ class SideRequests:
 
     def _outs(self) -> requests.OutNow:
         positions = array("Q")
-        for connection in self._broker.connections.values():
+        for connection in self._broker.holders():
             positions.extend(connection.out)
         return requests.OutNow(position=self._broker.log.next_position, messages=positions.tobytes())
 
