@@ -27,7 +27,7 @@ from support.effort import effort
 
 #: Bytecodes of one step: some 20 milliseconds.
 MOST = 1_500_000
-SMALL, LARGE = 6_000, 24_000
+SMALL, LARGE = 5_000, 15_000
 #: How much more the larger state may take: bisections and chunks that are just full.
 GROWTH = 1.3
 LATER = NOW + 1_000 * SECOND

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import penstock
 
@@ -48,3 +50,24 @@ def effort(do: Callable[[], object]) -> int:
     with meter.on():
         do()
     return meter.count
+
+
+class LoopMeter:
+    """The work of each callback of an event loop: what is done before anybody else has a turn."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Measure the callbacks of loops in this thread, within the block."""
+        run = asyncio.Handle._run
+
+        def measured(handle: asyncio.Handle) -> None:
+            meter = Meter()
+            with meter.on():
+                run(handle)
+            self.most = max(self.most, meter.count)
+
+        with patch.object(asyncio.Handle, "_run", measured):
+            yield

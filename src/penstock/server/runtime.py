@@ -38,7 +38,7 @@ ROUND = 0.25
 ROUND_SESSIONS = 200
 #: Sessions that may give answers, or write, in one turn, and bytes that they may write. The next turn goes on.
 TURN_SESSIONS = 500
-TURN_BYTES = 2 * 2**20
+TURN_BYTES = 2**19
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.

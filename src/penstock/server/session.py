@@ -41,6 +41,8 @@ FrameT = TypeVar("FrameT")
 #: Messages, and payload bytes, that are looked up and encoded at a time.
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
+#: How often that is done for one session in one turn.
+PUMPS = 2
 #: Seconds that a peer has to take what was sent before the connection was ended.
 LINGER = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
@@ -408,8 +410,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return 0
 
     def _flush(self) -> int:
-        while self.outbox and self.room:
-            self._pump()
+        for _ in range(PUMPS):
+            if self.outbox and self.room:
+                self._pump()
         sent = self._waiting_bytes
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
