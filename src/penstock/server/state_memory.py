@@ -24,7 +24,7 @@ LOCK = 200
 NOTE = 200
 REQUEST = 220
 ASKED = 220
-QUEUE = 3_200
+QUEUE = 3_800
 WRITER = 400
 PARTITION = 100
 #: Queues that are counted in one round.
