@@ -86,6 +86,7 @@ class Traffic:
                 positions = [out.item.position for out in effect.messages]
                 assert len(self.engine.payloads(positions)) == len(positions)
                 done += self.broker.acknowledge(self.consumer, self.queue, positions, NOW)
+            self.broker.tick(NOW)
             self.commit()
         self.wait(self.broker.log.next_position)
         return count / (perf_counter() - began)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from penstock.core.budget import EXPIRE
 from penstock.core.policy import Policy
 from penstock.core.publishing import Refusal
 from penstock.core.state import Delivery
@@ -374,11 +377,13 @@ def test_a_queue_can_drop_what_expires() -> None:
 def test_one_tick_expires_only_so_many_and_then_asks_to_be_called_again() -> None:
     bench = Bench()
     for priority in range(3):
-        bench.publish(6_000, priority=priority, ttl=SECOND)
+        bench.publish(EXPIRE, priority=priority, ttl=SECOND)
     left = [bench.queue.ready]
     while bench.broker.tick(NOW + 3 * SECOND) == NOW + 3 * SECOND:
         left.append(bench.queue.ready)
-    assert [*left, bench.queue.ready] == [18_000, 8_000, 0]
+    steps = [before - after for before, after in pairwise([*left, bench.queue.ready])]
+    assert sum(steps) == 3 * EXPIRE
+    assert max(steps) <= EXPIRE
 
 
 def test_messages_that_expire_in_one_tick_die_in_the_order_they_stood() -> None:
@@ -551,13 +556,13 @@ def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() ->
     peer = bench.peer(1)
     bench.publish()
     bench.broker.lock(peer, bench.queue, NOW, 60 * SECOND)
-    for _ in range(11_000):
+    for _ in range(100):
         bench.broker.renew(peer, bench.position(1), NOW, 3600 * SECOND)
-    for _ in range(11_000):
+    for _ in range(100):
         position = bench.publish().first
         bench.broker.lock(peer, bench.queue, NOW, 3600 * SECOND)
         bench.broker.acknowledge(peer, bench.queue, [position], NOW)
-    assert len(bench.broker._locks) <= 10_001
+    assert len(bench.broker._locks) == 1
     bench.broker.tick(NOW + 3600 * SECOND)
     assert bench.ready() == [1]
 
@@ -570,7 +575,8 @@ def test_a_message_that_never_reached_the_lost_peer_is_as_if_it_had_not_been_giv
     for _ in range(2):
         bench.broker.lock(peer, bench.queue, NOW)
     before = bench.broker.log.next_position
-    bench.broker.disconnect(peer, NOW, {bench.position(1), bench.position(2)})
+    unseen = {bench.position(1), bench.position(2)}
+    bench.broker.disconnect(peer, NOW, lambda out: out.item.position in unseen)
     assert bench.ready() == [1, 2, 3]
     assert bench.queue.deliveries == {}
     assert bench.broker.log.next_position == before

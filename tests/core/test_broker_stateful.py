@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.core import budget
 from penstock.core.broker import Broker
 from penstock.core.held import ChunkKey
 from penstock.core.lane import Item, Lane
@@ -71,11 +72,16 @@ OPTIONS = st.fixed_dictionaries(
 class BrokerMachine(RuleBasedStateMachine):
     """Every rule gives one command to both and compares what they say; the invariants compare the rest."""
 
+    #: Messages of a lost connection that are put back in one go.
+    give_back = budget.GIVE_BACK
+
     def __init__(self) -> None:
         super().__init__()
         small = {
+            "budget.GIVE_BACK": self.give_back,
             "lane.CHUNK": 3,
-            "expiry.SWEEP_SLACK": 0,
+            "ordered.CHUNK": 3,
+            "queue.PLAIN_LANES": 1,
             "leasing.PIECE": 1,
             "leasing.END_SLACK": 0,
             "held.ROW_BYTES": 1,
@@ -296,7 +302,10 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def disconnect(self, number: int) -> None:
         self.broker.disconnect(self.peer(number), self.now)
-        self.model.disconnect(number, self.now)
+        self.model.disconnect(number, self.now, self.give_back)
+        while self.broker.unfinished:
+            self.broker._refill()
+            self.broker._go_on(self.now)
 
     # Operators
 
@@ -436,8 +445,8 @@ class BrokerMachine(RuleBasedStateMachine):
             there = self.model.queues[name].positions
             notes = (queue.deliveries, queue.moved, queue.published_retries, queue.asked)
             assert all(note.keys() <= there for note in notes)
-            assert sorted(queue.lanes) == queue.priorities
-            assert queue.expiries.keys() <= queue.lanes.keys()
+            assert sorted(queue.lanes) == list(queue.priorities)
+            assert {id(lane) for _, _, lane, _ in queue.deadlines} <= set(map(id, queue.lanes.values()))
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
         assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
@@ -459,7 +468,7 @@ def walk(lane: Lane) -> list[Item]:
 
 def describe(queue: Queue) -> dict[str, Any]:
     """The queue's whole state, in the words of the model."""
-    ready = [item for priority in reversed(queue.priorities) for item in walk(queue.lanes[priority])]
+    ready = [item for priority in reversed(list(queue.priorities)) for item in walk(queue.lanes[priority])]
     assert queue.ready == len(ready)
     count = queue.deliveries.get
     return {
@@ -480,7 +489,30 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
+class SmallSteps(BrokerMachine):
+    """What a lost connection had comes back two at a time."""
+
+    give_back = 2
+
+    @invariant()
+    def all_are_found(self) -> None:
+        """By position alone, in whatever state, and nothing else is."""
+        for name, queue in self.model.queues.items():
+            states = {message.position: message.state for message in queue.messages}
+            found = self.broker.find(self.queue(name), [*states, 10**6])
+            assert {position: each.state for position, each in found.items()} == states
+
+
 TestBroker = BrokerMachine.TestCase
+TestSmallSteps = SmallSteps.TestCase
+TestSmallSteps.settings = settings(
+    max_examples=5_000 if LONG else 60,
+    stateful_step_count=60,
+    derandomize=not LONG,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 TestBroker.settings = settings(
     max_examples=5_000 if LONG else 300,
     stateful_step_count=80,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.indexed import RankedLane
 from penstock.core.lane import Item, Lane
 from penstock.schema import FOREVER
 
@@ -23,6 +24,7 @@ STEPS = st.one_of(
     st.tuples(st.just("run"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, RETRIES),
     st.tuples(st.just("extend"), st.lists(SIZES, min_size=1, max_size=9), EXPIRES, st.sampled_from([0, 1])),
     st.tuples(st.just("insert"), st.integers(0, 300), EXPIRES, st.sampled_from([PRIORITY, 2**64 - 1])),
+    st.tuples(st.just("insert_many"), st.sets(st.integers(0, 300), max_size=12), EXPIRES),
     st.tuples(st.just("take"), st.integers(0, 12)),
     st.tuples(st.just("remove"), st.integers(0, 60)),
     st.tuples(st.just("remove_many"), st.sets(st.integers(0, 60), max_size=12)),
@@ -45,7 +47,6 @@ def assert_same(lane: Lane, model: list[Item]) -> None:
     assert bool(lane) == bool(model)
     assert lane.bytes == sum(item.size for item in model)
     assert lane.head() == (model[0] if model else None)
-    assert lane.ranks().tolist() == [item.rank for item in model]
 
 
 def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) -> int:
@@ -66,6 +67,12 @@ def run_step(lane: Lane, model: list[Item], step: tuple[object, ...], top: int) 
                 lane.insert(item)
                 insort(model, item)
             return max(top, rank)
+        case ("insert_many", set(ranks), int(expires)):
+            free = sorted(ranks - {item.rank for item in model}, reverse=True)
+            more = [Item(rank, rank + 1, 4, expires, FOREVER, PRIORITY) for rank in free]
+            lane.insert_many(more)
+            model[:] = sorted(model + more)
+            return max([top, *(item.rank for item in more)])
         case ("take", int(count)):
             assert lane.take(count) == model[:count]
             del model[:count]
@@ -87,8 +94,8 @@ def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
         top = run_step(lane, model, step, top)
         assert_same(lane, model)
     for item in model:
-        assert lane.get(item.rank) == item
-        assert item in lane.find_positions([item.position])
+        assert lane.get(item.rank) == lane.get_at(item.rank, item.position) == item
+        assert lane.get_at(item.rank, 10**6) is None
     again = Lane.from_columns(lane.columns(), PRIORITY)
     assert_same(again, model)
 
@@ -129,7 +136,6 @@ def test_what_is_not_there_is_not_found() -> None:
         assert lane.get(rank) is None
         assert lane.remove(rank) is None
     assert lane.remove_many([9, 12]) == []
-    assert lane.find_positions([9]) == []
     assert Lane().head() is None
     assert Lane().take(5) == []
 
@@ -139,3 +145,24 @@ def test_a_plain_message_costs_no_optional_column() -> None:
     lane.append_run(1, [5] * 7, 0, FOREVER)
     lane.insert(Item(100, 100, 1, priority=3))
     assert all(column is None for chunk in lane._chunks for column in chunk.columns[3:])
+
+
+def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None:
+    lane = RankedLane()
+    lane.insert_many(Item(50, position, 1) for position in (4, 6, 8, 10, 12))
+    lane.insert(Item(20, 14, 1))
+    lane.extend([Item(60, 2, 1), Item(61, 3, 1)])
+    again = RankedLane()
+    again.fill(lane.columns())
+    for each in (lane, again):
+        assert each.find(8) == Item(50, 8, 1)
+        assert each.find(7) is None
+        assert each.lowest() == 2
+        assert each.remove(50, 8) == Item(50, 8, 1)
+        assert each.remove(50, 8) is None
+        assert each.find(8) is None
+        assert each.take(1) == [Item(20, 14, 1)]
+        assert each.remove_many([60]) == [Item(60, 2, 1)]
+        assert sorted(item.position for item in each) == [number for number in range(20) if each.find(number)]
+        assert each.lowest() == 3
+    assert RankedLane().lowest() is None

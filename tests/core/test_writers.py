@@ -30,7 +30,7 @@ def queue_of(broker: Broker, name: str = "a", **policy: object) -> Queue:
 
 
 def positions(queue: Queue) -> list[int]:
-    return [item.position for priority in reversed(queue.priorities) for item in queue.lanes[priority]]
+    return [item.position for priority in reversed(list(queue.priorities)) for item in queue.lanes[priority]]
 
 
 def test_messages_and_their_chunk_are_in_one_block(broker: Broker) -> None:

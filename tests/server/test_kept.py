@@ -15,7 +15,7 @@ from penstock.server.kept import KEPT, NOT_BY_PEERS, PASSING, as_table
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
 ROOMS = ("core", "journal", "server", "wire")
-GROWING = {"Counter", "OrderedDict", "array", "bytearray", "defaultdict", "deque", "dict", "list", "set"}
+GROWING = {"Counter", "Ordered", "OrderedDict", "array", "bytearray", "defaultdict", "deque", "dict", "list", "set"}
 
 
 def makes_a_container(value: ast.expr | None) -> bool:

@@ -372,6 +372,8 @@ def grow(kind: str, core: Broker, queue: Queue, peer: Connection) -> None:
     elif kind == "returned":
         core.subscribe(peer, queue, COUNT, NOW)
         core.disconnect(peer, NOW)
+        while core.unfinished:
+            core.tick(NOW)
     for at in range(COUNT) if kind not in ("out", "returned") else ():
         one = at.to_bytes(16, "big")
         if kind == "locks":

@@ -331,13 +331,21 @@ class Model:
     def connect(self, connection: int, *, spends_retries: bool) -> None:
         self.connections[connection] = spends_retries
 
-    def disconnect(self, connection: int, now: int) -> None:
+    def disconnect(self, connection: int, now: int, step: int) -> None:
+        """What the connection had goes back in steps, in the order it was given out."""
         spends_retries = self.connections.pop(connection)
-        for name, queue in self.queues.items():
+        for queue in self.queues.values():
             queue.waiters.pop(connection, None)
             queue.line = [waiter for waiter in queue.line if waiter.connection != connection]
             queue.dead_line = [waiter for waiter in queue.dead_line if waiter.connection != connection]
-            outs = [message for message in queue.out if message.owner == connection]
+        had = [m for queue in self.queues.values() for m in queue.out if m.owner == connection]
+        had.sort(key=lambda message: message.handed)
+        for at in range(0, len(had), step):
+            self._lose(had[at : at + step], now, spends_retries=spends_retries)
+
+    def _lose(self, had: list[Message], now: int, *, spends_retries: bool) -> None:
+        for name, queue in self.queues.items():
+            outs = [message for message in queue.out if message in had]
             if spends_retries:
                 self._spend_retries(name, [message for message in outs if not message.reason])
             self._come_back(name, [m for m in outs if m.state == "out"], now, at_end=spends_retries)
@@ -469,8 +477,11 @@ class Model:
     def tick(self, now: int) -> None:
         outs = [(message, name) for name, queue in self.queues.items() for message in queue.out]
         ended = [entry for entry in outs if entry[0].locked and entry[0].deadline <= now]
-        for message, name in sorted(ended, key=lambda entry: (entry[0].deadline, entry[0].locked)):
-            self._come_back(name, [message], now, at_end=False)
+        ended.sort(key=lambda entry: (entry[0].deadline, entry[0].locked))
+        for name in dict.fromkeys(name for _, name in ended):
+            for owner in dict.fromkeys(message.owner for message, where in ended if where == name):
+                mine = [message for message, where in ended if where == name and message.owner == owner]
+                self._come_back(name, mine, now, at_end=False)
             self._dispatch(name, now)
         late_leases = self._end_leases(lambda at, lease: lease.until <= now)
         self._return_leases(sorted(late_leases, key=lambda lease: lease.until), now)

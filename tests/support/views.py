@@ -65,7 +65,7 @@ def _queue(queue: Queue, now: int) -> dict[str, Any]:
         "ready": [_message(queue, item) for item in sorted(waiting, key=lambda item: (-item.priority, item.rank))],
         "delayed": sorted(_message(queue, item) for item in delayed if item.rank > now),
         "dead": [_message(queue, item) for item in sorted(dead)],
-        "requests": dict(queue.requests),
+        "requests": queue.requests.as_dict(now),
         "asked": dict(queue.asked),
         "bytes": sum(item.size for item in waiting),
     }

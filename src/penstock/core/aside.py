@@ -36,7 +36,7 @@ class SettingAside(DeadLetters):
             if found is not None:
                 queue.damaged[position] = found._replace(reason=reason)
                 count += 1
-            if out is not None and out.consumer is not None and not out.consumer.window:
+            if out is not None and out.single:
                 left.append(out)
         for out in left:  # who waits for one message waits for another
             if not self.receive(out.connection, queue, now, dead=out.dead):
@@ -67,7 +67,7 @@ class SettingAside(DeadLetters):
             queue.remove_ready(ready.priority, ready.rank)
             return Aside(ready, "ready", "")
         for state, lane in (("delayed", queue.delayed), ("dead", queue.dead)):
-            for found in lane.find_positions([position]):
+            if (found := lane.find(position)) is not None:
                 lane.remove(found.rank, position)
                 return Aside(found, state, "")
         return None

@@ -17,20 +17,18 @@ A command takes the time as an argument, changes the state, stages what happened
 
 from __future__ import annotations
 
-from heapq import heappop
 from typing import Any
 
 import msgspec
 
+from penstock.core import budget
 from penstock.core.held import held_rows
+from penstock.core.ordered import Ordered
 from penstock.core.policy import Policy
-from penstock.core.queue import Queue
-from penstock.core.state import NOBODY, lock_holds
+from penstock.core.queue import Out, Queue
+from penstock.core.state import NOBODY
 from penstock.core.writing import Writing
 from penstock.schema import Kind, Reason
-
-#: How many messages one ``tick`` expires before it asks to be called again, so that the caller's loop stays free.
-TICK_LIMIT = 10_000
 
 
 class Broker(Writing):
@@ -68,7 +66,7 @@ class Broker(Writing):
 
     def configure_queue(self, queue: Queue, policy: Policy, now: int, source: bytes = NOBODY) -> None:
         """Give a queue other rules. They hold for what happens from now on; ``paused`` is one of them."""
-        queue.policy = policy
+        queue.configure(policy)
         self.log.other(Kind.QUEUE_CONFIGURED, now, queue.id, source, detail=_description(queue))
         if not policy.dead_letters:
             self._dismiss(queue.waiting_dead)
@@ -83,6 +81,8 @@ class Broker(Writing):
         self._dismiss(queue.waiting, windows=True)  # nothing is out, so every window stands in line
         self._dismiss(queue.waiting_dead)
         self._end_empty_leases(queue, now)
+        self._unschedule(queue)
+        self._unschedule_requests(queue)
         del self.queues[queue.id]
         del self.namespaces[queue.namespace][queue.name]
         # Readers look for news of queues only in blocks that have a detail.
@@ -90,23 +90,32 @@ class Broker(Writing):
         return True
 
     def tick(self, now: int) -> int | None:
-        """Do what time asks for: expire messages, end locks and leases, let delayed messages in.
+        """Do what time asks for: expire messages, end locks and leases, let delayed messages in. Go on with the rest.
 
-        Returns when to call again at the latest: ``now`` if there is more to do at once, None if nothing is pending.
+        No more is done than ``core/budget.py`` says. Returns when to call again at the latest: ``now`` if there is more
+        to do at once, None if nothing is pending. Call it after every few commands: it is what they leave work to.
         """
+        self._refill()
+        self._go_on(now)
         self._end_locks(now)
-        budget = self._end_late_leases(now, TICK_LIMIT) if self._lease_ends else TICK_LIMIT
-        while budget > 0 and self._deadlines and self._deadlines[0][0] <= now:
-            deadline, queue_id = heappop(self._deadlines)
-            queue = self.queues.get(queue_id)
-            if queue is None or queue.scheduled != deadline:
-                continue
-            queue.scheduled = 0
-            budget -= self._expire(queue, now, budget)
+        if self._lease_ends:
+            self._end_late_leases(now, budget.EXPIRE)
+        left = budget.EXPIRE
+        while left > 0 and self._deadlines and self._deadlines.first[0] <= now:
+            queue = self.queues[self._deadlines.first[1]]
+            self._unschedule(queue)
+            left = self._expire(queue, now, left - 1)
             self.schedule(queue)
+        self._forget_requests(now)
         if self.held_back and self._let_go_on(now):
             return now
         return self._next_deadline(now)
+
+    def _go_on(self, now: int) -> None:
+        """Go on with what commands have left undone, or an earlier tick."""
+        self._clear_gone(now)
+        self._make_more_room(now)
+        self._dispatch_more(now)
 
     def drain(self, now: int) -> None:
         """Give nothing out and take nothing in from now on; tell those who wait for a single message."""
@@ -156,35 +165,50 @@ class Broker(Writing):
         self.queues[queue.id] = queue
         self.namespaces.setdefault(queue.namespace, {})[queue.name] = queue
 
-    def _expire(self, queue: Queue, now: int, budget: int) -> int:
-        """Expire messages of one queue and let its delayed ones in. Returns how many it handled."""
-        expired = queue.take_expired(now, budget)
-        handled = len(expired)
-        while handled < budget and (head := queue.delayed.head()) is not None and head.rank <= now:
-            (item,) = queue.delayed.take(1)
-            handled += 1
-            if 0 < item.expires <= now:
-                expired.append(item)
-            else:
-                queue.put(item._replace(rank=item.position))
+    def _expire(self, queue: Queue, now: int, left: int) -> int:
+        """Expire messages of one queue and let its delayed ones in. Returns what is left of the budget."""
+        expired, left = queue.take_expired(now, left)
+        due = queue.delayed.take(queue.delayed.count_up_to(now, max(0, left)))
+        left -= len(due)
+        expired += [item for item in due if 0 < item.expires <= now]
+        queue.put_many([item._replace(rank=item.position) for item in due if not 0 < item.expires <= now])
         if expired:
             self._bury(queue, expired, Reason.EXPIRED, now)
         self._dispatch(queue, now)
         queue.check()
-        return handled
+        return left
 
     def _end_locks(self, now: int) -> None:
-        while self._locks and self._locks[0][0] <= now:
-            _, lock, out = heappop(self._locks)
-            if lock_holds(out, lock):
-                self._settle(out.connection, out.queue, (out.item.position,))
-                self._give_back(out.queue, [out], Reason.LOCK_EXPIRED, now, out.connection.source)
-                self._dispatch(out.queue, now)
+        """Put back messages whose locks have ended: those of one queue together, so that they stand in their order."""
+        ended: dict[int, dict[bytes, list[Out]]] = {}
+        left = budget.END_LOCKS
+        while left > 0 and self._locks and self._locks.first[0] <= now:
+            out = self._locks.first[2]
+            left -= 1
+            self._settle(out.connection, out.queue, (out.item.position,))
+            ended.setdefault(out.queue.id, {}).setdefault(out.connection.source, []).append(out)
+        for number, by_source in ended.items():
+            queue = self.queues[number]
+            for source, outs in by_source.items():
+                self._give_back(queue, outs, Reason.LOCK_EXPIRED, now, source)
+            self._dispatch(queue, now)
+
+    def _forget_requests(self, now: int) -> None:
+        """Give up request IDs whose time is over."""
+        left = budget.FORGET
+        while left > 0 and self._request_ends and self._request_ends.first[0] <= now:
+            queue = self.queues[self._request_ends.first[1]]
+            self._unschedule_requests(queue)
+            left -= queue.requests.forget(now, left) + 1
+            self.schedule_requests(queue)
 
     def _next_deadline(self, now: int) -> int | None:
-        times = [heap[0][0] for heap in (self._locks, self._deadlines) if heap]
-        if self._lease_ends and (ends := self._next_lease_end()) is not None:
-            times.append(ends)
+        if self.unfinished:
+            return now
+        ends: tuple[Ordered[Any], ...] = (self._locks, self._deadlines, self._request_ends)
+        times: list[int] = [each.first[0] for each in ends if each]
+        if self._lease_ends and (lease_end := self._next_lease_end()) is not None:
+            times.append(lease_end)
         return max(now, min(times)) if times else None
 
 

@@ -7,12 +7,12 @@ the journal alone is enough to start from, whatever happens to the checkpoints.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.aside import SettingAside
 from penstock.core.events import Values
-from penstock.core.lane import Item, Lane
+from penstock.core.lane import Item
 from penstock.core.queue import Queue
 from penstock.core.state import NOBODY
 from penstock.schema import Kind
@@ -98,33 +98,23 @@ class Found(NamedTuple):
 class Carrying(SettingAside):
     """Finding messages wherever they are, and carrying them forward."""
 
-    def find(self, queue: Queue, positions: Sequence[int]) -> dict[int, Found]:
-        """Those of the messages that are in the queue, in whatever state."""
-        found: dict[int, Found] = {}
-        elsewhere: list[int] = []
-        for position in positions:
-            out = queue.out.get(position)
-            if out is not None:
-                found[position] = Found(queue, out.item, out.deliveries, "out")
-            elif (item := queue.find_ready(position)) is not None:
-                found[position] = Found(queue, item, queue.deliveries.get(position, 0), "ready")
-            elif (aside := queue.damaged.get(position)) is not None:
-                found[position] = Found(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
-            else:
-                elsewhere.append(position)
-        lanes: tuple[tuple[str, Lane], ...] = (("delayed", queue.delayed), ("dead", queue.dead))
-        for state, lane in lanes:
-            for item in lane.find_positions(elsewhere):
-                found[item.position] = Found(queue, item, queue.deliveries.get(item.position, 0), state)
-        return found
+    def find(self, queue: Queue, positions: Iterable[int]) -> dict[int, Found]:
+        """Those of the messages that are in the queue, in whatever state. None of them has to be searched for."""
+        return {position: found for position in positions if (found := _find(queue, position)) is not None}
 
     def lowest_position(self) -> int:
         """No live message is below this position."""
         lowest = [self.log.next_position]
         for queue in self.queues.values():
-            lanes = (*queue.lanes.values(), queue.delayed, queue.dead)
-            lowest += [position for lane in lanes if (position := lane.lowest()) is not None]
-            lowest += [*queue.out, *queue.damaged]
+            lowest += [lane.first_rank for lane in queue.lanes.values()]
+            for noted in (
+                queue.moved,
+                queue.out,
+                queue.damaged,
+            ):  # a message that was put at the end has a rank above its position
+                lowest.append(min(noted, default=self.log.next_position))
+            for lowest_of in (queue.delayed.lowest(), queue.dead.lowest()):
+                lowest += [] if lowest_of is None else [lowest_of]
         return min(lowest)
 
     def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
@@ -139,13 +129,27 @@ class Carrying(SettingAside):
         places: dict[int, int] = {}
         for number, wanted in by_queue.items():
             queue = self.queues.get(number)
-            found = self.find(queue, list(wanted)) if queue is not None else {}
+            found = self.find(queue, wanted) if queue is not None else {}
             if found:
                 pairs = [(wanted[position], each) for position, each in found.items()]
                 payloads = [message.payload for message, _ in pairs]
                 first = self.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
                 places |= zip(found, range(first, first + len(found)), strict=True)
         return places
+
+
+def _find(queue: Queue, position: int) -> Found | None:
+    out = queue.out.get(position)
+    if out is not None:
+        return Found(queue, out.item, out.deliveries, "out")
+    if (aside := queue.damaged.get(position)) is not None:
+        return Found(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
+    state, item = "ready", queue.find_ready(position)
+    if item is None:
+        state, item = "dead", queue.dead.find(position)
+    if item is None:
+        state, item = "delayed", queue.delayed.find(position)
+    return None if item is None else Found(queue, item, queue.deliveries.get(position, 0), state)
 
 
 def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from penstock.core.budget import REDRIVE
 from penstock.core.lane import Item
 from penstock.core.leasing import Leasing
 from penstock.core.queue import Connection, Queue
@@ -24,7 +25,7 @@ class DeadLetters(Leasing):
         now: int,
         *,
         positions: Sequence[int] | None = None,
-        limit: int = 10_000,
+        limit: int = REDRIVE,
         to: Queue | None = None,
     ) -> int:
         """Send dead letters back to the end of their queue, or of another. Returns how many.
@@ -44,11 +45,11 @@ class DeadLetters(Leasing):
         if target is not queue:
             columns["from_queue"] = array("I", (queue.id,)) * len(items)
         first = self.log.others(Kind.REDRIVEN, now, target.id, connection.source, len(items), dict(columns))
-        for offset, item in enumerate(restored):
+        moved = [item._replace(rank=first + offset) for offset, item in enumerate(restored)]
+        target.put_many(moved)
+        for item in moved:
             self._move(queue, target, item.position)
-            moved = item._replace(rank=first + offset)
-            target.put(moved)
-            target.note(moved, 0)
+            target.note(item, 0)
         self._dispatch(target, now)
         return len(items)
 
@@ -122,14 +123,15 @@ class DeadLetters(Leasing):
         if item is not None:
             return queue.remove_ready(item.priority, item.rank)
         for lane in (queue.delayed, queue.dead):
-            for found in lane.find_positions([position]):
+            if (found := lane.find(position)) is not None:
                 return lane.remove(found.rank, position)
         return None
 
     def _take_dead(self, queue: Queue, positions: Sequence[int] | None, limit: int) -> list[Item]:
         if positions is None:
             return queue.dead.take(limit)
-        return queue.dead.remove_many([item.rank for item in queue.dead.find_positions(positions)])
+        found = [item for position in positions if (item := queue.dead.find(position)) is not None]
+        return queue.dead.remove_many([item.rank for item in found])
 
     def _move(self, queue: Queue, target: Queue, position: int) -> None:
         """A message leaves one queue for another."""

@@ -103,8 +103,7 @@ class Leasing(Settling):
             for at, item in enumerate(part):
                 size += item.size
                 if size > max_bytes and (taken or not one_anyway):
-                    for other in part[at:]:
-                        queue.put(other)
+                    queue.put_many(part[at:])
                     self._schedule_for(queue, part[at:])
                     return taken
                 taken.append(item)

@@ -8,10 +8,11 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
+from penstock.core.budget import OVERFLOW
 from penstock.core.delivering import Delivering
 from penstock.core.events import Values
 from penstock.core.lane import Item
-from penstock.core.queue import REQUEST_SLACK, Connection, Queue
+from penstock.core.queue import Connection, Queue
 from penstock.schema import FOREVER, Reason
 
 
@@ -72,7 +73,7 @@ class Publishing(Delivering):
         is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
         belongs to one message, so they go with a single payload. ``with_ttl`` and ``source_info`` are only kept.
         """
-        known = self._remembered(queue, request_id, now)
+        known = queue.requests.position(request_id, now) if request_id else None
         if known is not None:
             return Published(known, 1, duplicate=True)
         if asked_id and asked_id in self.asked:
@@ -93,40 +94,23 @@ class Publishing(Delivering):
             columns |= _texts(accepted, correlation_id, request_id, asked_id, source_info)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
         queue.counters.published += accepted
-        if request_id:
-            queue.requests[request_id] = (first, now + queue.policy.deduplication)
-            if len(queue.requests) > queue.request_limit:
-                self._sweep_requests(queue, now)
+        if request_id and queue.policy.deduplication:
+            queue.requests.add(request_id, first, now + queue.policy.deduplication)
+            self.schedule_requests(queue)
         if asked_id:
             self.asked[asked_id] = (queue, first)
             queue.asked[first] = asked_id
         if due:
-            for offset, size in enumerate(sizes):
-                queue.delayed.insert(delayed_item(first + offset, size, expires, retries, priority, due))
+            queue.delayed.insert_many(
+                delayed_item(first + offset, size, expires, retries, priority, due) for offset, size in enumerate(sizes)
+            )
         else:
             queue.append_run(first, sizes, priority, expires, retries)
         if expires or due:
             self._schedule(queue, min(expires or due, due or expires))
         self._dispatch(queue, now)
-        self._make_room(queue, now)
+        self._make_room(queue, accepted, now)
         return Published(first, accepted, refusal)
-
-    def _remembered(self, queue: Queue, request_id: bytes, now: int) -> int | None:
-        """The position of the message that this request has published already."""
-        if not request_id:
-            return None
-        while queue.requests:
-            oldest = next(iter(queue.requests))
-            if queue.requests[oldest][1] > now:
-                break
-            del queue.requests[oldest]
-        found = queue.requests.get(request_id)
-        return found[0] if found is not None and found[1] > now else None
-
-    def _sweep_requests(self, queue: Queue, now: int) -> None:
-        """Forget what is over behind one that is not: the window was made shorter, or the clock was put back."""
-        queue.requests = {key: value for key, value in queue.requests.items() if value[1] > now}
-        queue.request_limit = 2 * len(queue.requests) + REQUEST_SLACK
 
     def _admit(self, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, Refusal | None]:
         """How many of the messages may come in, and why not the rest."""
@@ -136,6 +120,8 @@ class Publishing(Delivering):
             return 0, Refusal.DISK
         if self.memory_full:
             return 0, Refusal.MEMORY
+        if queue.id in self._crowded:
+            return 0, Refusal.FULL
         policy = queue.policy
         count = fitting = len(sizes)
         if policy.max_bytes:
@@ -145,8 +131,12 @@ class Publishing(Delivering):
             return count, Refusal.FULL
         return count, None if count == len(sizes) else Refusal.TOO_LARGE
 
-    def _make_room(self, queue: Queue, now: int) -> None:
-        """A queue that is over its limits lets its oldest ready messages go."""
+    def _make_room(self, queue: Queue, added: int, now: int) -> None:
+        """A queue that is over its limits lets its oldest ready messages go.
+
+        A large message may drive very many small ones out, and so may limits that were lowered: the next ticks go on,
+        and nothing more comes in until there is room.
+        """
         policy = queue.policy
         if policy.on_full != "drop-oldest":
             return
@@ -157,11 +147,21 @@ class Publishing(Delivering):
             oldest = queue.oldest()
             if oldest is None:
                 break
+            if len(victims) >= added + OVERFLOW:
+                self._crowded[queue.id] = queue
+                break
             queue.remove_ready(oldest.priority, oldest.rank)
             victims.append(oldest)
         if victims:
             self._bury(queue, victims, Reason.OVERFLOW, now)
             self._dispatch_dead(queue, now)
+
+    def _make_more_room(self, now: int) -> None:
+        """Go on with a queue that had more to let go than one step may."""
+        if self._crowded:
+            queue = self._crowded.pop(next(iter(self._crowded)))
+            if queue.id in self.queues:
+                self._make_room(queue, 0, now)
 
 
 def _room(queue: Queue, sizes: Sequence[int], delayed: bool) -> int:

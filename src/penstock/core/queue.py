@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.core.expiry import Expiry
-from penstock.core.lane import Item, Lane
-from penstock.core.policy import Policy
+import numpy as np
+from numpy.typing import NDArray
 
-#: Request IDs that are not worth a sweep.
-REQUEST_SLACK = 10_000
+from penstock.core.budget import LOOK
+from penstock.core.heads import Heads
+from penstock.core.indexed import OneOfMany, RankedLane
+from penstock.core.lane import Deadline, Item, Lane
+from penstock.core.ordered import Ordered
+from penstock.core.policy import Policy
+from penstock.core.remembered import Remembered
+
+#: Priorities whose messages are not noted one by one: looking through so many for one message takes 30 microseconds.
+PLAIN_LANES = 32
 
 
 class Miscounted(AssertionError):
@@ -24,7 +30,7 @@ class Out:
 
     __slots__ = (
         "connection",
-        "consumer",
+        "counted",
         "dead",
         "deadline",
         "delivered_at",
@@ -33,6 +39,7 @@ class Out:
         "lock",
         "queue",
         "shown",
+        "single",
     )
 
     def __init__(
@@ -57,7 +64,10 @@ class Out:
         self.deadline = 0
         #: Which lock that is: they are numbered, and renewing makes a new one.
         self.lock = 0
-        self.consumer: Consumer | None = None
+        #: It counts for a window of the connection on its queue.
+        self.counted = False
+        #: It was given to somebody who waits for one message, and has no window.
+        self.single = False
         #: The bytes were handed to the peer. Kept by whoever does that; the core does not look at it.
         self.shown = False
 
@@ -73,7 +83,7 @@ class Aside(NamedTuple):
 class Connection:
     """A peer as the core knows it. ``source`` is written down with everything it does."""
 
-    __slots__ = ("consumers", "id", "out", "source", "spends_retries")
+    __slots__ = ("consumers", "given", "id", "out", "source", "spends_retries", "unshown")
 
     def __init__(self, id: int, source: bytes, *, spends_retries: bool = False) -> None:  # noqa: A002
         self.id = id
@@ -82,22 +92,30 @@ class Connection:
         self.spends_retries = spends_retries
         self.out: dict[int, Out] = {}
         self.consumers: dict[tuple[int, bool], Consumer] = {}
+        #: By queue: messages that count for a window, whether there is one now or not.
+        self.given: dict[int, int] = {}
+        #: Set when the connection is gone: which messages never left for the peer.
+        self.unshown: Callable[[Out], bool] | None = None
 
 
 class Consumer:
     """A connection's wish for messages of one queue: so many more. ``window`` 0 is a single receive."""
 
-    __slots__ = ("connection", "credit", "dead", "out", "queue", "waiting", "window")
+    __slots__ = ("connection", "credit", "dead", "queue", "waiting", "window")
 
     def __init__(self, connection: Connection, queue: Queue, window: int, *, dead: bool = False) -> None:
         self.connection = connection
         self.queue = queue
         self.window = window
         self.dead = dead
-        self.out = 0
         self.credit = window or 1
         #: It stands in the queue's line.
         self.waiting = False
+
+    @property
+    def out(self) -> int:
+        """Messages that the connection has of this window, or had been given before there was one."""
+        return self.connection.given.get(self.queue.id, 0)
 
 
 class Counters:
@@ -127,16 +145,20 @@ class Queue:
         self.id = id
         self.namespace = namespace
         self.name = name
-        self.policy = policy
         self.created_at = created_at
         self.lanes: dict[int, Lane] = {}
-        self.expiries: dict[int, Expiry] = {}
-        #: Priorities that have a lane, lowest first.
-        self.priorities: list[int] = []
+        #: When messages in the lanes expire.
+        self.deadlines: Ordered[Deadline] = Ordered()
+        #: The lanes that are looked through for a message, and the priorities of the messages in all others.
+        self._plain: dict[int, Lane] = {}
+        self._places = Lane()
+        #: Priorities that have a lane.
+        self.priorities: Ordered[int] = Ordered()
+        self.configure(policy)
         #: Sorted by the time at which the message becomes ready, or expires if that is earlier.
-        self.delayed = Lane()
+        self.delayed = RankedLane()
         #: Sorted by the event that killed the message.
-        self.dead = Lane()
+        self.dead = RankedLane()
         self.out: dict[int, Out] = {}
         #: Messages that can't be read, by position: see ``aside``.
         self.damaged: dict[int, Aside] = {}
@@ -148,10 +170,7 @@ class Queue:
         self.published_retries: dict[int, int] = {}
         #: The rank of ready messages, and of those out, that were put at the end once. Dead letters are not here.
         self.moved: dict[int, int] = {}
-        #: Request ID -> (position, until when it is remembered), oldest first.
-        self.requests: dict[bytes, tuple[int, int]] = {}
-        #: At so many of them, those that are over are looked for.
-        self.request_limit = REQUEST_SLACK
+        self.requests = Remembered()
         #: The deadline that the broker has noted for this queue; 0 = none.
         self.scheduled = 0
         self.waiting: deque[Consumer] = deque()
@@ -190,6 +209,12 @@ class Queue:
                 f"{len(self.dead)} dead, {len(self.damaged)} damaged)"
             )
 
+    def configure(self, policy: Policy) -> None:
+        """Other rules hold from now on."""
+        self.policy = policy
+        #: Only where the oldest message may be asked for.
+        self.heads = Heads(self.lanes) if policy.on_full == "drop-oldest" else None
+
     def append_run(self, first: int, sizes: list[int], priority: int, expires: int, retries: int) -> None:
         """New messages, ready at once, at the end of their priority."""
         lane = self._lane(priority)
@@ -197,39 +222,65 @@ class Queue:
         lane.append_run(first, sizes, expires, retries)
         self.ready += len(sizes)
         self.ready_bytes += lane.bytes - before
-        if expires:
-            self._note_deadline(priority, expires, range(first, first + len(sizes)))
+        if self.heads is not None:
+            self.heads.note(priority, first)
 
     def put(self, item: Item) -> None:
         """A message is ready, at the place of its rank."""
         self._lane(item.priority).insert(item)
         self.ready += 1
         self.ready_bytes += item.size
-        if item.expires:
-            self._note_deadline(item.priority, item.expires, (item.rank,))
+        if self.heads is not None:
+            self.heads.note(item.priority, item.rank)
+
+    def put_many(self, items: Sequence[Item]) -> None:
+        """Messages are ready, at the places of their ranks."""
+        by_priority: dict[int, list[Item]] = {}
+        for item in items:
+            by_priority.setdefault(item.priority, []).append(item)
+        for priority, several in by_priority.items():
+            self._lane(priority).insert_many(several)
+            if self.heads is not None:
+                self.heads.note(priority, min(item.rank for item in several))
+        self.ready += len(items)
+        self.ready_bytes += sum(item.size for item in items)
+
+    def fill(self, priority: int, columns: Sequence[NDArray[np.generic]]) -> None:
+        """All ready messages of a priority that has none yet, as ``Lane.fill`` takes them."""
+        lane = self._lane(priority)
+        lane.fill(columns)
+        self.ready += len(lane)
+        self.ready_bytes += lane.bytes
+        if self.heads is not None:
+            self.heads.note(priority, lane.first_rank)
 
     def take(self, count: int) -> list[Item]:
         """Remove and return the next ready messages: highest priority first, then by rank."""
         taken: list[Item] = []
         while self.priorities and len(taken) < count:
-            lane = self.lanes[self.priorities[-1]]
+            lane = self.lanes[self.priorities.last]
             before = lane.bytes
             found = lane.take(count - len(taken))
             self.ready -= len(found)
             self.ready_bytes -= before - lane.bytes
             taken += found
             if not lane:
-                self._close_lane(self.priorities[-1])
+                self._close_lane(self.priorities.last)
         return taken
 
     def head(self) -> Item | None:
         """The message that ``take`` would give."""
-        return self.lanes[self.priorities[-1]].head() if self.priorities else None
+        return self.lanes[self.priorities.last].head() if self.priorities else None
 
     def oldest(self) -> Item | None:
-        """The ready message of the lowest rank, whatever its priority."""
-        heads = [head for lane in self.lanes.values() if (head := lane.head()) is not None]
-        return min(heads, default=None)
+        """The ready message of the lowest rank, whatever its priority. For a queue that drops its oldest."""
+        return self.heads.oldest(self.lanes) if self.heads is not None else None
+
+    @property
+    def oldest_position(self) -> int | None:
+        """The position of the first message of some priority, and no other's is lower, if none were put at the end."""
+        heads = [head.position for lane in self._plain.values() if (head := lane.head()) is not None]
+        return min(heads + ([self._places.first_rank] if self._places else []), default=None)
 
     def remove_ready(self, priority: int, rank: int) -> Item | None:
         """Remove one ready message from the middle."""
@@ -246,7 +297,8 @@ class Queue:
     def find_ready(self, position: int) -> Item | None:
         """The ready message with this position."""
         rank = self.moved.get(position, position)
-        for lane in self.lanes.values():
+        place = self._places.get(position)
+        for lane in self._plain.values() if place is None else (self.lanes[place.position],):
             item = lane.get(rank)
             if item is not None and item.position == position:
                 return item
@@ -255,9 +307,12 @@ class Queue:
     def clear_waiting(self) -> None:
         """Forget all ready and delayed messages."""
         self.lanes.clear()
-        self.expiries.clear()
+        self.deadlines.clear()
         self.priorities.clear()
-        self.delayed = Lane()
+        self.configure(self.policy)
+        self.delayed = RankedLane()
+        self._plain.clear()
+        self._places = Lane()
         self.ready = self.ready_bytes = 0
 
     @property
@@ -285,56 +340,47 @@ class Queue:
         else:
             self.moved.pop(item.position, None)
 
-    def take_expired(self, now: int, limit: int) -> list[Item]:
-        """Remove and return up to ``limit`` ready messages that have expired, highest priority first."""
+    def take_expired(self, now: int, budget: int) -> tuple[list[Item], int]:
+        """Remove and return ready messages that have expired, and what is left of the budget."""
         expired: list[Item] = []
-        for priority in sorted(self.expiries, reverse=True):
-            lane, expiry = self.lanes[priority], self.expiries[priority]
-
-            def expires_of(rank: int, lane: Lane = lane) -> int:
-                item = lane.get(rank)
-                return item.expires if item else 0
-
-            items = lane.remove_many(expiry.due(now, limit - len(expired), expires_of))
-            self.ready -= len(items)
-            self.ready_bytes -= sum(item.size for item in items)
+        while budget > 0 and self.deadlines and self.deadlines.first[0] <= now:
+            _, _, lane, chunk = self.deadlines.first
+            items = lane.take_expired(chunk, now, budget)
             expired += items
+            budget -= len(items) + LOOK
             if not lane:
-                self._close_lane(priority)
-            elif expiry.wants_sweep(len(lane)):
-                expiry.sweep(lane.ranks())
-        return expired
+                self._close_lane(lane.priority)
+        self.ready -= len(expired)
+        self.ready_bytes -= sum(item.size for item in expired)
+        expired.sort(key=lambda item: (-item.priority, item.rank))
+        return expired, budget
 
     def next_deadline(self) -> int | None:
-        """When the next ready message expires or the next delayed one is due."""
-        times = [at for expiry in self.expiries.values() if (at := expiry.next_deadline()) is not None]
-        first = self.delayed.head()
-        if first is not None:
-            times.append(first.rank)
+        """When the next ready message expires or the next delayed one is due, or a little earlier."""
+        times = [self.deadlines.first[0]] if self.deadlines else []
+        if self.delayed:
+            times.append(self.delayed.first_rank)
         return min(times, default=None)
 
     def retries_as_published(self, item: Item) -> int:
         """The retry counter that the message came with."""
         return self.published_retries.get(item.position, item.retries)
 
-    def _note_deadline(self, priority: int, expires: int, ranks: Iterable[int]) -> None:
-        expiry = self.expiries.get(priority)
-        if expiry is None:
-            expiry = self.expiries[priority] = Expiry()
-        expiry.add(expires, ranks)
-        lane = self.lanes[priority]
-        if expiry.wants_sweep(len(lane)):
-            expiry.sweep(lane.ranks())
-
     def _lane(self, priority: int) -> Lane:
         lane = self.lanes.get(priority)
         if lane is None:
-            lane = self.lanes[priority] = Lane(priority)
-            insort(self.priorities, priority)
+            if len(self._plain) < PLAIN_LANES:
+                lane = self._plain[priority] = Lane(priority, self.deadlines)
+            else:
+                lane = OneOfMany(priority, self.deadlines, self._places)
+            self.lanes[priority] = lane
+            self.priorities.add(priority)
         return lane
 
     def _close_lane(self, priority: int) -> None:
-        """An empty lane goes, so that a queue's cost is what waits in it; left-over deadlines go with it."""
+        """An empty lane goes, so that a queue's cost is what waits in it."""
         del self.lanes[priority]
-        del self.priorities[bisect_left(self.priorities, priority)]
-        self.expiries.pop(priority, None)
+        self._plain.pop(priority, None)
+        self.priorities.remove(priority)
+        if self.heads is not None:
+            self.heads.forget(priority)

@@ -14,17 +14,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from penstock.core.broker import Broker
-from penstock.core.expiry import Expiry
 from penstock.core.gathering import Array
-from penstock.core.lane import Item, Lane
+from penstock.core.lane import Item
 from penstock.core.queue import Queue
+from penstock.core.remembered import Remembered
 from penstock.core.table import COLUMNS, QueueEntry, Table
 
 Rows: TypeAlias = Array | slice
 
 
-def restore(table: Table, next_position: int) -> Broker:
-    """The broker whose messages are those of the table. Call ``tick`` before anything else: time has passed."""
+def restore(table: Table, next_position: int, now: int = 0) -> Broker:
+    """The broker whose messages are those of the table. Call ``tick`` before anything else: time has passed.
+
+    Request IDs that are over by ``now`` are left out.
+    """
     broker = Broker(next_position)
     meta = table.meta
     broker.next_queue_id = meta.next_queue_id
@@ -38,8 +41,10 @@ def restore(table: Table, next_position: int) -> Broker:
         broker.writers[name] = replace(each, chunks=dict(each.chunks))
         broker.count_writer(each)
     for number, requests in meta.requests.items():
-        if number in broker.queues:
-            broker.queues[number].requests = {bytes.fromhex(key): value for key, value in requests.items()}
+        if (queue := broker.queues.get(number)) is not None:
+            known = {bytes.fromhex(key): value for key, value in requests.items() if value[1] > now}
+            queue.requests = Remembered(known)
+            broker.schedule_requests(queue)
     positions, queues = table.columns["position"], table.columns["queue"]
     for position, asked in meta.asked.items():
         queue = broker.queues[int(queues[np.searchsorted(positions, position)])]
@@ -96,8 +101,8 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
         alive = np.flatnonzero((columns["reason"] == 0) & ~waits)
         ready = np.flatnonzero((columns["reason"] == 0) & ~waits & ~columns["leased"])
         fires = np.where(columns["expires"], np.minimum(columns["due"], columns["expires"]), columns["due"])
-        queue.dead = _lane(columns, dead, columns["rank"])
-        queue.delayed = _lane(columns, delayed, fires)
+        queue.dead.fill(_sorted(columns, dead, columns["rank"]))
+        queue.delayed.fill(_sorted(columns, delayed, fires))
     _add_lanes(queue, columns, ready)
     counted = _filled(columns["deliveries"])
     queue.deliveries = _noted(columns["position"], columns["deliveries"], counted)
@@ -117,31 +122,25 @@ def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
         _add_lane(queue, columns, ready, int(priorities[0]))
         return
     rows = np.arange(len(columns["priority"]))[ready]
-    for priority in np.unique(priorities).tolist():
-        _add_lane(queue, columns, rows[priorities == priority], priority)
+    order = np.argsort(priorities, kind="stable")
+    rows, priorities = rows[order], priorities[order]
+    cuts = np.flatnonzero(priorities[1:] != priorities[:-1]) + 1
+    for part in np.split(rows, cuts):
+        _add_lane(queue, columns, part, int(columns["priority"][part[0]]))
 
 
 def _add_lane(queue: Queue, columns: dict[str, Array], rows: Rows, priority: int) -> None:
-    lane = _lane(columns, rows, columns["rank"], priority)
-    queue.lanes[priority] = lane
-    queue.priorities.append(priority)
-    queue.ready += len(lane)
-    queue.ready_bytes += lane.bytes
-    expires = _pick(columns["expires"], rows)
-    expiring = _filled(expires)
-    if expiring.size:
-        expiry = queue.expiries[priority] = Expiry()
-        expiry.add_many(expires[expiring], columns["rank"][rows][expiring])
+    queue.fill(priority, _sorted(columns, rows, columns["rank"]))
 
 
-def _lane(columns: dict[str, Array], rows: Rows, keys: Array, priority: int = 0) -> Lane:
-    """A lane of some rows, sorted by these keys."""
+def _sorted(columns: dict[str, Array], rows: Rows, keys: Array) -> list[Array]:
+    """The columns of a lane: some rows, sorted by these keys."""
     sorting = keys[rows]
     if not (sorting[1:] >= sorting[:-1]).all():
         order = np.argsort(sorting, kind="stable")
         sorting, rows = sorting[order], order if isinstance(rows, slice) else rows[order]
     names = ("position", "size", "expires", "retries", "priority", "reason")
-    return Lane.from_columns([sorting, *(_pick(columns[name], rows) for name in names)], priority)
+    return [sorting, *(_pick(columns[name], rows) for name in names)]
 
 
 def _noted(positions: Array, values: Array, rows: Array) -> dict[int, int]:

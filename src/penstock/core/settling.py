@@ -7,7 +7,8 @@ acknowledgement never settles somebody else's delivery.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from penstock.core.publishing import Publishing
 from penstock.core.queue import Connection, Out, Queue
@@ -54,23 +55,42 @@ class Settling(Publishing):
         connection = self.connections[id] = Connection(id, source, spends_retries=spends_retries)
         return connection
 
-    def disconnect(self, connection: Connection, now: int, unshown: Container[int] = ()) -> None:
+    def disconnect(self, connection: Connection, now: int, unshown: Callable[[Out], bool] | None = None) -> None:
         """A peer is gone: what it had goes back, what it waited for is forgotten.
 
-        Messages that are ``unshown`` never left for the peer: for them it is as if they had not been given out.
+        Messages that are ``unshown`` never left for the peer: for them it is as if they had not been given out. When
+        there are very many messages, the next ticks put them back, and they are out until then.
         """
         del self.connections[connection.id]
         for consumer in connection.consumers.values():
             self._leave(consumer)
         connection.consumers.clear()
+        if connection.out:
+            connection.unshown = unshown
+            self._gone.append((connection, iter(list(connection.out.values()))))
+            self._clear_gone(now)
+
+    def _clear_gone(self, now: int) -> None:
+        """Put back what connections had that are gone, as much as may be until the next tick."""
+        while self._gone and self._give_back_left > 0:
+            connection, remaining = self._gone[0]
+            part = list(islice(remaining, self._give_back_left))
+            self._give_back_left -= max(1, len(part))
+            self._put_back(connection, part, now)
+            if not connection.out:
+                self._gone.popleft()
+
+    def _put_back(self, connection: Connection, outs: Sequence[Out], now: int) -> None:
         by_queue: dict[int, list[Out]] = {}
-        for out in connection.out.values():
-            by_queue.setdefault(out.queue.id, []).append(out)
-        for queue_id, outs in by_queue.items():
+        for out in outs:
+            if connection.out.get(out.item.position) is out:  # its lock may have ended meanwhile
+                by_queue.setdefault(out.queue.id, []).append(out)
+        for queue_id, had in by_queue.items():
             queue = self.queues[queue_id]
-            self._settle(connection, queue, [out.item.position for out in outs])
-            self._take_back(queue, [out for out in outs if out.item.position in unshown])
-            lost = [out for out in outs if out.item.position not in unshown]
+            self._settle(connection, queue, [out.item.position for out in had])
+            unshown = set(filter(connection.unshown, had)) if connection.unshown is not None else set()
+            self._take_back(queue, [out for out in had if out in unshown])
+            lost = [out for out in had if out not in unshown]
             if connection.spends_retries:
                 self._spend_retries(queue, lost, now, connection.source)
             else:
@@ -93,9 +113,12 @@ class Settling(Publishing):
             del held[position]
             del queue.out[position]
             outs.append(out)
-            if out.consumer is not None:
-                out.consumer.out -= 1
+            self._unlock(out)
+            if out.counted:
+                connection.given[queue.id] -= 1
         self.out -= len(outs)
+        if not connection.given.get(queue.id, 1):
+            del connection.given[queue.id]
         window = connection.consumers.get((queue.id, False))
         if outs and window is not None and window.window:
             self._refresh(window)
@@ -123,28 +146,25 @@ class Settling(Publishing):
 
     def _take_back(self, queue: Queue, outs: Sequence[Out]) -> None:
         """Messages that nobody has seen lie where they lay: nothing happened to them."""
-        for out in outs:
-            if out.dead:
-                queue.dead.insert(out.item)
-            else:
-                queue.put(out.item)
-        self._schedule_for(queue, [out.item for out in outs if not out.dead])
+        queue.dead.insert_many(out.item for out in outs if out.dead)
+        items = [out.item for out in outs if not out.dead]
+        queue.put_many(items)
+        self._schedule_for(queue, items)
 
     def _give_back(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages back at their old places. A dead letter just lies where it lay: nothing happened to it."""
-        for out in outs:
-            if out.dead:
-                queue.dead.insert(out.item)
+        queue.dead.insert_many(out.item for out in outs if out.dead)
         back = self._bury_spent(queue, [out for out in outs if not out.dead], now, source)
         if not back:
             return
         columns = _states(back, reason)
         columns["rank"] = array("Q", [0 if out.item.rank == out.item.position else out.item.rank for out in back])
         self.log.others(Kind.RETURNED, now, queue.id, source, len(back), columns)
+        items = [out.item for out in back]
+        queue.put_many(items)
         for out in back:
-            queue.put(out.item)
             queue.note(out.item, out.deliveries + 1)
-        self._schedule_for(queue, [out.item for out in back])
+        self._schedule_for(queue, items)
 
     def _put_at_end(self, queue: Queue, outs: Sequence[Out], reason: Reason, now: int, source: bytes) -> None:
         """Put messages at the end of their priority."""
@@ -152,11 +172,11 @@ class Settling(Publishing):
         if not back:
             return
         first = self.log.others(Kind.REQUEUED, now, queue.id, source, len(back), _states(back, reason))
-        for offset, out in enumerate(back):
-            item = out.item._replace(rank=first + offset)
-            queue.put(item)
+        items = [out.item._replace(rank=first + offset) for offset, out in enumerate(back)]
+        queue.put_many(items)
+        for item, out in zip(items, back, strict=True):
             queue.note(item, out.deliveries + 1)
-        self._schedule_for(queue, [out.item for out in back])
+        self._schedule_for(queue, items)
 
     def _bury_spent(self, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> list[Out]:
         """Of messages that come back, bury those that have expired or were given out too often; return the others."""

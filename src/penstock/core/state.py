@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from heapq import heappush
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from penstock.core import budget
 from penstock.core.events import EventLog
 from penstock.core.held import Lease, WriterEntry
 from penstock.core.lane import Item
+from penstock.core.ordered import Ordered
 from penstock.core.queue import Connection, Consumer, Out, Queue
 from penstock.schema import Kind, Reason
 
@@ -17,8 +19,8 @@ from penstock.schema import Kind, Reason
 NOBODY = b"penstock"
 #: As many as anybody could have.
 UNLIMITED = 2**62
-#: Noted ends of locks that were settled or renewed since, which are not worth clearing away.
-LOCK_SLACK = 10_000
+#: Request IDs that are over are looked for at full seconds, so that busy queues are not looked at all the time.
+REQUEST_STEP = 1_000_000
 
 
 class Delivery(NamedTuple):
@@ -38,11 +40,6 @@ class NoMessage(NamedTuple):
 
 
 Effect = Delivery | NoMessage
-
-
-def lock_holds(out: Out, lock: int) -> bool:
-    """Whether the message is still out on this lock, and not on one renewed since."""
-    return out.lock == lock and out.connection.out.get(out.item.position) is out
 
 
 class State:
@@ -75,10 +72,30 @@ class State:
         self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
         self._lease_ends: list[tuple[int, int]] = []
-        self._locks: list[tuple[int, int, Out]] = []
+        #: Ends of locks: when, a number that tells them apart, and the message.
+        self._locks: Ordered[tuple[int, int, Out]] = Ordered()
         self._lock_serial = 0
-        self._lock_limit = LOCK_SLACK
-        self._deadlines: list[tuple[int, int]] = []
+        #: When something is due in a queue, and its number.
+        self._deadlines: Ordered[tuple[int, int]] = Ordered()
+        #: When request IDs of a queue are over, and its number.
+        self._request_ends: Ordered[tuple[int, int]] = Ordered()
+        #: Queues with messages to give out, and connections that are gone with messages to put back: see ``go_on``.
+        self._undispatched: dict[int, Queue] = {}
+        self._gone: deque[tuple[Connection, Iterator[Out]]] = deque()
+        #: Queues that are over their limits, and have more to let go.
+        self._crowded: dict[int, Queue] = {}
+        self._refill()
+
+    def _refill(self) -> None:
+        """A tick begins: so much may be done until the next."""
+        self._hand_out_left = budget.HAND_OUT
+        self._give_back_left = budget.GIVE_BACK
+        self._expired_left = budget.COME_ACROSS
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether commands so far have left something for the next ``tick``."""
+        return bool(self._undispatched or self._gone or self._crowded)
 
     def take_effects(self) -> list[Effect]:
         """Hand over the effects of the commands so far."""
@@ -106,8 +123,14 @@ class State:
         if self.shares[entry.owner] == (0, 0):
             del self.shares[entry.owner]
 
+    def holders(self) -> Iterator[Connection]:
+        """Everybody who has messages, leases apart; also those who are gone, while some of theirs are not put back."""
+        yield from self.connections.values()
+        for connection, _ in self._gone:
+            yield connection
+
     def schedule(self, queue: Queue) -> None:
-        """Note the queue's next deadline, if it is earlier than the one noted. Looks at all of its priorities."""
+        """Note the queue's next deadline, if it is earlier than the one noted."""
         self._schedule(queue, queue.next_deadline())
 
     def _schedule_for(self, queue: Queue, items: Iterable[Item]) -> None:
@@ -116,8 +139,27 @@ class State:
 
     def _schedule(self, queue: Queue, deadline: int | None) -> None:
         if deadline is not None and (not queue.scheduled or deadline < queue.scheduled):
+            self._unschedule(queue)
             queue.scheduled = deadline
-            heappush(self._deadlines, (deadline, queue.id))
+            self._deadlines.add((deadline, queue.id))
+
+    def _unschedule(self, queue: Queue) -> None:
+        if queue.scheduled:
+            self._deadlines.remove((queue.scheduled, queue.id))
+            queue.scheduled = 0
+
+    def schedule_requests(self, queue: Queue) -> None:
+        """Note when the first request ID of the queue is over, if that is earlier than what is noted."""
+        ends, noted = queue.requests.next_end, queue.requests.scheduled
+        if ends is not None and (not noted or ends < noted - REQUEST_STEP):
+            self._unschedule_requests(queue)
+            queue.requests.scheduled = (ends // REQUEST_STEP + 1) * REQUEST_STEP
+            self._request_ends.add((queue.requests.scheduled, queue.id))
+
+    def _unschedule_requests(self, queue: Queue) -> None:
+        if queue.requests.scheduled:
+            self._request_ends.remove((queue.requests.scheduled, queue.id))
+            queue.requests.scheduled = 0
 
     def _forget(self, queue: Queue, position: int) -> None:
         """A message has left for good."""

@@ -105,7 +105,7 @@ class Writing(Carrying):
             first_time = min(filter(None, chain(ends.expires, ends.due)), default=None)
             self._schedule(portion.queue, first_time)
             self._dispatch(portion.queue, now)
-            self._make_room(portion.queue, now)
+            self._make_room(portion.queue, len(portion.payloads), now)
         return Wrote()
 
     def end_writer(self, writer: str, now: int, source: bytes) -> bool:
@@ -156,8 +156,9 @@ class Writing(Carrying):
         queue.counters.published += len(sizes)
         for start, stop, priority, expires, due in _runs(portion, times):
             if due:
-                for at in range(start, stop):
-                    queue.delayed.insert(delayed_item(first + at, sizes[at], expires, FOREVER, priority, due))
+                queue.delayed.insert_many(
+                    delayed_item(first + at, sizes[at], expires, FOREVER, priority, due) for at in range(start, stop)
+                )
             else:
                 queue.append_run(first + start, sizes[start:stop], priority, expires, FOREVER)
 

@@ -57,7 +57,7 @@ class Engine:
         self.log = log
         self.epoch = log.epoch + 1
         log.seal(self.epoch)
-        self.broker: Broker = restore(table, log.end)
+        self.broker: Broker = restore(table, log.end, now)
         #: Where the payload of a message lies, if it was carried forward.
         self.moved: dict[int, int] = locations(table)
         self._moving: deque[tuple[int, dict[int, int]]] = deque()

@@ -54,7 +54,7 @@ KEPT = (
         "about 1 kB each, without the payload, which stays in the journal",
         "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, "
         "but never less than 10",
-        ("server/kokaq:KokaqSession._waiting",),
+        ("server/kokaq:KokaqSession._waiting", "server/kokaq:KokaqSession._search"),
     ),
     Kept(
         "output that was prepared and not taken",
@@ -89,6 +89,7 @@ KEPT = (
             "core/queue:Connection.out",
             "core/queue:Queue.out",
             "core/state:State._locks",
+            "core/state:State._gone",
             "core/state:State.effects",
             "core/state:Delivery.messages",
             "server/session:Session.outbox",
@@ -102,6 +103,7 @@ KEPT = (
         "one for each queue and connection, two with dead letters; an SSPQ connection has one",
         (
             "core/queue:Connection.consumers",
+            "core/queue:Connection.given",
             "core/queue:Queue.waiting",
             "core/queue:Queue.waiting_dead",
             "core/state:State.held_back",
@@ -116,17 +118,24 @@ KEPT = (
             "core/lane:Lane._chunks",
             "core/lane:_Chunk._columns",
             "core/packing:PackedColumn.distances",
-            "core/expiry:Expiry._buckets",
-            "core/expiry:Expiry._seconds",
-            "core/expiry:Expiry._soon",
+            "core/queue:Queue.deadlines",
             "core/state:State._deadlines",
+            "core/state:State._undispatched",
+            "core/state:State._crowded",
         ),
     ),
     Kept(
         "different priorities of a queue's messages",
         "about 700 bytes each, 1.4 kB with a time to live",
         "`state_bytes`",
-        ("core/queue:Queue.lanes", "core/queue:Queue.expiries", "core/queue:Queue.priorities"),
+        (
+            "core/queue:Queue.lanes",
+            "core/queue:Queue._plain",
+            "core/queue:Queue.priorities",
+            "core/heads:Heads._ranks",
+            "core/heads:Heads._order",
+            "core/ordered:Ordered._chunks",
+        ),
     ),
     Kept(
         "notes on single messages: deliveries that failed, retries, places they were moved to",
@@ -145,7 +154,7 @@ KEPT = (
         "request IDs",
         "about 200 bytes each, for a queue's `deduplication_seconds`",
         "`state_bytes`",
-        ("core/queue:Queue.requests",),
+        ("core/remembered:Remembered._ends", "core/remembered:Remembered._known", "core/state:State._request_ends"),
     ),
     Kept(
         "IDs that publishers asked for",

@@ -12,19 +12,23 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.core.carrying import Found
+from penstock.core.delivering import Busy
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
 from penstock.server.kokaq_answers import Answers, MessageAnswer
 from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
-from penstock.server.session import PUMP_BYTES, Session
+from penstock.server.session import EFFORT, PUMP_BYTES, Session
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
 
 NO_METADATA = Metadata()
 #: The namespace of a queue that is named without one.
 DEFAULT_NAMESPACE = "default"
+#: Queues that are asked for a message of which only the ID is known, before others have their turn: 1 millisecond.
+SEARCHED_QUEUES = 200
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: About how many bytes an answer without a message has.
 SMALL_ANSWER = 40
@@ -77,6 +81,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         #: How the peer's first payload component was tagged; None until one came.
         self._tags: Tags | None = None
         self._told_of_pops = False
+        #: The request for which a message is searched, and the numbers of the queues that were not asked yet.
+        self._search: tuple[Request, deque[int]] | None = None
         self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
             Opcode.NOP: self._nop,
             Opcode.CREATE: self._create,
@@ -109,6 +115,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 return self._push(frame, frame.metadata or NO_METADATA)
             if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
                 self._operations[operation](frame, frame.metadata or NO_METADATA)
+        except Busy:
+            self.runtime.loop.call_soon(self.work)  # behind the tick that goes on with it
+            return False
         except Missing:
             self._fail(frame, Reason.BAD)
         except Denied:
@@ -149,7 +158,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             responses += self._put_into_words(first)
         self._write(responses, tags)
         if not self._waiting:
-            self.runtime.awaiting.discard(self)
+            self.runtime.awaiting.pop(self, None)
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
 
@@ -200,7 +209,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
         self._waiting.append(Waiting(after, requests, size, words, self._tags or Tags.DRAWN))
         self._requests += requests
-        self.runtime.awaiting.add(self)
+        self.runtime.awaiting[self] = None
 
     def _fail(self, request: Request, reason: Reason) -> None:
         self._answer(request, lambda: [_response(request, Status.FAIL, reason)])
@@ -425,27 +434,42 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if request.namespace is None and request.message_type is MessageType.CONTROL:
             if not self.rights.allow_everywhere("consume", "administer"):  # it tells of all queues
                 raise Denied
+            self.effort += len(self.runtime.broker.queues) // EFFORT
             told = self.answers.broker_facts()
         else:
             told = self.answers.queue_facts(self._queue(request, "consume"))
         self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
 
     def _get_message(self, request: Request, uuid: bytes) -> None:
-        broker = self.runtime.broker
         if not self.rights.allow_somewhere("consume"):
             raise Denied
         position = self.runtime.ids.position(uuid)
-        queues = [self._queue(request, "consume")] if request.namespace is not None else list(broker.queues.values())
-        if position is None:
-            queues, position = [], 0
-        for queue in queues:
-            found = broker.find(queue, [position]).get(position)
-            # One of a queue that is not the peer's to see is answered as one that does not exist.
-            if found is not None and self.allowed("consume", queue.namespace, queue.name):
-                words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
-                self._answer(request, words, position + 1)
-                return
-        self._fail(request, Reason.BAD)
+        found = self._find(request, position) if position is not None else None
+        # One of a queue that is not the peer's to see is answered as one that does not exist.
+        if found is None or not self.allowed("consume", found.queue.namespace, found.queue.name):
+            self._fail(request, Reason.BAD)
+            return
+        words = self.answers.message(request, found.queue, found.item, found.deliveries, self.runtime.now())
+        self._answer(request, words, found.item.position + 1)
+
+    def _find(self, request: Request, position: int) -> Found | None:
+        """A message in the queue that the request names, or in any, a few at a time. Or Busy: there are more."""
+        broker = self.runtime.broker
+        if request.namespace is not None:
+            return broker.find(self._queue(request, "consume"), [position]).get(position)
+        if self._search is None or self._search[0] is not request:
+            self._search = request, deque(broker.queues)
+        left = self._search[1]
+        for _ in range(min(SEARCHED_QUEUES, len(left))):
+            queue = broker.queues.get(left.popleft())
+            found = broker.find(queue, [position]).get(position) if queue is not None else None
+            if found is not None:
+                self._search = None
+                return found
+        if left:
+            raise Busy
+        self._search = None
+        return None
 
     # Small steps
 

@@ -8,7 +8,7 @@ from penstock.core.policy import SECOND
 from penstock.core.queue import Out, Queue
 from penstock.server.options import PhpmqListener
 from penstock.server.runtime import Runtime
-from penstock.server.session import Session
+from penstock.server.session import EFFORT, Session
 from penstock.wire import phpmq
 
 
@@ -99,6 +99,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
 
     def _room(self, queue: Queue) -> int:
         """How large a window may be, beside what the connection has of other queues and may get of them."""
+        self.effort += len(self.connection.consumers) // EFFORT
         mine = self.connection.consumers.get((queue.id, False))
         others = len(self.connection.out) - (mine.out if mine else 0)
         others += sum(each.credit for each in self.connection.consumers.values() if each is not mine)

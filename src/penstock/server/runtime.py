@@ -12,7 +12,8 @@ import ipaddress
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 #: How often refused publishes are tried again, and late peers looked for.
 ROUND = 0.25
+#: Sessions that are looked at in one go, in a round or when all of them are read from again.
+ROUND_SESSIONS = 200
+#: Sessions that may give answers, or write, in one turn, and bytes that they may write. The next turn goes on.
+TURN_SESSIONS = 500
+TURN_BYTES = 2**19
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
@@ -69,7 +75,7 @@ class Runtime:
         #: Sessions with a publish that was refused.
         self.stalled: set[AnySession] = set()
         #: Sessions with answers that wait for a commit.
-        self.awaiting: set[AnySession] = set()
+        self.awaiting: dict[AnySession, None] = {}
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
@@ -92,6 +98,9 @@ class Runtime:
         self.most_connections = min(options.limits.connections, _descriptors(options.limits.connections) - RESERVED)
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
+        #: Something has happened since sessions were last asked for answers; so many of them are still to be asked.
+        self._news = False
+        self._unasked = 0
         self._turn_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
@@ -123,6 +132,11 @@ class Runtime:
 
     def touched(self) -> None:
         """The broker was given commands: see to it at the end of this turn."""
+        self._news = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Have another turn, once others have had theirs."""
         if not self._turn_due:
             self._turn_due = True
             self.loop.call_soon(self.turn)
@@ -146,14 +160,25 @@ class Runtime:
         self._tell()
         self._answer()
         self.commits.flush(now)
-        dirty, self._dirty = self._dirty, {}
-        for session in dirty:
-            session.flush()
+        self._send()
         self._watch_congestion()
         self._let_next_go_on()
 
+    def _send(self) -> None:
+        """Let sessions write, first come, first served, as many as may be in one turn."""
+        sent = 0
+        for session in list(islice(self._dirty, TURN_SESSIONS)):
+            if session in self._dirty:
+                del self._dirty[session]
+                sent += session.flush()
+            if sent > TURN_BYTES:
+                break
+        if self._dirty:
+            self._go_on()
+
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
+        self._news = True
         try:
             self.commits.settle(self.now())
         except Exception as error:
@@ -183,8 +208,18 @@ class Runtime:
                 session.no_message(effect.queue)
 
     def _answer(self) -> None:
-        """Let sessions give the answers that waited for the log, and go on with what waited for those."""
-        for session in list(self.awaiting):
+        """Let sessions give the answers that waited for the log, and go on with what waited for those.
+
+        With very many of them, some are asked in each turn, in rotation, until all were since there was news.
+        """
+        if self._news:
+            self._news, self._unasked = False, len(self.awaiting)
+        asked = list(islice(self.awaiting, min(TURN_SESSIONS, self._unasked)))
+        self._unasked -= len(asked)
+        if self._unasked > 0 and len(asked) == TURN_SESSIONS:
+            self._go_on()
+        for session in asked:
+            self.awaiting[session] = self.awaiting.pop(session, None)
             try:
                 session.release(self.broker.committed)
             except Exception as error:
@@ -231,8 +266,16 @@ class Runtime:
             self.log.warning("the disk is slower than the publishers: reading is paused", unwritten=unwritten)
         else:
             return
-        for session in list(self.sessions.values()):
-            session.work()
+        self._visit(iter(list(self.sessions.values())), lambda session: session.work())
+
+    def _visit(self, sessions: Iterator[AnySession], do: Callable[[AnySession], None]) -> None:
+        """Do something with each of many sessions, a few in one go, as far as they are still there."""
+        part = list(islice(sessions, ROUND_SESSIONS))
+        for session in part:
+            if self.sessions.get(session.connection.id) is session:
+                do(session)
+        if len(part) == ROUND_SESSIONS:
+            self.loop.call_soon(self._visit, sessions, do)
 
     # Rounds
 
@@ -241,11 +284,9 @@ class Runtime:
         self._round = self.loop.call_later(ROUND, self._do_round)
         self.log.tell_suppressed()
         self.readers.save(self.loop.time())
-        for session in list(self.stalled):
-            session.work()
+        self._visit(iter(list(self.stalled)), lambda session: session.work())
         now = self.loop.time()
-        for session in list(self.sessions.values()):
-            session.watch(now)
+        self._visit(iter(list(self.sessions.values())), lambda session: session.watch(now))
         self._watch_memory(now)
 
     def _watch_memory(self, now: float) -> None:
@@ -271,6 +312,10 @@ class Runtime:
     def _let_next_go_on(self) -> None:
         """There may be memory again for an answer that has waited for it."""
         if self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
+            try:
+                session.release(self.broker.committed)
+            except Exception as error:
+                session.broken(error)
             self.dirty(session)
 
     def received(self, size: int) -> None:
@@ -340,16 +385,15 @@ class Runtime:
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
-        for sessions in (self.stalled, self.awaiting):
-            sessions.discard(session)
-        self._dirty.pop(session, None)
+        self.stalled.discard(session)
+        for queued in (self.awaiting, self._dirty):
+            queued.pop(session, None)
         self.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
-                unshown = {position for position, out in connection.out.items() if not out.shown}
                 try:
-                    self.broker.disconnect(connection, self.now(), unshown)
+                    self.broker.disconnect(connection, self.now(), _unshown)
                 except Exception as error:
                     self.fail(error)
             self.touched()
@@ -454,6 +498,10 @@ class Runtime:
         self._round.cancel()
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _unshown(out: Out) -> bool:
+    return not out.shown
 
 
 def _descriptors(connections: int) -> int:

@@ -42,10 +42,14 @@ FrameT = TypeVar("FrameT")
 #: Messages, and payload bytes, that are looked up and encoded at a time.
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
+#: How often that is done for one session in one turn.
+PUMPS = 2
 #: Seconds that a peer has to take what was sent before the connection was ended.
 LINGER = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE = 200
+#: Things that a frame may look at, beyond a few, for which it counts as another frame.
+EFFORT = 50
 #: About what a decoded frame costs while it waits.
 FRAME_BYTES = 256
 #: Denials of one connection that are logged, each once.
@@ -85,6 +89,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        #: Frames that the one handled now counts for, beside itself.
+        self.effort = 0
         #: Where it comes from: peers of one address share what is given in turns.
         self.origin = ""
         #: What is noted in the account of memory; see ``Memory.note``.
@@ -215,11 +221,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def _work(self) -> None:
         left = SLICE
         while self.inbox and not self.closing and self.may_work():
-            if not left:
+            if left <= 0:
                 self.runtime.loop.call_soon(self.work)
                 break
-            left -= 1
-            if not self.handle(self.inbox[0]):
+            done = self.handle(self.inbox[0])
+            left -= 1 + self.effort
+            self.effort = 0
+            if not done:
                 break
             if self.stalled_since:
                 self.stalled_since = 0.0
@@ -463,16 +471,17 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Whether something could be sent, if there were memory to prepare it."""
         return self._starved
 
-    def flush(self) -> None:
-        """Send what has gathered, deliveries included, as far as the peer takes it."""
+    def flush(self) -> int:
+        """Send what has gathered, deliveries included, as far as the peer takes it. Returns how many bytes that are."""
         if self.closing:
-            return
+            return 0
         try:
-            self._flush()
+            return self._flush()
         except Exception as error:
             self.broken(error)
+            return 0
 
-    def _flush(self) -> None:
+    def _flush(self) -> int:
         self._fill()
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
@@ -482,11 +491,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not self.starved:
             self.runtime.memory.withdraw(self)
         if self._peer_is_slow:
-            return
+            return written
         if self.outbox and not self._starved:
             self.runtime.dirty(self)
         if self.inbox and not self.stalled_since:
             self.work()
+        return written
 
     def _fill(self) -> None:
         """Prepare deliveries, as far as the peer takes them and there is memory."""

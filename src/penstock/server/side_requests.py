@@ -117,7 +117,7 @@ class SideRequests:
 
     def _outs(self) -> requests.OutNow:
         positions = array("Q")
-        for connection in self._broker.connections.values():
+        for connection in self._broker.holders():
             positions.extend(connection.out)
         damaged = array("Q", [position for queue in self._broker.queues.values() for position in queue.damaged])
         told = {"messages": positions.tobytes(), "damaged": damaged.tobytes()}
@@ -204,8 +204,7 @@ class SideRequests:
 
     def _waiting(self, request: requests.Waiting) -> requests.Waits:
         queues = [queue for name in request.queues if (queue := self._find(name)) is not None and queue.ready]
-        heads = [head.position for queue in queues for lane in queue.lanes.values() if (head := lane.head())]
-        oldest = min(heads, default=0)
+        oldest = min((first for queue in queues if (first := queue.oldest_position) is not None), default=0)
         place = self._runtime.engine.moved.get(oldest, oldest)
         return requests.Waits(rows=sum(queue.ready for queue in queues), place=place)
 

@@ -1,0 +1,93 @@
+"""A sorted collection whose every step is small, however much is in it.
+
+A plain sorted list moves everything behind the place where something is added or removed, and a heap keeps what is no
+longer wanted until its turn comes. Here the values are in chunks: a step moves a part of one chunk, and what is removed
+is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+#: Values in a chunk before it is split. 100,000 values are some 200 chunks, so that both bisections are short.
+CHUNK = 1_000
+
+
+class Comparable(Protocol):
+    """Whatever can be sorted."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+T = TypeVar("T", bound=Comparable)
+
+
+class Ordered(Generic[T]):
+    """Different values that can be compared, lowest first."""
+
+    __slots__ = ("_chunks", "_length")
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        ordered = sorted(values)
+        self._chunks: list[list[T]] = [ordered[at : at + CHUNK] for at in range(0, len(ordered), CHUNK)]
+        self._length = len(ordered)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        for chunk in self._chunks:
+            yield from chunk
+
+    @property
+    def first(self) -> T:
+        """The lowest value. There must be one."""
+        return self._chunks[0][0]
+
+    @property
+    def last(self) -> T:
+        """The highest value. There must be one."""
+        return self._chunks[-1][-1]
+
+    def add(self, value: T) -> None:
+        """Put a value in that is not there yet."""
+        self._length += 1
+        if not self._chunks:
+            self._chunks.append([value])
+            return
+        number = min(self._chunk_of(value), len(self._chunks) - 1)
+        chunk = self._chunks[number]
+        chunk.insert(bisect_left(chunk, value), value)
+        if len(chunk) > CHUNK:
+            half = len(chunk) // 2
+            self._chunks.insert(number + 1, chunk[half:])
+            del chunk[half:]
+
+    def remove(self, value: T) -> None:
+        """Take a value out that is there."""
+        number = self._chunk_of(value)
+        chunk = self._chunks[number]
+        at = bisect_left(chunk, value)
+        assert chunk[at] == value
+        del chunk[at]
+        self._length -= 1
+        if not chunk:
+            del self._chunks[number]
+
+    def clear(self) -> None:
+        """Take everything out."""
+        self._chunks = []
+        self._length = 0
+
+    def _chunk_of(self, value: Any) -> int:
+        """The number of the first chunk that ends with this value or a higher one."""
+        chunks = self._chunks
+        if len(chunks) < 2:
+            return 0
+        return bisect_left(chunks, value, key=_last)
+
+
+def _last(chunk: list[Any]) -> Any:
+    return chunk[-1]

@@ -1,0 +1,40 @@
+"""A sorted collection in small chunks against a sorted list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.ordered import Ordered
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks() -> Iterator[None]:
+    with patch("penstock.core.ordered.CHUNK", 3):
+        yield
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(start=st.sets(st.integers(0, 40)), steps=st.lists(st.integers(0, 40), max_size=60))
+def test_it_is_a_sorted_list_of_which_no_part_is_long(start: set[int], steps: list[int]) -> None:
+    """A step takes a value out that is there, and puts in one that is not."""
+    ordered, model = Ordered(start), set(start)
+    for value in steps:
+        if value in model:
+            ordered.remove(value)
+            model.remove(value)
+        else:
+            ordered.add(value)
+            model.add(value)
+        assert list(ordered) == sorted(model)
+        assert len(ordered) == len(model)
+        assert bool(ordered) == bool(model)
+        assert all(0 < len(chunk) <= 3 for chunk in ordered._chunks)
+        if model:
+            assert (ordered.first, ordered.last) == (min(model), max(model))
+    ordered.clear()
+    assert list(ordered) == []

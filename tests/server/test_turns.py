@@ -1,0 +1,218 @@
+"""Whatever a peer sends, and whatever time asks for, others have their turn after a fixed amount of work.
+
+Every frame of every protocol is tried on a large state, and on one several times as large, in many copies, with small
+budgets. What counts is the longest callback of the loop, in bytecodes. ``tests/core/test_budget.py`` does the same for
+single commands, with the budgets as they are. Whoever adds a frame has to add a scene.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, get_args
+from unittest.mock import patch
+
+import pytest
+
+from penstock.server.session import Session
+from penstock.wire import phpmq, sspq
+from penstock.wire.kokaq import Opcode
+from support import raw
+from support.effort import LoopMeter
+from support.inprocess import InProcess, running
+
+#: Bytecodes of one callback.
+MOST = 500_000
+SMALL, LARGE = 800, 2_400
+GROWTH = 1.25
+COPIES = 40
+BUDGETS = {
+    "HAND_OUT": 200,
+    "HAND_OUT_SHARE": 50,
+    "GIVE_BACK": 100,
+    "END_LOCKS": 100,
+    "EXPIRE": 100,
+    "COME_ACROSS": 30,
+    "FORGET": 100,
+}
+SECOND = 1_000_000
+UNKNOWN = bytes(8) + b"\0\0\0\0\0\0\xff\xff"
+
+
+class House:
+    """A broker with much in it, and a peer of each protocol."""
+
+    def __init__(self, broker: InProcess, size: int) -> None:
+        self.broker, self.size = broker, size
+        self.core, self.now = broker.runtime.broker, broker.runtime.now()
+        self.plain, self.old, self.odd = broker.queue("plain"), broker.queue("old"), broker.queue("odd")
+        self.kokaq, self.phpmq, self.sspq = broker.kokaq()[0], broker.phpmq()[0], broker.sspq("default/plain")[0]
+        self.holder = broker.phpmq()[0]
+        publisher = self.holder.connection
+        for number in range(size // 20):
+            broker.queue(f"another{number}")
+        for _ in range(size // 100):
+            self.core.publish(publisher, self.plain, [b"x"] * 100, self.now)
+            self.core.publish(publisher, self.old, [b"x"] * 100, self.now - 10 * SECOND, ttl=SECOND)
+            self.core.publish(publisher, self.odd, [b"x"] * 100, self.now, delay=100 * SECOND)
+        for priority in range(size // 5):
+            self.core.publish(publisher, self.odd, [b"x"], self.now, priority=priority, ttl=100 * SECOND)
+            self.core.publish(
+                publisher, self.odd, [b"x"], self.now - 400 * SECOND, request_id=b"%d" % priority, delay=500 * SECOND
+            )
+
+    def unknown(self) -> bytes:
+        """An ID that looks like one of ours, of a message that is nowhere."""
+        return self.broker.runtime.ids.identity.to_bytes(8, "big") + (10**12).to_bytes(8, "big")
+
+    def give_to_holder(self) -> None:
+        """Half of the plain messages are out on one connection."""
+        count = self.size // 2
+        self.core.subscribe(self.holder.connection, self.plain, count, self.now)
+        while len(self.holder.connection.out) < count:
+            self.core._refill()
+            self.core._go_on(self.now)
+        self.core.subscribe(self.holder.connection, self.plain, 0, self.now)
+
+    def ids(self, count: int) -> list[bytes]:
+        positions = list(self.holder.connection.out)[:count]
+        return self.broker.runtime.ids.texts(self.plain, positions)
+
+
+Scene = Callable[[House], tuple[Session[Any], bytes]]
+#: Prepares a house, and returns what is to be measured.
+Play = Callable[[House], Callable[[], object]]
+
+
+def on_kokaq(*args: Any, **options: Any) -> Scene:
+    return lambda house: (house.kokaq, raw.kokaq(*args, **options) * COPIES)
+
+
+def settled(build: Callable[..., bytes]) -> Scene:
+    def scene(house: House) -> tuple[Session[Any], bytes]:
+        house.give_to_holder()
+        return house.holder, b"".join(build("plain", number) for number in house.ids(COPIES))
+
+    return scene
+
+
+SCENES: dict[object, Scene] = {
+    Opcode.NOP: on_kokaq(Opcode.NOP, type_byte=0x60),
+    Opcode.CREATE: lambda house: (
+        house.kokaq,
+        b"".join(raw.kokaq(Opcode.CREATE, f"default/new{number}") for number in range(COPIES)),
+    ),
+    Opcode.DELETE: on_kokaq(Opcode.DELETE, "default/plain"),
+    Opcode.GET: lambda house: (
+        house.kokaq,
+        (
+            raw.kokaq(Opcode.GET, fields={raw.UUID: house.unknown()})
+            + raw.kokaq(Opcode.GET, "default/odd", fields={raw.UUID: house.unknown()})
+            + raw.kokaq(Opcode.GET, type_byte=0x60)
+        )
+        * (COPIES // 3),
+    ),
+    Opcode.PEEK: on_kokaq(Opcode.PEEK, "default/old"),
+    Opcode.POP: on_kokaq(Opcode.POP, "default/old"),
+    Opcode.PUSH: on_kokaq(Opcode.PUSH, "default/odd", b"x", {raw.REQUEST_ID: b"0" * 16}),
+    Opcode.ACQUIRE_PEEK_LOCK: on_kokaq(Opcode.ACQUIRE_PEEK_LOCK, "default/old"),
+    Opcode.RELEASE_PEEK_LOCK: on_kokaq(Opcode.RELEASE_PEEK_LOCK, fields={raw.UUID: UNKNOWN}),
+    phpmq.Publish: lambda house: (house.phpmq, raw.publish("plain", b"x", 5) * COPIES),
+    phpmq.Consume: lambda house: (
+        house.phpmq,
+        raw.consume("plain", house.size) + raw.consume("old", house.size) + raw.consume("odd", house.size),
+    ),
+    phpmq.Acknowledge: settled(raw.acknowledge),
+    phpmq.Requeue: settled(raw.requeue),
+    phpmq.Reject: settled(raw.reject),
+    sspq.Send: lambda house: (house.sspq, raw.send(b"x", 3) * COPIES),
+    sspq.Receive: lambda house: (house.sspq, raw.sspq(raw.RECEIVE) * COPIES),
+    sspq.DeadReceive: lambda house: (house.sspq, raw.sspq(raw.DEAD_RECEIVE) * COPIES),
+    sspq.Confirm: lambda house: (house.sspq, raw.sspq(raw.CONFIRM) * COPIES),
+}
+#: Frames that only the broker sends, or that it counts and passes over.
+PASSED_OVER = {phpmq.Dispatch, sspq.NoReceive, sspq.Other}
+
+
+def test_every_frame_has_a_scene() -> None:
+    frames = {*Opcode, *get_args(phpmq.PhpmqFrame), *get_args(sspq.SspqFrame)}
+    assert frames == SCENES.keys() | PASSED_OVER
+
+
+def longest(play: Play, size: int) -> int:
+    """The longest callback while something is played, until there is nothing left to do."""
+
+    async def run() -> int:
+        async with running() as broker:
+            house = House(broker, size)
+            act = play(house)
+            meter = LoopMeter()
+            with meter.on():
+                broker.runtime.loop.call_soon(act)
+                await asyncio.sleep(0.02)
+                while broker.runtime.broker.unfinished:
+                    await asyncio.sleep(0.002)
+                await broker.settle()
+            assert not broker.failures
+            assert not broker.events("error in a session")
+            return meter.most
+
+    return asyncio.run(run())
+
+
+def check(play: Play) -> None:
+    patches = [patch(f"penstock.core.budget.{name}", value) for name, value in BUDGETS.items()]
+    patches.append(patch("penstock.server.kokaq.SEARCHED_QUEUES", 10))
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        small, large = longest(play, SMALL), longest(play, LARGE)
+    assert large <= MOST
+    assert large <= GROWTH * small + 5_000
+
+
+@pytest.mark.parametrize("frame", SCENES, ids=lambda frame: getattr(frame, "name", None) or frame.__name__)
+def test_frames(frame: object) -> None:
+    def play(house: House) -> Callable[[], object]:
+        session, data = SCENES[frame](house)
+        return lambda: session.data_received(data)
+
+    check(play)
+
+
+def test_a_peer_goes_that_has_many_messages() -> None:
+    def play(house: House) -> Callable[[], object]:
+        house.give_to_holder()
+        return lambda: house.holder.connection_lost(None)
+
+    check(play)
+
+
+def test_many_locks_end() -> None:
+    def play(house: House) -> Callable[[], object]:
+        for _ in range(house.size // 2):
+            house.core.lock(house.kokaq.connection, house.plain, house.now, 1)
+        return house.broker.runtime.touched
+
+    check(play)
+
+
+def test_many_peers_are_looked_at() -> None:
+    """In rounds, and when reading goes on after the disk was too slow."""
+
+    def play(house: House) -> Callable[[], object]:
+        for _ in range(house.size // 5):
+            house.broker.sspq("default/plain")
+        runtime = house.broker.runtime
+
+        def act() -> None:
+            runtime._round.cancel()
+            runtime._do_round()
+            runtime.congested = True
+            runtime._watch_congestion()
+
+        return act
+
+    with patch("penstock.server.runtime.ROUND_SESSIONS", 20):
+        check(play)

@@ -1,0 +1,73 @@
+"""How much work something is: bytecodes of the package that are executed. No clock, so the same on every machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+import penstock
+
+_PACKAGE = str(Path(penstock.__file__).parent)
+
+
+class Meter:
+    """Counts while it is on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Count in this thread, within the block."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return None
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        self.count += event == "opcode"
+        return self._step
+
+
+def effort(do: Callable[[], object]) -> int:
+    """The work of one call."""
+    meter = Meter()
+    with meter.on():
+        do()
+    return meter.count
+
+
+class LoopMeter:
+    """The work of each callback of an event loop: what is done before anybody else has a turn."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Measure the callbacks of loops in this thread, within the block."""
+        run = asyncio.Handle._run
+
+        def measured(handle: asyncio.Handle) -> None:
+            meter = Meter()
+            with meter.on():
+                run(handle)
+            self.most = max(self.most, meter.count)
+
+        with patch.object(asyncio.Handle, "_run", measured):
+            yield
