@@ -21,7 +21,7 @@ def scene() -> tuple[Broker, Queue, Connection]:
 
 
 def order(broker: Broker, queue: Queue) -> list[int]:
-    return [item.position for priority in reversed(queue.priorities) for item in queue.lanes[priority]]
+    return [item.position for priority in reversed(list(queue.priorities)) for item in queue.lanes[priority]]
 
 
 def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Connection]) -> None:

@@ -107,11 +107,8 @@ class Carrying(SettingAside):
         lowest = [self.log.next_position]
         for queue in self.queues.values():
             lowest += [lane.first_rank for lane in queue.lanes.values()]
-            for noted in (
-                queue.moved,
-                queue.out,
-                queue.damaged,
-            ):  # a message that was put at the end has a rank above its position
+            # A message that was put at the end has a rank above its position.
+            for noted in (queue.moved, queue.out, queue.damaged):
                 lowest.append(min(noted, default=self.log.next_position))
             for lowest_of in (queue.delayed.lowest(), queue.dead.lowest()):
                 lowest += [] if lowest_of is None else [lowest_of]

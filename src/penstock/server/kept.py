@@ -112,7 +112,7 @@ KEPT = (
     Kept(
         "waiting, delayed and dead messages",
         "6 bytes or less each, and next to nothing in runs of equal ones; 12 to 20 while they are worked on; a time to "
-        "live costs 12 more",
+        "live costs 12 more; delayed and dead ones, and those beyond a queue's 32nd priority, 20 more",
         "`state_bytes`, and a queue's `max_depth` and `max_bytes`",
         (
             "core/lane:Lane._chunks",

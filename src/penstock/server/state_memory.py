@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.queue import Queue
+from penstock.core.queue import PLAIN_LANES, Queue
 from penstock.journal.memory import MemoryLog
 from penstock.server.engine import Engine
 
 #: Bytes, measured and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
 WAITING = 22
+#: One that is noted a second time, so that it is found by its ID: delayed, dead, or of one of very many priorities.
+INDEXED = 20
+#: One that is set aside because it can't be read.
+ASIDE = 500
 #: A different priority, with deadlines of its own.
 PRIORITY = 1_500
 OUT = 400
@@ -26,7 +30,7 @@ REQUEST = 220
 ASKED = 220
 QUEUE = 3_800
 WRITER = 400
-PARTITION = 100
+PARTITION = 200
 #: Queues that are counted in one round.
 COUNTED = 1_000
 #: Publishing is taken again when this part of the bound is free.
@@ -76,10 +80,13 @@ class StateMemory:
 def cost_of(queue: Queue) -> int:
     """About how many bytes of memory a queue costs now."""
     waiting = queue.depth + len(queue.dead)
+    indexed = len(queue.delayed) + len(queue.dead) + (queue.ready if len(queue.lanes) > PLAIN_LANES else 0)
     notes = len(queue.deliveries) + len(queue.moved) + len(queue.published_retries)
     return (
         QUEUE
         + WAITING * waiting
+        + INDEXED * indexed
+        + ASIDE * len(queue.damaged)
         + PRIORITY * len(queue.lanes)
         + OUT * len(queue.out)
         + NOTE * notes
