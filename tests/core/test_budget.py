@@ -29,7 +29,7 @@ from support.effort import effort
 MOST = 1_500_000
 SMALL, LARGE = 5_000, 15_000
 #: How much more the larger state may take: bisections and chunks that are just full.
-GROWTH = 1.3
+GROWTH = 1.5
 LATER = NOW + 1_000 * SECOND
 BATCH = 500
 
@@ -100,6 +100,7 @@ EXEMPT = {
     "start": "one row",
     "take_effects": "hands over a list",
     "holders": "an iterator",
+    "count_writer": "one entry",
     "unfinished": "a property",
     "schedule": "one entry",
     "schedule_requests": "one entry",
@@ -374,6 +375,20 @@ class _Row:
     def __init__(self, position: int, queue: int) -> None:
         self.position = self.original = position
         self.queue = queue
+
+
+@scenario("set_aside")
+def damaged_messages_are_set_aside(size: int) -> Command:
+    world, positions = wherever_they_are(size)
+    return lambda: world.broker.set_aside(world.queue, dict.fromkeys(positions[:90], "torn"), NOW)
+
+
+@scenario("put_back")
+def damaged_messages_come_back(size: int) -> Command:
+    world, positions = wherever_they_are(size)
+    world.broker.set_aside(world.queue, dict.fromkeys(positions[:90], "torn"), NOW)
+    world.rest()
+    return lambda: world.broker.put_back(world.queue, positions[:90], NOW)
 
 
 # Time
