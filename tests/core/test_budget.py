@@ -26,7 +26,7 @@ from support.bench import NOW, SECOND
 from support.effort import effort
 
 #: Bytecodes of one step: some 20 milliseconds.
-MOST = 1_500_000
+MOST = 1_600_000
 SMALL, LARGE = 5_000, 15_000
 #: How much more the larger state may take: bisections and chunks that are just full.
 GROWTH = 1.5
