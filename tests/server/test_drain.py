@@ -177,7 +177,7 @@ def test_dead_letters_can_be_switched_off_later(tmp_path: Path) -> None:
         assert broker.stop() == 0
     with BrokerProcess(tmp_path, off) as broker:
         counters = read_answer(broker.dial("kokaq").send(kokaq(GET, type_byte=0x42)))
-        assert counters.fields[0x06].endswith(b"published=1 acknowledged=0")
+        assert b"published=1 acknowledged=0" in counters.fields[0x06]
         assert broker.dial("kokaq", kind=Kokaq).ask(2, "default/sspq").outcome == SUCCESS_OK  # it is empty
 
 

@@ -499,9 +499,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return written
 
     def _fill(self) -> None:
-        """Prepare deliveries, as far as the peer takes them and there is memory."""
+        """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
         self._starved = False
-        while self.outbox and (room := self.room):
+        for _ in range(PUMPS):
+            room = self.room
+            if not (self.outbox and room):
+                return
             size = self.outbox[0][1][0].item.size
             granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
             if not granted:
