@@ -34,7 +34,9 @@ def restore(table: Table, next_position: int) -> Broker:
     leased = table.leased()
     _fill(broker, table, leased.values())
     _lease(broker, table, leased)
-    broker.writers = {name: WriterEntry(each.epoch, dict(each.chunks)) for name, each in meta.writers.items()}
+    broker.writers = {
+        name: WriterEntry(each.epoch, dict(each.chunks), dict(each.digests)) for name, each in meta.writers.items()
+    }
     broker.partitions = sum(len(each.chunks) for each in broker.writers.values())
     for number, requests in meta.requests.items():
         if number in broker.queues:

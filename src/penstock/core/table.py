@@ -403,7 +403,7 @@ class Table:
                 known = self.meta.writers.get(key.writer)
                 if known is None or known.epoch != key.epoch:
                     known = self.meta.writers[key.writer] = WriterEntry(key.epoch, {})
-                known.chunks[key.partition] = key.chunk + 1
+                known.note(key)
             case _:
                 self.meta.writers.pop(msgspec.json.decode(detail, type=ChunkKey).writer, None)
 

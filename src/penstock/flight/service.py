@@ -78,6 +78,8 @@ class Service:
         caller.demand_somewhere("publish")
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
+            if call.digest and number > call.chunk:
+                raise trouble("bad-request", "a digest is of one batch: send the next in a call of its own")
             request = as_request(call, number, batch, caller.peer.name)
             self._check_publish(request, caller)
             yield self.door.ask(request, calls.Written)
@@ -146,6 +148,10 @@ class Service:
             case calls.ForgetReader():
                 caller.demand_everywhere("administer")
                 return self.door.ask(requests.ForgetReader(reader=call.reader), bool)
+            case calls.CheckWritten():
+                caller.demand_somewhere("publish")
+                asked = requests.CheckWritten(writer=call.writer, epoch=call.epoch, parts=call.parts)
+                return self.door.ask(asked, bool)
             case calls.EndWriter():
                 if call.writer.startswith(PASSING):
                     caller.demand_somewhere("publish")

@@ -16,7 +16,7 @@ from penstock.core.broker import Broker
 from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, TooManyWriters, WriterError
+from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
@@ -61,6 +61,8 @@ class SideRequests:
             return error.problem
         except (TooMany, TooManyWriters) as error:
             return Problem(code="refused", text=str(error))
+        except RowsDiffer as error:
+            return Problem(code="differs", text=str(error))
         except WriterError as error:
             return Problem(code="bad-request", text=str(error))
 
@@ -79,6 +81,10 @@ class SideRequests:
                 return self._waiting(request)
             case requests.Write():
                 return await self._write(request)
+            case requests.CheckWritten():
+                parts = {partition: (chunks, digest) for partition, chunks, digest in request.parts}
+                self._broker.check_written(request.writer, request.epoch, parts)
+                return True
             case requests.EndWriter():
                 known = self._broker.end_writer(request.writer, self._runtime.now(), b"spark")
                 await self._committed()
@@ -220,7 +226,7 @@ class SideRequests:
             await asyncio.sleep(ROUND)
         if request.begun and request.writer not in self._broker.writers:
             raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
-        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk)
+        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk, request.digest)
         duplicate = self._broker.was_written(key)
         if not duplicate:
             source = f"spark {request.peer}".rstrip().encode()
