@@ -76,7 +76,9 @@ def test_all_queues_can_be_said_in_two_ways() -> None:
 @pytest.mark.parametrize("change", [{"queue": "default/other"}, {"reader": "another"}])
 def test_leases_of_something_else(change: dict[str, str]) -> None:
     now = Settings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
-    with pytest.raises(SourceError, match=f"the checkpoint is of queue=default/jobs, reader=worker.*{change.popitem()[1]}"):
+    with pytest.raises(
+        SourceError, match=f"the checkpoint is of queue=default/jobs, reader=worker.*{change.popitem()[1]}"
+    ):
         offset(Offset(JOURNAL, 7, "consume", subject(CONSUME)).to_dict(), now)
 
 

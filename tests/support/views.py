@@ -22,7 +22,9 @@ def lasting(broker: Broker, now: int) -> dict[str, Any]:
         "asked": {asked: (queue.full_name, position) for asked, (queue, position) in broker.asked.items()},
         "leases": {position: _lease(lease) for position, lease in broker.leases.items()},
         "leased": broker.leased,
-        "writers": {name: (writer.epoch, dict(writer.chunks)) for name, writer in broker.writers.items()},
+        "writers": {
+            name: (writer.epoch, dict(writer.chunks), dict(writer.digests)) for name, writer in broker.writers.items()
+        },
         "partitions": broker.partitions,
     }
 

@@ -180,7 +180,9 @@ class Workload:
         epoch = known.epoch if known else 0
         taken = known.chunks.get(partition, 0) if known else 0
         step = random.randrange(8)
-        key = ChunkKey(name, epoch, partition, max(0, taken - (step == 0)))
+        key = ChunkKey(name, epoch, partition, taken, random.randrange(3))
+        if step == 0 and known and taken:
+            key = ChunkKey(name, epoch, partition, taken - 1, known.digests.get(partition, 0))
         if step == 1:
             key = ChunkKey(name, epoch + 1, partition)
         queues = random.sample(list(self.broker.queues.values()), random.randint(1, len(self.broker.queues)))
