@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ class TestWriting:
         assert payloads(flight, "write/one") == before
         assert flight.act("check-written", writer="digests", epoch=1, parts=[(0, 1, 5)]) is True
         for parts in ([], [(0, 1, 6)], [(0, 2, 5)], [(0, 1, 5), (1, 1, 1)]):
-            found = problem(lambda parts=parts: flight.act("check-written", writer="digests", epoch=1, parts=parts))
+            found = problem(partial(flight.act, "check-written", writer="digests", epoch=1, parts=parts))
             assert found.code == "differs"
         found = problem(lambda: flight.write([*first, *second], **write, chunk=1, digest=7))
         assert (found.code, "a digest is of one batch" in found.text) == ("bad-request", True)
