@@ -211,7 +211,9 @@ def _running(flags: dict[str, Any]) -> Iterator[Run]:
 
 def _told(progress: Progress) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": progress.rows, "batches": progress.batches, "seconds": round(progress.seconds, 3)}
-    return {**found, "lag_rows": progress.lag_rows, "lag_seconds": progress.lag_seconds, "done": progress.done}
+    earlier = {} if progress.earlier is None else {"earlier": progress.earlier}
+    lag = {"lag_rows": progress.lag_rows, "lag_seconds": progress.lag_seconds}
+    return {**found, **lag, "done": progress.done, **earlier}
 
 
 def _end(progress: Progress, flags: dict[str, Any], *lines: str) -> int:
@@ -219,9 +221,15 @@ def _end(progress: Progress, flags: dict[str, Any], *lines: str) -> int:
     if flags["as_json"]:
         tell(_told(progress))
     else:
-        note(f"{progress.rows:,} rows in {progress.seconds:.1f} s")
+        note(_outcome(progress))
         say(*lines)
     return 0 if progress.done or not flags.get("once", True) else INTERRUPTED
+
+
+def _outcome(progress: Progress) -> str:
+    if progress.earlier is None:
+        return f"{progress.rows:,} rows in {progress.seconds:.1f} s"
+    return f"already done: {progress.earlier:,} rows were sent before. To send them again, choose another --name"
 
 
 @pipeline.command("archive", epilog=_EXIT_CODES)

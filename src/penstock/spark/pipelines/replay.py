@@ -156,17 +156,15 @@ class Replay:
         return read_table(self._spark, self.lake.root, choice.table)
 
     def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run) -> Progress:
-        progress = Progress(rows=0)
+        progress = Progress(rows=0, earlier=state.rows if state.done else None)
         began = time.monotonic()
         for chunk in [] if state.done else self._chunks(state):
             if how.stop.is_set():
                 break
-            name = Write(
-                queue=state.choice.to or "", writer=state.writer, chunk=state.chunk, create_queues=state.choice.create
-            )
-            endpoint.put(name, chunk.drop_columns(["position"]))
+            last = chunk.column("position")[-1].as_py()
+            endpoint.put(_name(state, last), chunk.drop_columns(["position"]))
             state.chunk += 1
-            state.position = chunk.column("position")[-1].as_py()
+            state.position = last
             state.rows += chunk.num_rows
             self._keep(state)
             progress.rows += chunk.num_rows
@@ -192,6 +190,17 @@ class Replay:
         except (AnalysisException, ParseException) as error:
             raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
         return chunks(_batches(rows), rows=state.choice.chunk_rows)
+
+
+def _name(state: State, last: int) -> Write:
+    """Of the next chunk. Rows come by position, so the last one tells whether a repeated chunk ends where it did."""
+    return Write(
+        queue=state.choice.to or "",
+        writer=state.writer,
+        chunk=state.chunk,
+        digest=last,
+        create_queues=state.choice.create,
+    )
 
 
 def _batches(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:

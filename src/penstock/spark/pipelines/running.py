@@ -78,6 +78,8 @@ class Progress(Struct):
     lag_rows: int | None = None
     lag_seconds: float | None = None
     done: bool = False
+    #: How many rows an earlier run had, after which there was nothing left to do.
+    earlier: int | None = None
 
     @property
     def rate(self) -> float:
