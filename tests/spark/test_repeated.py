@@ -198,7 +198,20 @@ def test_leases_that_have_gone_back(
     end = first.latestOffset(start, LIMIT)
     assert broker.ask(ForgetReader(reader=f"reader-{queue}"), bool)
     assert tickets(reader(**consuming(queue)), start, end) == []
-    assert "4 messages have gone back" in caplog.text
+    assert "0 messages are left" in caplog.text
+
+
+def test_some_leased_messages_are_gone(
+    broker: SparkBroker, queue: str, reader: Callable[..., Reader], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is left is read, and none of it twice."""
+    broker.publish(queue, *"abcde")
+    first = reader(**consuming(queue))
+    start = first.initialOffset()
+    end = first.latestOffset(start, LIMIT)
+    found = payloads(broker, tickets(reader(**consuming(queue)), start, {**end, "parts": [3, 3, 1]}))
+    assert found == [[b"a", b"b", b"c"], [b"d", b"e"]]
+    assert "5 messages are left" in caplog.text
 
 
 def test_lag_is_what_lies_behind_the_batch(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:

@@ -172,10 +172,9 @@ class ConsumingReader(Reader):
         if known is None or not known.rows or known.stop != stop.position:
             known = self._lease(first, take=False)
         rows = known.rows if known.stop <= stop.position else 0
-        gone = sum(stop.parts or ()) - rows
-        if gone > 0 or not rows:
-            text = "of what reader %s had leased up to %d, %d messages have gone back, as their time was up"
-            log.error(text, self._settings.reader, stop.position, gone)
+        if not rows or rows < sum(stop.parts or ()):
+            text = "of what reader %s had leased up to %d, %d messages are left: the others went back, as time was up"
+            log.error(text, self._settings.reader, stop.position, rows)
         return rows
 
     def _part(self, first: int, stop: Offset, rows: tuple[int, int], total: int) -> Part:

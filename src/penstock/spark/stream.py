@@ -85,6 +85,7 @@ class StreamReader(Reader):
         self._reporter.at(begin)
         self._told, self._caught_up = begin, True
         if end.position <= begin.position:
+            self._caught_up = self._now().latest <= begin.position
             self._check_end(begin)
             if self._last is not None:
                 self._reporter.now()
