@@ -100,7 +100,8 @@ class Story:
 
     def _life(self, *, finish: bool = False) -> Life:
         """Other options, and another size of the cluster, than the driver before had."""
-        parts, cores, limit = map(self._random.choice, ([1, 2, 3, 4], [1, 2, 3], [50, 300, 1000]))
+        limits = [10_000] if finish else [50, 300, 1000]
+        parts, cores, limit = map(self._random.choice, ([1, 2, 3, 4], [1, 2, 3], limits))
         return Life(
             self.broker.endpoint,
             str(self.folder),
@@ -152,7 +153,7 @@ class Story:
         """Messages without end, each with a text of its own, also if it is not known whether the last one came in."""
         bursts = random.Random(self._seed)
         while not self._done.is_set():
-            rows = bursts.choice([20, 20, 20, 400])
+            rows = bursts.choice([*[20] * 15, 400])
             for queue in QUEUES:
                 # Now and then so many that a batch has several parts of some size.
                 texts = [f"{queue}-{self._number + n}" for n in range(rows)]
