@@ -22,6 +22,7 @@ from support.raw import (
     CREATE,
     FAIL_BAD,
     FAIL_NOT_ALLOWED,
+    GET,
     NO_RECEIVE,
     NOP,
     PEEK,
@@ -133,8 +134,8 @@ def test_frames(tmp_path: Path) -> None:
         ("phpmq", publish("n" * 256, b""), "bad-size"),
         ("phpmq", b"H0100102P01" + b"9" * 29, "bad-size"),
         ("sspq", sspq(RECEIVE)[:4] + b"\xff\xff\xff\xff", "payload-too-large"),
-        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
-        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(33), bytes(255))), "metadata-too-large"),
+        ("kokaq", kokaq(GET, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
+        ("kokaq", kokaq(GET, fields=dict.fromkeys(range(33), bytes(255))), "metadata-too-large"),
     ]
     with broker_with(tmp_path) as broker:
         for protocol, message, _ in cases:
@@ -297,7 +298,7 @@ def test_a_closed_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
 
 def test_unfinished_messages_of_many(tmp_path: Path) -> None:
     """Who has kept its message unfinished for longest goes first; who comes now is served."""
-    with broker_with(tmp_path, f"memory_bytes = {8 * MEBIBYTE}") as broker:
+    with broker_with(tmp_path, f"memory_bytes = {16 * MEBIBYTE}") as broker:
         half = send(bytes(2 * MEBIBYTE))[:-1]
         peers = [broker.dial("sspq").send(half) for _ in range(9)]
         with Good(broker):
@@ -400,3 +401,26 @@ def test_kokaq_is_told(tmp_path: Path) -> None:
         outcomes = [peer.ask(PUSH, "default/full", b"x").outcome for _ in range(3)]
         assert outcomes == [SUCCESS_OK, SUCCESS_OK, FAIL_NOT_ALLOWED]
         assert not broker.events("publish refused")
+
+
+# Peeks
+
+
+def test_peeks_that_nobody_reads(tmp_path: Path) -> None:
+    """They cost a part of the memory there is, and that goes back to the system when they are gone."""
+    size, limit = 8 * MEBIBYTE, 64 * MEBIBYTE
+    with broker_with(tmp_path, f"memory_bytes = {limit}") as broker:
+        broker.dial("phpmq").send(publish("large", bytes(size)))
+        with broker.kokaq() as watch:
+            watch.wait_for_depth("default/large", 1)
+        with Good(broker):
+            before = memory_of(broker)
+            peers = [broker.dial("kokaq").send(kokaq(PEEK, "default/large")) for _ in range(30)]
+            most = 0
+            for _ in range(100):
+                most = max(most, memory_of(broker))
+                time.sleep(0.01)
+            assert size < most - before < limit
+            for peer in peers:
+                peer.reset()
+            wait_for(lambda: memory_of(broker) - before < 2 * size, "memory was not given back")

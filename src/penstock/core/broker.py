@@ -6,6 +6,7 @@
     Settling     acknowledge, release, requeue, reject, connect, disconnect
     Leasing      lease, settle_leases, forget_reader
     DeadLetters  redrive, purge, purge_dead, delete_message
+    SettingAside set_aside, put_back
     Carrying     find, carry
     Writing      write, end_writer
     Broker       namespaces and queues, tick, drain
@@ -77,6 +78,8 @@ class Broker(Writing):
         """Remove a queue. False: something is in it, in whatever state."""
         if not queue.empty:
             return False
+        for consumer in [each for each in self.held_back if each.queue is queue]:
+            self._refresh(consumer)
         self._dismiss(queue.waiting, windows=True)  # nothing is out, so every window stands in line
         self._dismiss(queue.waiting_dead)
         self._end_empty_leases(queue, now)
@@ -101,6 +104,8 @@ class Broker(Writing):
             queue.scheduled = 0
             budget -= self._expire(queue, now, budget)
             self.schedule(queue)
+        if self.held_back and self._let_go_on(now):
+            return now
         return self._next_deadline(now)
 
     def drain(self, now: int) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappush
+from itertools import islice
 
 from penstock.core.lane import Item
 from penstock.core.queue import Connection, Consumer, Out, Queue
 from penstock.core.state import LOCK_SLACK, Delivery, NoMessage, State, lock_holds
 from penstock.schema import Kind, Reason
+
+#: Consumers that were held back, looked at in one go.
+HELD_BACK = 100
 
 
 class Delivering(State):
@@ -105,7 +109,11 @@ class Delivering(State):
             self._dispatch_dead(queue, now)
         line = queue.waiting
         while line and queue.ready and not (queue.policy.paused or self.draining):
-            items = self._take(queue, sum(consumer.credit for consumer in line), now)
+            wanted = min(queue.ready, sum(consumer.credit for consumer in line))
+            if self.out - self.leased + wanted > self.most_out // 2:
+                self._dispatch_sparingly(queue, now)
+                break
+            items = self._take(queue, wanted, now)
             given: dict[Consumer, list[Item]] = {}
             if len(line) == 1 and items:
                 given[self._next_in(line, len(items))] = items
@@ -116,6 +124,39 @@ class Delivering(State):
                 outs = [self._hand_out(queue, item, consumer.connection, now, consumer) for item in share]
                 self._deliver(consumer.connection, queue, outs)
         queue.check()
+
+    def _dispatch_sparingly(self, queue: Queue, now: int) -> None:
+        """The same where many messages are out: each connection's allowance is looked at for each message."""
+        line = queue.waiting
+        shares: dict[Consumer, list[Out]] = {}
+        while line and queue.ready:
+            consumer = line[0]
+            if len(consumer.connection.out) >= self.allowance:
+                line.popleft()
+                consumer.waiting = False
+                self.held_back[consumer] = None
+                continue
+            items = self._take(queue, 1, now)
+            for item in items:
+                self._next_in(line)
+                out = self._hand_out(queue, item, consumer.connection, now, consumer)
+                shares.setdefault(consumer, []).append(out)
+        for consumer, outs in shares.items():
+            self._deliver(consumer.connection, queue, outs)
+
+    def _let_go_on(self, now: int) -> bool:
+        """Let some of those that were held back stand in line again, as far as they may. True: there may be more."""
+        looked_at = list(islice(self.held_back, HELD_BACK))
+        free = [consumer for consumer in looked_at if len(consumer.connection.out) < self.allowance]
+        for consumer in looked_at:
+            del self.held_back[consumer]
+            if consumer not in free:
+                self.held_back[consumer] = None  # behind the others
+        for consumer in free:
+            self._refresh(consumer)
+        for queue in {consumer.queue.id: consumer.queue for consumer in free}.values():
+            self._dispatch(queue, now)
+        return bool(free and self.held_back)
 
     def _dispatch_dead(self, queue: Queue, now: int) -> None:
         """Give dead letters to those who wait for them."""
@@ -166,6 +207,7 @@ class Delivering(State):
         dead: bool = False,
     ) -> Out:
         position = item.position
+        self.out += 1
         deliveries = queue.deliveries.get(position, 0) if queue.deliveries else 0
         out = Out(queue, item, connection, now, deliveries, dead=dead)
         out.consumer = consumer
@@ -197,12 +239,14 @@ class Delivering(State):
         """Work out a window's credit anew, and stand in line accordingly."""
         consumer.credit = max(0, consumer.window - consumer.out)
         if consumer.credit and not consumer.waiting:
+            self.held_back.pop(consumer, None)
             consumer.queue.waiting.append(consumer)
             consumer.waiting = True
         elif not consumer.credit:
             self._leave(consumer)
 
     def _leave(self, consumer: Consumer) -> None:
+        self.held_back.pop(consumer, None)
         if consumer.waiting:
             line = consumer.queue.waiting_dead if consumer.dead else consumer.queue.waiting
             line.remove(consumer)

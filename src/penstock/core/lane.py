@@ -7,7 +7,7 @@ back at its old place is inserting by rank.
 ::
 
     Lane -> chunk  ranks      [  7   8   9  12 … ]   array('Q')
-                   positions  [  7   8   9   3 … ]   array('Q')   3 was put at the end by the event at 12
+                   positions  [  7   8   9   3 … ]   array('Q')   only where one differs: 3 was put at the end at 12
                    sizes      [100 100  80 100 … ]   array('I')
                    expires    None                   array('q')   only in chunks where a message expires
                    retries    None                   array('B')   only where one has a counter
@@ -15,7 +15,9 @@ back at its old place is inserting by rank.
                    reasons    None                   array('B')   only for dead letters
          -> chunk …
 
-That is 20 bytes for a plain waiting message. Chunks are small, so that inserting or removing anywhere moves little.
+That is 12 bytes for a plain waiting message. Full chunks are packed until they are worked on
+(:mod:`penstock.core.packing`): 6 bytes for most messages, and next to nothing for runs of equal ones. Chunks are small,
+so that inserting or removing anywhere moves little.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.packing import PackedColumn, pack, unpack
 from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
@@ -48,15 +51,30 @@ class Item(NamedTuple):
 
 
 _TYPES = "QQIqBQB"
-_ALWAYS = 3
+#: Columns that every chunk has. Positions are left out where they are the ranks, all others where they are the default.
+_ALWAYS = (0, 2)
+_POSITION = 1
 _COLUMNS = len(_TYPES)
 
 
 class _Chunk:
-    __slots__ = ("columns",)
+    __slots__ = ("_columns", "_packed")
 
     def __init__(self) -> None:
-        self.columns: list[array[int] | None] = [array("Q"), array("Q"), array("I"), None, None, None, None]
+        self._columns: list[array[int] | None] = [array("Q"), None, array("I"), None, None, None, None]
+        self._packed: tuple[PackedColumn | None, ...] = ()
+
+    def __len__(self) -> int:
+        ranks = self._columns[0] if self._columns else self._packed[0]
+        assert ranks is not None
+        return ranks.length if isinstance(ranks, PackedColumn) else len(ranks)
+
+    @property
+    def columns(self) -> list[array[int] | None]:
+        """The columns, to be worked on."""
+        if self._packed:
+            self._columns, self._packed = self.look(), ()
+        return self._columns
 
     @property
     def ranks(self) -> array[int]:
@@ -64,20 +82,52 @@ class _Chunk:
         assert ranks is not None
         return ranks
 
+    @property
+    def last_rank(self) -> int:
+        if not self._packed:
+            return self.ranks[-1]
+        ranks = self._packed[0]
+        assert ranks is not None
+        return ranks.base + (ranks.distances[-1] if ranks.distances is not None else 0)
+
+    def look(self) -> list[array[int] | None]:
+        """The columns, to be looked at: a packed chunk stays so."""
+        if not self._packed:
+            return self._columns
+        return [None if each is None else unpack(each, code) for each, code in zip(self._packed, _TYPES, strict=True)]
+
+    def look_at_positions(self) -> array[int]:
+        """The positions, to be looked at."""
+        columns = self.look()
+        positions = columns[0] if columns[1] is None else columns[1]
+        assert positions is not None
+        return positions
+
+    def lowest_position(self) -> int:
+        """The lowest of the positions."""
+        if self._packed:
+            packed = self._packed[0] if self._packed[_POSITION] is None else self._packed[_POSITION]
+            assert packed is not None
+            return packed.base
+        return int(np.frombuffer(self.look_at_positions(), np.uint64).min())
+
     def column(self, index: int, default: int) -> array[int]:
         """The column, made now if the chunk didn't have it."""
         column = self.columns[index]
         if column is None:
-            column = self.columns[index] = array(_TYPES[index], (default,)) * len(self.ranks)
+            column = self.ranks[:] if index == _POSITION else array(_TYPES[index], (default,)) * len(self.ranks)
+            self.columns[index] = column
         return column
 
-    def trim(self) -> None:
-        """Give back the room that arrays keep for growing."""
-        self.columns = [column and column[:] for column in self.columns]
+    def pack(self) -> None:
+        """Nobody works on it for a while: keep it in as few bytes as possible."""
+        if not self._packed:
+            self._packed = tuple(None if column is None else pack(column) for column in self._columns)
+            self._columns = []
 
 
 def _last_rank(chunk: _Chunk) -> int:
-    return chunk.ranks[-1]
+    return chunk.last_rank
 
 
 class Lane:
@@ -97,7 +147,7 @@ class Lane:
 
     def __iter__(self) -> Iterator[Item]:
         for chunk in self._chunks:
-            yield from map(Item._make, self._rows(chunk, 0, len(chunk.ranks)))
+            yield from map(Item._make, self._rows(chunk.look(), 0, len(chunk)))
 
     def append_run(self, first: int, sizes: Sequence[int], expires: int = 0, retries: int = FOREVER) -> None:
         """Add messages at the end whose positions, and ranks, are ``first``, ``first + 1`` and so on."""
@@ -110,8 +160,8 @@ class Lane:
             run = range(first + start, first + start + count)
             for index, values in ((0, run), (1, run), (2, part)):
                 column = chunk.columns[index]
-                assert column is not None
-                column.extend(values)
+                if column is not None:
+                    column.extend(values)
             self._extend_optional(chunk, 3, expires, count)
             self._extend_optional(chunk, 4, retries, count)
             self._extend_optional(chunk, 5, self._defaults[5], count)
@@ -126,8 +176,9 @@ class Lane:
         # Ranks last: a column that is made now gets as many values as there are ranks.
         for index in reversed(range(_COLUMNS)):
             value = item[index]
-            if index < _ALWAYS or value != self._defaults[index] or chunk.columns[index] is not None:
-                chunk.column(index, self._defaults[index]).insert(at, value)
+            default = item.rank if index == _POSITION else self._defaults[index]
+            if index in _ALWAYS or value != default or chunk.columns[index] is not None:
+                chunk.column(index, default).insert(at, value)
         self._length += 1
         self.bytes += item.size
         if len(chunk.ranks) > 2 * CHUNK:
@@ -139,9 +190,11 @@ class Lane:
         while start < len(items):
             chunk = self._open_chunk()
             part = items[start : start + CHUNK - len(chunk.ranks)]
-            for index, values in enumerate(zip(*part, strict=True)):
+            columns = list(zip(*part, strict=True))
+            for index, values in enumerate(columns):
                 default = self._defaults[index]
-                if index < _ALWAYS or chunk.columns[index] is not None or any(value != default for value in values):
+                plain = values == columns[0] if index == _POSITION else all(value == default for value in values)
+                if index in _ALWAYS or chunk.columns[index] is not None or not plain:
                     column = chunk.column(index, default)
                     del column[len(chunk.ranks) - (len(part) if index else 0) :]
                     column.extend(values)
@@ -155,13 +208,13 @@ class Lane:
         while len(taken) < count and self._chunks:
             chunk = self._chunks[0]
             part = min(count - len(taken), len(chunk.ranks))
-            taken += map(Item._make, self._rows(chunk, 0, part))
+            taken += map(Item._make, self._rows(chunk.columns, 0, part))
             self._delete(0, 0, part)
         return taken
 
     def head(self) -> Item | None:
         """The first message, left where it is."""
-        return Item._make(next(iter(self._rows(self._chunks[0], 0, 1)))) if self._chunks else None
+        return self._item(0, 0) if self._chunks else None
 
     def get(self, rank: int) -> Item | None:
         """The message of this rank, left where it is."""
@@ -197,7 +250,7 @@ class Lane:
             while done < len(wanted) and stop < len(chunk.ranks) and chunk.ranks[stop] == wanted[done]:
                 stop += 1
                 done += 1
-            removed += map(Item._make, self._rows(chunk, start, stop))
+            removed += map(Item._make, self._rows(chunk.columns, start, stop))
             self._delete(number, start, stop)
         return removed
 
@@ -208,22 +261,19 @@ class Lane:
         wanted = np.array(positions, np.uint64)
         found: list[Item] = []
         for number, chunk in enumerate(self._chunks):
-            column = chunk.columns[1]
-            assert column is not None
-            where = np.flatnonzero(np.isin(np.frombuffer(column, np.uint64), wanted))
+            where = np.flatnonzero(np.isin(np.frombuffer(chunk.look_at_positions(), np.uint64), wanted))
             found += [self._item(number, at) for at in where.tolist()]
         return found
 
     def lowest(self) -> int | None:
         """The lowest position of all messages, None if there are none."""
-        columns = [np.frombuffer(cast("array[int]", chunk.columns[1]), np.uint64) for chunk in self._chunks]
-        return min((int(column.min()) for column in columns), default=None)
+        return min((chunk.lowest_position() for chunk in self._chunks), default=None)
 
     def ranks(self) -> NDArray[np.uint64]:
         """All ranks, as one sorted array."""
         if not self._chunks:
             return np.empty(0, np.uint64)
-        return np.concatenate([np.frombuffer(chunk.ranks, np.uint64) for chunk in self._chunks])
+        return np.concatenate([np.frombuffer(cast("array[int]", chunk.look()[0]), np.uint64) for chunk in self._chunks])
 
     def columns(self, start: int = 0, count: int | None = None) -> list[NDArray[np.generic]]:
         """Entries ``start`` to ``start + count`` as seven arrays, in the order of :class:`Item`. They are copies."""
@@ -231,10 +281,11 @@ class Lane:
         stop = self._length if count is None else min(self._length, start + count)
         seen = 0
         for chunk in self._chunks:
-            length = len(chunk.ranks)
+            length = len(chunk)
             low, high = max(start - seen, 0), min(stop - seen, length)
             if low < high:
-                for index, column in enumerate(chunk.columns):
+                ranks, positions, *others = chunk.look()
+                for index, column in enumerate((ranks, ranks if positions is None else positions, *others)):
                     parts[index].append(self._copy(index, column, low, high))
             seen += length
         empty = [np.empty(0, _TYPES[index]) for index in range(_COLUMNS)]
@@ -247,15 +298,18 @@ class Lane:
         total = len(columns[0])
         plain = {
             index
-            for index in range(_ALWAYS, _COLUMNS)
+            for index in range(3, _COLUMNS)
             if columns[index].strides == (0,) and (columns[index][:1] == lane._defaults[index]).all()
         }
         for start in range(0, total, CHUNK):
             chunk = _Chunk()
             for index in set(range(_COLUMNS)) - plain:
                 part = np.ascontiguousarray(columns[index][start : start + CHUNK], dtype=_TYPES[index])
-                if index < _ALWAYS or (part != lane._defaults[index]).any():
+                default = columns[0][start : start + CHUNK] if index == _POSITION else lane._defaults[index]
+                if index in _ALWAYS or (part != default).any():
                     chunk.columns[index] = array(_TYPES[index], part.tobytes())
+            if start + CHUNK < total:
+                chunk.pack()
             lane._chunks.append(chunk)
         lane._length = total
         lane.bytes = int(np.sum(columns[2], dtype=np.uint64))
@@ -267,9 +321,9 @@ class Lane:
         return np.array(column[low:high], dtype=_TYPES[index])
 
     def _open_chunk(self) -> _Chunk:
-        if not self._chunks or len(self._chunks[-1].ranks) >= CHUNK:
+        if not self._chunks or len(self._chunks[-1]) >= CHUNK:
             if self._chunks:
-                self._chunks[-1].trim()
+                self._chunks[-1].pack()
             self._chunks.append(_Chunk())
         return self._chunks[-1]
 
@@ -287,20 +341,22 @@ class Lane:
             del column[len(column) - count :]
         column.extend(array(_TYPES[index], (value,)) * count)
 
-    def _rows(self, chunk: _Chunk, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+    def _rows(self, columns: list[array[int] | None], start: int, stop: int) -> Iterator[tuple[int, ...]]:
+        ranks, positions, *others = columns
+        assert ranks is not None
+        ranked = ranks[start:stop].tolist()  # where a position is the rank, it is one object: messages out are many
         return zip(
+            ranked,
+            ranked if positions is None else positions[start:stop],
             *(
                 repeat(default, stop - start) if column is None else column[start:stop]
-                for column, default in zip(chunk.columns, self._defaults, strict=True)
+                for column, default in zip(others, self._defaults[2:], strict=True)
             ),
             strict=False,
         )
 
     def _item(self, number: int, at: int) -> Item:
-        columns = self._chunks[number].columns
-        return Item._make(
-            default if column is None else column[at] for column, default in zip(columns, self._defaults, strict=True)
-        )
+        return Item._make(next(iter(self._rows(self._chunks[number].columns, at, at + 1))))
 
     def _find(self, rank: int) -> tuple[int, int] | None:
         """Chunk and index of the first entry with this rank."""
@@ -318,7 +374,7 @@ class Lane:
 
     def _place(self, rank: int) -> tuple[_Chunk, int]:
         """Where an entry of this rank goes: a chunk, and the index in it."""
-        if not self._chunks or self._chunks[-1].ranks[-1] <= rank:
+        if not self._chunks or self._chunks[-1].last_rank <= rank:
             chunk = self._open_chunk()
             return chunk, len(chunk.ranks)
         number = bisect_left(self._chunks, rank + 1, key=_last_rank)

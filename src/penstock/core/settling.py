@@ -95,6 +95,7 @@ class Settling(Publishing):
             outs.append(out)
             if out.consumer is not None:
                 out.consumer.out -= 1
+        self.out -= len(outs)
         window = connection.consumers.get((queue.id, False))
         if outs and window is not None and window.window:
             self._refresh(window)

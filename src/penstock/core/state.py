@@ -10,11 +10,13 @@ from typing import NamedTuple
 from penstock.core.events import EventLog
 from penstock.core.held import Lease, WriterEntry
 from penstock.core.lane import Item
-from penstock.core.queue import Connection, Out, Queue
+from penstock.core.queue import Connection, Consumer, Out, Queue
 from penstock.schema import Kind, Reason
 
 #: Who did it, when nobody did: deadlines and limits.
 NOBODY = b"penstock"
+#: As many as anybody could have.
+UNLIMITED = 2**62
 #: Noted ends of locks that were settled or renewed since, which are not worth clearing away.
 LOCK_SLACK = 10_000
 
@@ -62,6 +64,11 @@ class State:
         #: Leases by their position, in order, and how many messages they have.
         self.leases: dict[int, Lease] = {}
         self.leased = 0
+        #: Messages that are out, those of leases included, and how many connections may have together.
+        self.out = 0
+        self.most_out = UNLIMITED
+        #: Consumers with credit that have as much as they may while so many are out.
+        self.held_back: dict[Consumer, None] = {}
         self.writers: dict[str, WriterEntry] = {}
         self.partitions = 0
         self.draining = False
@@ -75,6 +82,19 @@ class State:
         """Hand over the effects of the commands so far."""
         effects, self.effects = self.effects, []
         return effects
+
+    @property
+    def locks(self) -> int:
+        """Ends of locks that are noted, those of locks that were settled since included."""
+        return len(self._locks)
+
+    @property
+    def allowance(self) -> int:
+        """How many messages a connection may have now: as many as are left for all, and one in any case.
+
+        So n connections that take all they can get have an n + 1st of the total each, and as much is left for others.
+        """
+        return max(1, self.most_out - self.out + self.leased)
 
     def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted. Looks at all of its priorities."""

@@ -23,7 +23,7 @@ CHUNK_BYTES = 24 * 2**20
 #: ... and it may have no more rows.
 CHUNK_ROWS = 100_000
 
-Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
+Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,6 +59,8 @@ class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
 
     position: int
     messages: bytes
+    #: Those that are set aside because they can't be read (u64).
+    damaged: bytes = b""
 
 
 class Lease(_Request, frozen=True, kw_only=True, tag="lease"):

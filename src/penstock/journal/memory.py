@@ -10,7 +10,7 @@ from operator import attrgetter
 from penstock.journal.block import Batch, Block, encode, parse
 from penstock.journal.errors import Fenced, Gone, LogClosed
 from penstock.journal.log import FIRST_POSITION
-from penstock.journal.rows import Message, gather
+from penstock.journal.rows import Message, gather, gather_numbers
 
 
 class MemoryLog:
@@ -57,6 +57,11 @@ class MemoryLog:
     def wants_roll(self) -> bool:
         """See Log. The first block of all has the catalogue."""
         return self._end == FIRST_POSITION
+
+    @property
+    def bytes(self) -> int:
+        """What is kept."""
+        return self._bytes
 
     @property
     def floor(self) -> int:
@@ -117,6 +122,10 @@ class MemoryLog:
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """See Log."""
         return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
 
     def trim(self, before: int) -> None:
         """See Log."""

@@ -35,13 +35,14 @@ class Rights:
     """What one peer may do. Without any rules: everything."""
 
     def __init__(self, rules: Sequence[AccessRule], peer: Peer) -> None:
-        self._open = not rules
+        #: There are no rules.
+        self.open = not rules
         self._rules = [rule for rule in rules if _matches(rule, peer)]
         self._known: dict[tuple[Right, str, str], bool] = {}
 
     def allow(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the peer may do this with the queue; without a name, with the namespace."""
-        if self._open:
+        if self.open:
             return True
         known = self._known.get((right, namespace, name))
         if known is None:
@@ -49,6 +50,10 @@ class Rights:
             if len(self._known) < REMEMBERED:
                 self._known[(right, namespace, name)] = known
         return known
+
+    def rules(self, rights: Sequence[Right], namespace: str, name: str) -> list[AccessRule]:
+        """The rules that give the peer one of these rights with the queue."""
+        return [rule for rule in self._rules if set(rights) & set(rule.may) and _is_where(rule.where, namespace, name)]
 
 
 def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:

@@ -177,16 +177,24 @@ class Limits(_Options, frozen=True, kw_only=True):
     window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
     #: Messages that one connection may have, over all its queues: each costs a few hundred bytes while it is out.
     messages_out: Positive = 100_000
+    #: Messages that all connections may have. Towards it, each may have as many as are left, so nobody takes them all.
+    messages_out_total: Positive = 500_000
     #: Requests of one connection that wait for their answer; more are not read until some are answered.
     pipelined_requests: Positive = 1_000
     #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
-    #: it is less, so that all together have a quarter of memory_bytes, but never less than 64 KiB.
+    #: it is less, so that all together have a quarter of memory_bytes, but 16 KiB while there is memory.
     output_bytes: Positive = 1 * MEBIBYTE
-    #: Received and not yet on disk, of all connections together; above it nobody is read from. As much again may be
-    #: kept for peers that do not finish their message or do not read; above it the slowest are closed.
-    memory_bytes: Positive = 256 * MEBIBYTE
-    #: A queue costs about two kilobytes of memory for ever, so a peer that invents names is stopped.
+    #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
+    #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there
+    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest go.
+    memory_bytes: Positive = 512 * MEBIBYTE
+    #: What is known of messages is in memory while they lie on disk: about 20 bytes for each that waits, 400 for one
+    #: that is out, 200 for a request ID. Above it publishing is refused; consuming goes on.
+    state_bytes: Positive = 2048 * MEBIBYTE
+    #: A queue costs about three kilobytes of memory for ever, so a peer that invents names is stopped.
     queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
+    #: Queues that the peers of one address may make: nobody takes all the places. An access rule can say otherwise.
+    queues_per_address: Positive = 1_000
     namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
     #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
     refused_seconds: Seconds = 30.0
@@ -200,8 +208,9 @@ class LogOptions(_Options, frozen=True, kw_only=True):
     format: Literal["auto", "text", "json"] = "auto"
 
 
-#: "read" is for the history of a queue, over Flight.
-Right = Literal["publish", "consume", "dead-letter", "administer", "read"]
+#: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
+#: it, "publish" and "consume" are enough for that.
+Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
 
 
 class AccessRule(_Options, frozen=True, kw_only=True):
@@ -218,6 +227,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
     may: list[Right]
     #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
     where: list[str] = field(default_factory=lambda: ["*"])
+    #: Queues that all who match may make together; without it the limit is that of their addresses.
+    queues: NotNegative | None = None
 
     def __post_init__(self) -> None:
         try:

@@ -12,20 +12,23 @@ import ipaddress
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
-from penstock.core.queue import Connection, Queue
+from penstock.core.queue import Out, Queue
 from penstock.core.state import Delivery
-from penstock.journal.errors import LogFull
+from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
-from penstock.server.engine import Engine
+from penstock.server.creation import Creation
+from penstock.server.engine import Damage, Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
+from penstock.server.memory import Memory
 from penstock.server.options import Options
 from penstock.server.readers import Readers
+from penstock.server.state_memory import StateMemory
 
 if TYPE_CHECKING:
     from penstock.server.session import Session
@@ -35,9 +38,16 @@ if TYPE_CHECKING:
 #: How often refused publishes are tried again, and late peers looked for.
 ROUND = 0.25
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
-LEAST_OUTPUT = 64 * 1024
+LEAST_OUTPUT = 16 * 1024
+#: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
+LEAST_REQUESTS = 10
+REQUEST_BYTES = 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
+#: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
+NEIGHBOURS = 500
+#: How often that is done for one request.
+HEADS = 2
 
 
 class Runtime:
@@ -59,8 +69,12 @@ class Runtime:
         self.stalled: set[AnySession] = set()
         #: Sessions with answers that wait for a commit.
         self.awaiting: set[AnySession] = set()
-        #: Sessions whose peers may make us keep much: see ``_watch_hoarders``.
-        self.hoarders: set[AnySession] = set()
+        #: What sessions hold for their peers.
+        self.memory = Memory(options.limits.memory_bytes)
+        self.state_memory = StateMemory(engine, options.limits.state_bytes)
+        self.creation = Creation(options, engine.broker)
+        engine.broker.most_out = options.limits.messages_out_total
+        self._received = 0
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
         #: Why the journal can't be kept small for now, if that is so.
@@ -98,6 +112,8 @@ class Runtime:
             return "the disk is full: nothing is confirmed until there is room"
         if self.broker.disk_full:
             return "the disk is nearly full: publishing is refused"
+        if self.broker.memory_full:
+            return "the queues take too much memory: publishing is refused"
         if self.congested:
             return "the disk is slower than the publishers"
         return f"upkeep fails: {self.upkeep_trouble}" if self.upkeep_trouble else ""
@@ -133,6 +149,7 @@ class Runtime:
         for session in dirty:
             session.flush()
         self._watch_congestion()
+        self._let_next_go_on()
 
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
@@ -203,7 +220,8 @@ class Runtime:
 
     def _watch_congestion(self) -> None:
         unwritten = self.engine.unwritten
-        limit = self.options.limits.memory_bytes
+        limit = self.memory.most_unwritten
+        self._received = 0
         if self.congested and unwritten < limit // 2:
             self.congested = False
         elif not self.congested and unwritten > limit:
@@ -227,29 +245,50 @@ class Runtime:
         now = self.loop.time()
         for session in list(self.sessions.values()):
             session.watch(now)
-        self._watch_hoarders()
+        self._watch_memory(now)
 
-    def _watch_hoarders(self) -> None:
-        """What peers make us keep has a limit: above it, who has taken longest goes, and so on until it is held."""
-        self.hoarders = {session for session in self.hoarders if session.hoarded}
-        total = sum(session.hoarded for session in self.hoarders)
-        limit = self.options.limits.memory_bytes
-        if total <= limit:
-            return
-        for session in sorted(self.hoarders, key=lambda session: session.hoards_since):
-            total -= session.hoarded
-            self.count("hoarders")
-            session.close("memory is short: the slowest peer is closed", bytes=session.hoarded, limit=limit)
-            session.abort()
-            if total <= limit:
-                break
+    def _watch_memory(self, now: float) -> None:
+        """What peers make us keep has a limit: where it is reached, the slowest make room."""
+        if self.state_memory.watch():
+            full, facts = self.broker.memory_full, {"bytes": self.state_memory.bytes, "limit": self.state_memory.limit}
+            event = "the queues take too much memory: publishing is refused" if full else "there is memory again"
+            self.log.warning(event, **facts)
+        memory = self.memory
+        for session in list(memory.holders):
+            session.note_output()
+        for session in memory.slow_senders():
+            self._close_slow(session, session.held_input, memory.most_input)
+        for session in memory.slow_readers(now):
+            self._close_slow(session, session.held_output, memory.most_output)
+        self._let_next_go_on()
+
+    def _close_slow(self, session: AnySession, held: int, limit: int) -> None:
+        self.count("slow_peers")
+        session.close("memory is short: the slowest peer is closed", bytes=held, limit=limit)
+        session.abort()
+
+    def _let_next_go_on(self) -> None:
+        """There may be memory again for an answer that has waited for it."""
+        if self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
+            self.dirty(session)
+
+    def received(self, size: int) -> None:
+        """So many bytes have come in: very many in one turn must not wait for its end to be noticed."""
+        self._received += size
+        if self._received > self.memory.most_unwritten:
+            self._watch_congestion()
 
     @property
     def output_share(self) -> int:
         """Output that may wait for one peer: a fair share, where there are many."""
-        limits = self.options.limits
-        share = limits.memory_bytes // 4 // max(1, len(self.sessions))
-        return min(limits.output_bytes, max(share, LEAST_OUTPUT))
+        share = self.memory.most_output // max(1, len(self.sessions))
+        return min(self.options.limits.output_bytes, max(share, LEAST_OUTPUT))
+
+    @property
+    def requests_share(self) -> int:
+        """Requests of one peer that may wait for their answer: a fair share, where there are many."""
+        share = self.memory.most_input // REQUEST_BYTES // max(1, len(self.sessions))
+        return min(self.options.limits.pipelined_requests, max(share, LEAST_REQUESTS))
 
     # Peers
 
@@ -280,13 +319,16 @@ class Runtime:
         source = f"{session.protocol} {_source_of(session.peer)}".encode()
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
+        session.origin = _origin(session.peer.address)
+        if session.peer.user is not None:
+            session.origin += f" user {session.peer.user}"
         self.sessions[self._next_id] = session
         self._next_id += 1
         self.count("connections")
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
-        for sessions in (self.stalled, self.awaiting, self.hoarders):
+        for sessions in (self.stalled, self.awaiting):
             sessions.discard(session)
         self._dirty.pop(session, None)
         self.leave(session.peer)
@@ -303,27 +345,84 @@ class Runtime:
     def _raise(self, error: Exception) -> None:
         raise error
 
+    # Messages
+
+    def read(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
+        """The payloads of messages that are to be handed over. Those that can't be read are set aside and left out."""
+        positions = [out.item.position for out in outs]
+        try:
+            return outs, self.engine.payloads(positions)
+        except UNREADABLE:
+            damaged = self.engine.damage(positions)
+            self.set_aside(queue, damaged)
+            sound = [out for out in outs if out.item.position not in damaged]
+            return sound, self.engine.payloads([out.item.position for out in sound])
+
+    def sound_head(self, queue: Queue) -> bool:
+        """See to it that the next message of a queue can be read: damaged ones before it are set aside.
+
+        So nothing is taken for good that nobody can be shown. False: there are more damaged ones than fit into a turn.
+        """
+        for _ in range(HEADS):
+            item = self.broker.peek(queue, self.now())
+            damaged = self.engine.damage([item.position]) if item is not None else {}
+            if not damaged:
+                return True
+            self.set_aside(queue, damaged)
+        return False
+
+    def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
+        """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
+        damaged = {**found, **self._neighbours(queue, found)}
+        count = self.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.now())
+        if count:
+            self.count("damaged", count)
+            reason, lost = next(iter(damaged.values()))
+            facts = {"queue": queue.full_name, "messages": count, "first": min(damaged), "last": max(damaged)}
+            text = "damaged messages are set aside; put the file back, or give them up by a repair"
+            self.log.error(text, **facts, reason=reason, lost=f"{lost[0]} to {lost[1] - 1}")
+            self.touched()
+        return count
+
+    def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
+        """What else is ready in the damaged parts of the journal: they would be met one by one."""
+        near: set[int] = set()
+        for lost in {each.lost for each in damaged.values()}:
+            low = max(position for position, each in damaged.items() if each.lost == lost)
+            near.update(range(max(low, lost[0]), min(lost[1], low + NEIGHBOURS)))
+        near -= damaged.keys()
+        return self.engine.damage(at for at in sorted(near) if queue.find_ready(at) is not None)
+
     # Queues
 
     @overload
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None, always: Literal[True]
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: Literal[True]
     ) -> Queue: ...
 
     @overload
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None
     ) -> Queue | None: ...
 
     def make_queue(
-        self, namespace: str, name: str, connection: Connection, *, policy: Policy | None = None, always: bool = False
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: bool = False
     ) -> Queue | None:
         """A new queue, with its namespace if that is new too. None: it may not be (``always`` ignores that)."""
-        if not always and self.why_no_queue(namespace, name):
+        if not always and (reason := self.why_no_queue_for(namespace, name, session)):
+            self.log.warning("queue not made", **session.facts(), queue=f"{namespace}/{name}", reason=reason)
             return None
-        now = self.now()
-        self.broker.create_namespace(namespace, now, connection.source)
-        return self.broker.create_queue(namespace, name, now, policy, connection.source)
+        now, source = self.now(), session.connection.source
+        self.broker.create_namespace(namespace, now, source)
+        queue = self.broker.create_queue(namespace, name, now, policy, source)
+        if not always:
+            self.creation.note(session.rights, session.origin, queue)
+        return queue
+
+    def why_no_queue_for(self, namespace: str, name: str, session: AnySession) -> str:
+        """Why this peer may not make this queue, in a few words; empty if it may."""
+        why_not = self.why_no_queue(namespace, name)
+        return why_not or self.creation.why_not(session.rights, session.origin, namespace, name)
 
     def why_no_queue(self, namespace: str, name: str = "") -> str:
         """Why this queue, or namespace, may not be made, in a few words; empty if it may."""

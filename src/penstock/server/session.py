@@ -6,7 +6,8 @@ A read is decoded whole and its frames are worked on in order. Work stops, and r
 * too many requests wait for their answer, or too much waits to be written to disk.
 
 Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
-positions; their payloads are looked up when the peer is ready to take them, so a slow peer costs no memory.
+positions; their payloads are looked up when the peer is ready to take them, and there is memory for them
+(:mod:`penstock.server.memory`), so a slow peer costs little.
 
 The end of a session, whoever wants it::
 
@@ -45,8 +46,6 @@ PUMP_BYTES = 256 * 1024
 LINGER = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE = 200
-#: An unfinished message of which we keep less than this is not worth counting.
-HOARD = 16 * 1024
 #: About what a decoded frame costs while it waits.
 FRAME_BYTES = 256
 #: Denials of one connection that are logged, each once.
@@ -86,10 +85,29 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
-        self._slow_since = 0.0
+        #: Where it comes from: peers of one address share what is given in turns.
+        self.origin = ""
+        #: What is noted in the account of memory; see ``Memory.note``.
+        self.held_input = 0
+        self.held_output = 0
+        #: Since when output waits for the peer, how much was taken since, and when the last of that.
+        self.output_since = 0.0
+        self.taken = 0
+        self.taken_at = 0.0
+        #: Bytes that wait in the transport, when we last looked.
+        self._buffered = 0
+        #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
+        self._unsent: deque[int] = deque()
+        self._unsent_bytes = 0
+        #: Deliveries wait because memory is short.
+        self._starved = False
+        #: Bytes that were read, and are frames in the inbox now.
+        self._inbox_bytes = 0
         self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
+        #: Payloads that answers had to read before their turn.
+        self._kept_bytes = 0
         self._peer_is_slow = False
         self._reading = True
         self._finished = False
@@ -146,8 +164,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.broken(error)
             return
         self.inbox.extend(frames)
+        self._inbox_bytes += len(data)
         self._note_unfinished(begun=bool(frames))
         self.work()
+        self.runtime.received(len(data))
 
     def eof_received(self) -> bool:
         """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
@@ -166,13 +186,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.closing = True
         self.inbox.clear()
         self.outbox.clear()
+        self.runtime.memory.forget(self)
         self.runtime.lost(self)
 
     def pause_writing(self) -> None:
         """The peer takes less than we send."""
         self._peer_is_slow = True
-        self._slow_since = self.runtime.loop.time()
-        self.runtime.hoarders.add(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
@@ -190,6 +209,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._work()
         except Exception as error:  # whatever it is, it is this session's: the others go on
             self.broken(error)
+        self._note_input()
         self.runtime.touched()
 
     def _work(self) -> None:
@@ -246,8 +266,16 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.unfinished_since = 0.0
         elif begun or not self.unfinished_since:
             self.unfinished_since = self.active_at
-        if self.decoder.held > HOARD:
-            self.runtime.hoarders.add(self)
+
+    def _note_input(self) -> None:
+        """Tell the account of memory what we hold of the peer's input."""
+        held = self.decoder.held
+        if self.inbox:
+            held += self._inbox_bytes + FRAME_BYTES * len(self.inbox)
+        else:
+            self._inbox_bytes = 0
+        if held != self.held_input:
+            self.runtime.memory.note(self, held, self.held_output)
 
     # Patience
 
@@ -268,18 +296,33 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return not (self.connection.consumers or self.connection.out or self.inbox or self.answers_due)
 
     @property
-    def hoarded(self) -> int:
-        """Bytes that we keep because the peer does not finish its message, or does not read what it asked for."""
-        held = self.decoder.held if self.decoder.held > HOARD else 0
-        if self._peer_is_slow:
-            held += self.transport.get_write_buffer_size() + FRAME_BYTES * len(self.inbox)
-        return held
+    def input_since(self) -> float:
+        """Since when we hold input of the peer: it does not finish its message, or does not take its answers."""
+        return min(self.unfinished_since or self.active_at, self.stalled_since or self.active_at)
 
-    @property
-    def hoards_since(self) -> float:
-        """Since when."""
-        since = [self._slow_since] if self._peer_is_slow else []
-        return min([*since, self.unfinished_since or self.active_at])
+    def note_output(self, written: int = 0) -> None:
+        """Tell the account of memory what we hold of the peer's output, and note whether it takes any.
+
+        ``written`` is what was written since the last time.
+        """
+        buffered = self.transport.get_write_buffer_size()
+        if buffered or self._buffered:
+            now = self.runtime.loop.time()
+            if not self._buffered:
+                self.output_since = self.taken_at = now
+                self.taken = 0
+            elif written + self._buffered > buffered:
+                self.taken += written + self._buffered - buffered
+                self.taken_at = now
+            self._buffered = buffered
+        if written:
+            self._unsent.append(written)
+            self._unsent_bytes += written
+        while self._unsent and self._unsent_bytes - self._unsent[0] >= buffered:
+            self._unsent_bytes -= self._unsent.popleft()
+        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
+        if held != self.held_output:
+            self.runtime.memory.note(self, self.held_input, held)
 
     # Steps that protocols share
 
@@ -294,10 +337,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
-    def refused(self, published: Published) -> bool:
+    def refused(self, published: Published, queue: Queue, size: int) -> bool:
         """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
 
-        Returns what ``handle`` should: False, try again.
+        ``size`` is that of the first message that was refused. Returns what ``handle`` should: False, try again.
         """
         now = self.runtime.loop.time()
         assert published.refusal is not None
@@ -307,13 +350,29 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.stalled.add(self)
         if hopeless or now - self.stalled_since >= self.limits.refused_seconds:
             self.runtime.count("publish_refused")
-            self.close("publish refused", reason=published.refusal.value)
+            limit = self._limit(published.refusal, queue)
+            self.close("publish refused", queue=queue.full_name, size=size, limit=limit, reason=published.refusal.value)
         return False
+
+    def _limit(self, refusal: Refusal, queue: Queue) -> str:
+        """What it was that a message did not keep to, in words for the log."""
+        if refusal is Refusal.DISK:
+            return f"{self.runtime.options.journal.min_free_bytes} bytes free"
+        policy = queue.policy
+        limits = [] if refusal is Refusal.TOO_LARGE or not policy.max_depth else [f"{policy.max_depth} messages"]
+        return ", ".join([*limits, *([f"{policy.max_bytes} bytes"] if policy.max_bytes else [])])
 
     def protocol_error(self, error: WireError) -> None:
         """The peer's bytes make no sense: say so in the log, and end."""
         self.runtime.count("protocol_errors")
-        self.close("protocol error", offset=error.offset, code=error.code, reason=error.reason)
+        facts = {"size": error.size, "limit": error.limit} if error.limit else {}
+        named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
+        self.close("protocol error", offset=error.offset, code=error.code, **named, **facts, reason=error.reason)
+
+    @property
+    def queue_in_hand(self) -> str:
+        """The queue that the message which is coming in is for, as far as that is known."""
+        return ""
 
     def close(self, event: str, **facts: Any) -> None:
         """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
@@ -328,6 +387,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return
         self.inbox.clear()
         self.outbox.clear()
+        self._starved = False
         self.runtime.stalled.discard(self)
         if not self.ending:
             self.ending = True
@@ -338,6 +398,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not self.answers_due:
             self.flush()
             self.closing = True
+            self.runtime.memory.withdraw(self)
             self.transport.close()
 
     def broken(self, error: Exception) -> None:
@@ -359,8 +420,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.inbox.clear()
         self.outbox.clear()
         self._parts.clear()
+        self._waiting_bytes = self._kept_bytes = 0
         self.decoder.close()
         self.transport.abort()
+        self.runtime.memory.forget(self)
 
     def facts(self) -> dict[str, Any]:
         """Who this is, for the log."""
@@ -387,9 +450,18 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def write(self, data: bytes) -> None:
         """Bytes for the peer, at the end of this turn."""
         if not self.closing:
-            self._parts.append(data)
-            self._waiting_bytes += len(data)
+            self._prepared(data)
             self.runtime.dirty(self)
+
+    def _prepared(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._waiting_bytes += len(data)
+        self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+
+    @property
+    def starved(self) -> bool:
+        """Whether something could be sent, if there were memory to prepare it."""
+        return self._starved
 
     def flush(self) -> None:
         """Send what has gathered, deliveries included, as far as the peer takes it."""
@@ -401,25 +473,38 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.broken(error)
 
     def _flush(self) -> None:
-        while self.outbox and self.room:
-            self._pump()
+        self._fill()
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
-            self._waiting_bytes = 0
+        written, self._waiting_bytes = self._waiting_bytes, 0
+        self.note_output(written)
+        if not self.starved:
+            self.runtime.memory.withdraw(self)
         if self._peer_is_slow:
             return
-        if self.outbox:
+        if self.outbox and not self._starved:
             self.runtime.dirty(self)
         if self.inbox and not self.stalled_since:
             self.work()
 
-    def _pump(self) -> None:
-        """Look up and encode the next few messages of the outbox."""
+    def _fill(self) -> None:
+        """Prepare deliveries, as far as the peer takes them and there is memory."""
+        self._starved = False
+        while self.outbox and (room := self.room):
+            size = self.outbox[0][1][0].item.size
+            granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
+            if not granted:
+                self._starved = True
+                return
+            self._pump(granted)
+
+    def _pump(self, most: int) -> None:
+        """Look up and encode the next few messages of the outbox: so many bytes, or one message."""
         queue, waiting = self.outbox[0]
         outs: list[Out] = []
         size = 0
-        while waiting and len(outs) < PUMP_MESSAGES and size < PUMP_BYTES:
+        while waiting and len(outs) < PUMP_MESSAGES and (not outs or size + waiting[0].item.size <= most):
             out = waiting.popleft()
             if self.connection.out.get(out.item.position) is out:  # it may have been taken back meanwhile
                 outs.append(out)
@@ -427,9 +512,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not waiting:
             self.outbox.popleft()
         if outs:
-            payloads = self.runtime.engine.payloads([out.item.position for out in outs])
+            outs, payloads = self.runtime.read(queue, outs)
+        if outs:
             data = self.encode_deliveries(queue, outs, payloads)
             for out in outs:
                 out.shown = True
-            self._parts.append(data)
-            self._waiting_bytes += len(data)
+            self._prepared(data)

@@ -116,7 +116,9 @@ class SideRequests:
         positions = array("Q")
         for connection in self._broker.connections.values():
             positions.extend(connection.out)
-        return requests.OutNow(position=self._broker.log.next_position, messages=positions.tobytes())
+        damaged = array("Q", [position for queue in self._broker.queues.values() for position in queue.damaged])
+        told = {"messages": positions.tobytes(), "damaged": damaged.tobytes()}
+        return requests.OutNow(position=self._broker.log.next_position, **told)
 
     # Leases
 
@@ -265,12 +267,15 @@ class SideRequests:
             raise Refused("bad-request", f"a queue is namespace/name, as in default/jobs, not {full_name!r}")
         if not request.create_queues:
             raise Refused("no-queue", f"there is no queue {full_name}: make it first, or write with create_queues")
-        why_not = self._runtime.why_no_queue(namespace, name)
+        creation = self._runtime.creation
+        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_spark(request.peer)
         if why_not:
             raise Refused("refused", f"queue {full_name} may not be made: {why_not}")
         now, source = self._runtime.now(), f"spark {request.peer}".rstrip().encode()
         self._broker.create_namespace(namespace, now, source)
-        return self._broker.create_queue(namespace, name, now, source=source)
+        queue = self._broker.create_queue(namespace, name, now, source=source)
+        creation.note_spark(request.peer, queue)
+        return queue
 
     def _find(self, full_name: str) -> Queue | None:
         namespace, _, name = full_name.partition("/")

@@ -26,7 +26,8 @@ FrameT = TypeVar("FrameT")
 
 #: Parts of an unfinished field smaller than this are gathered in one buffer instead of being viewed where they are: a
 #: view is an object of about this cost and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces
-#: would otherwise make us hold many times what it sent. Such parts are the one case of a second copy.
+#: would otherwise make us hold many times what it sent. The same goes for a part that is less than half of its chunk:
+#: what is held is never more than twice what counts as held. Such parts are the one case of a second copy.
 SMALL_PART = 512
 
 
@@ -35,8 +36,12 @@ class WireError(Exception):
 
     ``offset`` counts bytes from the start of the stream and points at the field at fault. ``code`` is for programs and
     stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false where the bytes are sound but
-    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message.
+    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message. ``size``
+    and ``limit`` are those of a payload that is too large, else 0.
     """
+
+    size = 0
+    limit = 0
 
     def __init__(self, protocol: str, offset: int, code: str, reason: str, *, peer_at_fault: bool = True) -> None:
         super().__init__(f"{protocol}: {reason} (at byte {offset})")
@@ -45,6 +50,12 @@ class WireError(Exception):
         self.code = code
         self.reason = reason
         self.peer_at_fault = peer_at_fault
+
+
+def too_large(error: WireError, size: int, limit: int) -> WireError:
+    """The error, with what it is about."""
+    error.size, error.limit = size, limit
+    return error
 
 
 class StreamDecoder(ABC, Generic[FrameT]):
@@ -162,7 +173,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
     def _hold(self, data: bytes, pos: int) -> None:
         """Keep the rest of the chunk: the beginning, or one more part, of an unfinished field."""
         size = len(data) - pos
-        if size >= SMALL_PART:
+        if size >= SMALL_PART and 2 * size >= len(data):
             self._held.append(memoryview(data)[pos:])
         elif size:
             if not self._held or isinstance(self._held[-1], memoryview):

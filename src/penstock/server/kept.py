@@ -1,0 +1,275 @@
+"""Everything that a peer can make the broker keep, and what bounds it: the list behind docs/limits.md.
+
+Every attribute of the broker's process that can grow is named here once, or it is among those that peers can't make
+grow. A test finds such attributes in the code and fails where one is not named, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kept(NamedTuple):
+    """Something that is kept because peers want it, where it is kept, and its bound."""
+
+    what: str
+    cost: str
+    bound: str
+    #: Attributes, as module:Class.attribute.
+    places: tuple[str, ...]
+
+
+KEPT = (
+    Kept(
+        "connections",
+        "about 10 kB each, with their sessions and who they are",
+        "`connections`, `connections_per_address`; TLS handshakes that are not done count",
+        (
+            "server/runtime:Runtime.sessions",
+            "server/runtime:Runtime.stalled",
+            "server/runtime:Runtime.awaiting",
+            "server/runtime:Runtime._dirty",
+            "server/runtime:Runtime._peers",
+            "server/accepting:Acceptor._arriving",
+            "server/memory:Memory.holders",
+            "server/memory:Memory._line",
+            "core/state:State.connections",
+            "server/access:Rights._rules",
+        ),
+    ),
+    Kept(
+        "what is remembered for a connection: denials and rights",
+        "some 100 bytes each",
+        "100 denials, 1,000 rights",
+        ("server/session:Session._denied", "server/access:Rights._known"),
+    ),
+    Kept(
+        "unfinished messages, and requests that wait for their turn",
+        "up to twice their bytes, and 256 for each request",
+        "half of `memory_bytes`: above it the peers that have taken longest are closed",
+        ("wire/stream:StreamDecoder._held", "server/session:Session.inbox"),
+    ),
+    Kept(
+        "requests that wait for their answer",
+        "about 1 kB each, without the payload, which stays in the journal",
+        "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, "
+        "but never less than 10",
+        ("server/kokaq:KokaqSession._waiting",),
+    ),
+    Kept(
+        "output that was prepared and not taken",
+        "its bytes",
+        "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
+        "in any case",
+        ("server/session:Session._parts", "server/session:Session._unsent"),
+    ),
+    Kept(
+        "what was received and is not on disk",
+        "its bytes, and 96 for each message or event",
+        "a quarter of `memory_bytes`: above it nobody is read from",
+        (
+            "core/events:EventBatch.kinds",
+            "core/events:EventBatch.at",
+            "core/events:EventBatch.queues",
+            "core/events:EventBatch.source",
+            "core/events:EventBatch.sources",
+            "core/events:EventBatch.columns",
+            "core/events:EventBatch._source_index",
+            "core/events:EventLog._closed",
+            "server/commits:GroupCommit._handed",
+            "server/engine:Engine._in_flight",
+            "server/engine:Engine._moving",
+        ),
+    ),
+    Kept(
+        "messages that are out, and deliveries that wait to be sent",
+        "about 360 bytes each, 530 with a lock; the payload stays in the journal",
+        "`messages_out_total`, `messages_out`, `window`; those of leases 1,000,000; all count in `state_bytes`",
+        (
+            "core/queue:Connection.out",
+            "core/queue:Queue.out",
+            "core/state:State._locks",
+            "core/state:State.effects",
+            "core/state:Delivery.messages",
+            "server/session:Session.outbox",
+            "server/engine:Engine._waiting",
+            "server/engine:Engine._released",
+        ),
+    ),
+    Kept(
+        "consumers that wait",
+        "about 300 bytes each",
+        "one for each queue and connection, two with dead letters; an SSPQ connection has one",
+        (
+            "core/queue:Connection.consumers",
+            "core/queue:Queue.waiting",
+            "core/queue:Queue.waiting_dead",
+            "core/state:State.held_back",
+        ),
+    ),
+    Kept(
+        "waiting, delayed and dead messages",
+        "6 bytes or less each, and next to nothing in runs of equal ones; 12 to 20 while they are worked on; a time to "
+        "live costs 12 more",
+        "`state_bytes`, and a queue's `max_depth` and `max_bytes`",
+        (
+            "core/lane:Lane._chunks",
+            "core/lane:_Chunk._columns",
+            "core/packing:PackedColumn.distances",
+            "core/expiry:Expiry._buckets",
+            "core/expiry:Expiry._seconds",
+            "core/expiry:Expiry._soon",
+            "core/state:State._deadlines",
+        ),
+    ),
+    Kept(
+        "different priorities of a queue's messages",
+        "about 700 bytes each, 1.4 kB with a time to live",
+        "`state_bytes`",
+        ("core/queue:Queue.lanes", "core/queue:Queue.expiries", "core/queue:Queue.priorities"),
+    ),
+    Kept(
+        "notes on single messages: deliveries that failed, retries, places they were moved to",
+        "up to 200 bytes each",
+        "`state_bytes`",
+        (
+            "core/queue:Queue.deliveries",
+            "core/queue:Queue.published_retries",
+            "core/queue:Queue.moved",
+            "core/queue:Queue.damaged",
+            "core/state:State.homes",
+            "server/engine:Engine.moved",
+        ),
+    ),
+    Kept(
+        "request IDs",
+        "about 200 bytes each, for a queue's `deduplication_seconds`",
+        "`state_bytes`",
+        ("core/queue:Queue.requests",),
+    ),
+    Kept(
+        "IDs that publishers asked for",
+        "about 200 bytes each, while the message lives",
+        "`state_bytes`",
+        ("core/queue:Queue.asked", "core/state:State.asked"),
+    ),
+    Kept(
+        "queues and namespaces",
+        "about 3 kB each, for ever",
+        "`queues`, `queues_per_address`, a rule's `queues`, `namespaces`",
+        (
+            "core/state:State.namespaces",
+            "core/state:State.queues",
+            "server/creation:Creation._makers",
+            "server/creation:Creation._counts",
+        ),
+    ),
+    Kept(
+        "leases",
+        "some 100 bytes each beside their messages",
+        "10,000, with 1,000,000 messages",
+        ("core/state:State.leases", "core/state:State._lease_ends", "core/held:LeaseEntry.runs"),
+    ),
+    Kept(
+        "writers",
+        "about 400 bytes each, 100 for a partition",
+        "10,000, with 1,000,000 partitions; they count in `state_bytes`",
+        ("core/state:State.writers", "core/held:WriterEntry.chunks"),
+    ),
+    Kept(
+        "readers",
+        "some 300 bytes each",
+        "1,000",
+        ("server/readers:Readers._entries", "server/readers:Entry.former"),
+    ),
+    Kept(
+        "requests of the Flight endpoint",
+        "their bytes, a chunk of a writer at most",
+        "64 connections with one request each, of 64 MiB at most",
+        ("server/side_door:SideDoor._busy",),
+    ),
+    Kept(
+        "the newest messages, so that delivering them does not read the disk",
+        "their bytes, and 96 for each",
+        "64 MiB; 4 MiB while nobody asks for them",
+        (
+            "server/cache:RecentMessages._batches",
+            "server/cache:RecentMessages._firsts",
+            "server/cache:RecentMessages._missed",
+        ),
+    ),
+    Kept(
+        "blocks that were read from the journal",
+        "their bytes",
+        "16 MiB, or one stretch",
+        ("journal/reading:Locator._stretches", "journal/block:Block._places"),
+    ),
+    Kept(
+        "the journal's segments and their indexes",
+        "16 bytes for each entry, one in some 64 kB",
+        "the size of the journal",
+        (
+            "journal/files:FileLog._segments",
+            "journal/reading:Locator._indexes",
+            "journal/segment:SparseIndex.positions",
+            "journal/segment:SparseIndex.offsets",
+        ),
+    ),
+    Kept(
+        "with `ephemeral`: the log, from the oldest message that is alive",
+        "its bytes",
+        "`state_bytes`",
+        ("journal/memory:MemoryLog._blocks",),
+    ),
+)
+
+#: Attributes that grow with the configuration, the code, or the time of one call, whatever peers do.
+NOT_BY_PEERS = {
+    "server/accepting:Acceptor._pauses": "one for each listening socket",
+    "server/chores:Chores._tasks": "one for each sort of upkeep",
+    "server/commits:GroupCommit._jobs": "what upkeep asks for, one at a time",
+    "server/kokaq:KokaqSession._operations": "one for each operation of the protocol",
+    "server/logs:Log._periods": "one for each event that the code can name",
+    "server/runtime:Runtime.counters": "one for each thing that the code counts",
+    "server/serve:_Life.doors": "one for each listener",
+    "server/scrub:Scrub._reading": "what is being read, one stretch at a time",
+    "server/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
+    "server/upkeep:Upkeep.pins": "a function",
+    "server/kokaq:Waiting.words": "a function",
+    "journal/checkpoints:Checkpoints.report": "what was found at the start",
+    "journal/files:FileLog._kept": "segments that are kept because of damage",
+    "journal/files:FileLog.report": "what was found at the start",
+}
+
+#: Modules whose objects live for one call, or in another process: clients', readers' and tools'.
+PASSING = frozenset(
+    {
+        "core/gathering",
+        "core/table",
+        "core/writing",
+        "core/held:Held",
+        "server/configuration",
+        "server/opening",
+        "server/options",
+        "wire/kokaq/decode",
+        "wire/kokaq/pieces",
+        "wire/located",
+        "wire/phpmq/forms",
+        "journal/bridge",
+        "journal/catalogue",
+        "journal/following",
+        "journal/mapped",
+        "journal/merging",
+        "journal/placed",
+        "journal/recovery",
+        "journal/repair",
+        "journal/selecting",
+        "journal/survey",
+    }
+)
+
+
+def as_table() -> str:
+    """The list, as docs/limits.md shows it."""
+    lines = ["| what | cost | bound |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {kept.what} | {kept.cost} | {kept.bound} |" for kept in KEPT)])

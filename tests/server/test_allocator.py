@@ -1,0 +1,47 @@
+"""Freed memory goes back to the system: measured on a process of its own."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from penstock.server import allocator
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from penstock.server.allocator import give_memory_back
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+if sys.argv[1] == "set":
+    assert give_memory_back()
+for _ in range(3):
+    bytes(4 * 2**20)  # freeing one is what makes the allocator keep later ones
+before = resident()
+payloads, small = [], []
+for number in range(40):
+    payloads.append(b"x" * (2 * 2**20 + number))
+    small.append(bytes([number]) * 1000)
+del payloads
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's allocator that is told")
+def test_large_blocks_go_back() -> None:
+    kept = {}
+    for how in ("set", "not set"):
+        command = [sys.executable, "-c", SCRIPT, how]
+        kept[how] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert kept["set"] < 2 * 2**20
+    assert kept["not set"] > 40 * 2**20, "the test does not see it"
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("musl", "1.2"))
+    assert not allocator.give_memory_back()

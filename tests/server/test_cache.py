@@ -1,0 +1,66 @@
+"""The newest messages are kept where that is of use, and no longer."""
+
+from __future__ import annotations
+
+from penstock.core.events import EventBatch
+from penstock.schema import Kind
+from penstock.server.cache import LEAST_BYTES, RecentMessages
+
+SIZE = 64 * 1024
+MOST = 16 * LEAST_BYTES
+
+
+def batch(first: int, messages: int = 4) -> EventBatch:
+    made = EventBatch(first)
+    made.add_messages(Kind.PUBLISHED, 1, 1, b"test", [bytes(SIZE)] * messages, {})
+    made.close()
+    return made
+
+
+def publish(cache: RecentMessages, first: int, size: int) -> int:
+    """Remember so many bytes. Returns the next position."""
+    while size > 0:
+        one = batch(first)
+        cache.add(one)
+        first, size = one.end, size - one.size
+    return first
+
+
+def test_a_backlog_that_nobody_asks_for() -> None:
+    cache = RecentMessages(MOST)
+    publish(cache, 1, 3 * MOST)
+    assert cache.bytes <= LEAST_BYTES
+
+
+def test_a_consumer_that_keeps_up_or_lags_a_little() -> None:
+    cache = RecentMessages(MOST)
+    end = publish(cache, 1, MOST // 2)
+    asked, misses = 1, 0
+    while asked < 4000:
+        end = publish(cache, end, 4 * SIZE)
+        misses += cache.payloads(range(asked, asked + 4)).count(None)
+        asked += 4
+    assert not misses
+
+
+def test_a_consumer_that_comes_near_is_noticed() -> None:
+    """What it asks for was forgotten, but would be here if all were kept."""
+    cache = RecentMessages(MOST)
+    end = publish(cache, 1, 3 * MOST)
+    assert cache.payloads([1]) == [None]
+    publish(cache, end, MOST // 2)
+    assert cache.bytes <= LEAST_BYTES
+    assert cache.payloads([end]) == [None]
+    publish(cache, end + 1_000_000, MOST // 2)
+    assert cache.bytes > MOST // 2
+
+
+def test_what_was_delivered_goes() -> None:
+    cache = RecentMessages(MOST)
+    end = publish(cache, 1, MOST // 2)
+    assert cache.payloads(range(1, end)) == [bytes(SIZE)] * (end - 1)
+    assert cache.bytes == 0
+    assert cache.payloads([1]) == [None]
+    publish(cache, end, 4 * SIZE)
+    assert cache.payloads([end]) == [bytes(SIZE)]
+    assert cache.message(end + 1) is not None
