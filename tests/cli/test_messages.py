@@ -255,6 +255,11 @@ class TestPing:
     def test_nobody_there(self) -> None:
         assert penstock("ping", "kokaq://127.0.0.1:1").code == 1
 
+    @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
+    def test_tls_where_there_is_none(self, broker: LiveBroker, protocol: str) -> None:
+        code, _, err = penstock("ping", broker.url(protocol).replace("://", "+tls://"))
+        assert (code, "there may be no TLS at this address" in err) == (1, True)
+
     def test_wait_for_a_broker(self, tmp_path: Path) -> None:
         with LiveBroker(tmp_path) as live:
             url = live.url("kokaq")

@@ -328,6 +328,21 @@ class TestTLS:
 
         run(main())
 
+    def test_a_broker_that_hangs_up_during_the_handshake(self, certificates: Certificates) -> None:
+        """As ours does, where it speaks no TLS."""
+
+        async def hang_up(peer: Peer) -> None:
+            await peer.reader.read(1000)
+
+        async def main() -> None:
+            async with Fake("phpmq", hang_up) as fake:
+                url = fake.url(f"?ca={certificates.path('ca.pem')}").replace("phpmq:", "phpmq+tls:")
+                told = "closed the connection during the handshake: there may be no TLS at this address"
+                with pytest.raises(ConnectFailed, match=told):
+                    await aio.connect(url)
+
+        run(main())
+
     def test_plain_to_tls(self, certificates: Certificates) -> None:
         async def main() -> None:
             tls = certificates.server()

@@ -425,6 +425,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert writers == self.model.writers
         assert self.broker.partitions == sum(len(chunks) for _, chunks in writers.values())
         assert all(each.digests.keys() <= each.chunks.keys() for each in self.broker.writers.values())
+        assert self.broker.shares == ({"": (len(writers), self.broker.partitions)} if writers else {})
 
     @rule(writer=st.sampled_from(["v", "w"]), change=st.integers(0, 5))
     def check_written(self, writer: str, change: int) -> None:

@@ -191,6 +191,30 @@ def test_a_writer_that_has_ended_may_begin_again(broker: Broker) -> None:
     assert not broker.write(b"spark", ChunkKey("job"), [Portion(queue, [b"x"])], NOW).duplicate
 
 
+def test_a_writer_belongs_to_whoever_its_last_chunk_says(broker: Broker) -> None:
+    """Nobody's chunk changes that. Shares follow."""
+    queue = queue_of(broker)
+    owners = []
+    for chunk, owner in enumerate(("", "a", "", "b")):
+        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, owner=owner), [Portion(queue, [b"x"])], NOW + chunk)
+        owners.append((broker.writers["job"].owner, broker.writers["job"].at - NOW))
+    assert owners == [("", 0), ("a", 1), ("a", 2), ("b", 3)]
+    broker.write(b"spark", ChunkKey("more", 0, 7, owner="b"), [], NOW)
+    broker.write(b"spark", ChunkKey("more", 0, 8, owner="b"), [], NOW)
+    assert broker.shares == {"b": (2, 3)}
+    broker.write(b"spark", ChunkKey("more", 1, 8, owner="b"), [], NOW)
+    assert broker.shares == {"b": (2, 2)}
+    broker.end_writer("job", NOW, b"spark")
+    broker.end_writer("more", NOW, b"spark")
+    assert (broker.shares, broker.partitions) == ({}, 0)
+
+
+def test_an_older_journal_knows_no_owners() -> None:
+    key = msgspec.json.decode(b'{"writer":"job","epoch":1,"partition":2,"chunk":3}', type=ChunkKey)
+    entry = msgspec.json.decode(b'{"epoch":1,"chunks":{"2":4}}', type=WriterEntry)
+    assert (key.owner, key.at, entry.owner, entry.at) == ("", 0, "", 0)
+
+
 def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_of(broker)
     monkeypatch.setattr(writing, "MOST_WRITERS", 1)

@@ -80,7 +80,7 @@ class TestTokens:
             assert problem(lambda: flight.write(row(), queue="default/open")).code == "denied"
             wanted = {"queue": "default/more", "reader": "r", "instance": "1", "start": 0}
             assert problem(lambda: flight.act("lease", **wanted)).code == "denied"
-            assert problem(lambda: flight.act("forget-reader", reader="r")).code == "denied"
+            assert problem(lambda: flight.act("end-writer", writer="open")).code == "denied"
             with pytest.raises(fl.FlightUnauthorizedError):
                 flight.read(queue="default/secret")
 
@@ -100,10 +100,10 @@ class TestTokens:
 
     def test_who_may_publish_may_not_make_queues(self, guarded: LiveBroker) -> None:
         with caller(guarded) as flight:
-            found = problem(lambda: flight.write(row(), queue="net/made", create_queues=True))
+            found = problem(lambda: flight.write(row(), queue="net/made", writer="maker", create_queues=True))
             assert (found.code, "administer" in found.text) == ("denied", True)
         with caller(guarded, "boss") as boss:
-            assert boss.write(row(), queue="net/made", create_queues=True)[0]["rows"] == 1
+            assert boss.write(row(), queue="net/made", writer="maker", create_queues=True)[0]["rows"] == 1
 
     def test_a_consumer(self, guarded: LiveBroker) -> None:
         with caller(guarded, "consumer") as flight, caller(guarded, "writer") as writer:
@@ -117,7 +117,8 @@ class TestTokens:
 
     def test_everybody_finds_the_queues_of_its_right(self, guarded: LiveBroker) -> None:
         with caller(guarded, "writer") as writer, caller(guarded, "consumer") as consumer:
-            assert writer.act("queues", right="publish") == ["default/open", "net/q"]
+            found = writer.act("queues", right="publish")
+            assert [name for name in found if name != "net/made"] == ["default/open", "net/q"]
             assert writer.act("queues", right="publish", queue="default/open") == ["default/open"]
             assert consumer.act("queues", right="consume") == ["default/more"]
             assert problem(lambda: writer.act("queues", right="consume")).code == "denied"
@@ -132,17 +133,9 @@ class TestTokens:
             assert found["rows"] == 1
             wanted = {"reader": "theirs", "queue": "default/more", "instance": "2", "start": found["stop"]}
             told = problem(lambda: consumer.act("lease", **wanted))
-            assert (told.code, "'theirs' has leased from queues that" in told.text) == ("denied", True)
+            assert (told.code, "'theirs' belongs to another identity" in told.text) == ("denied", True)
             assert boss.act("lease", **theirs, instance="1", start=0) == found
             boss.act("forget-reader", reader="theirs")
-
-    def test_a_writer_whose_name_can_be_guessed_is_not_ended_by_just_anybody(self, guarded: LiveBroker) -> None:
-        with caller(guarded, "writer") as writer, caller(guarded, "boss") as boss:
-            for name in ("nightly", "batch-5f0c"):
-                writer.write(row(), queue="default/open", writer=name)
-            assert problem(lambda: writer.act("end-writer", writer="nightly")).code == "denied"
-            assert writer.act("end-writer", writer="batch-5f0c") is True
-            assert boss.act("end-writer", writer="nightly") is True
 
     def test_a_boss(self, guarded: LiveBroker) -> None:
         with caller(guarded, "boss") as flight:

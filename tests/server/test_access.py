@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.patterns import fits
-from penstock.server.access import Peer, Rights, plain_address
+from penstock.server.access import IDENTITY_BYTES, Peer, Rights, allowed, plain_address
 from penstock.server.options import AccessRule, Right
 
 ANYBODY = Peer("192.0.2.1")
@@ -146,3 +146,43 @@ class TestTokens:
     def test_capital_letters_are_as_good(self) -> None:
         rule = AccessRule(token_sha256=self.RULE.token_sha256.upper(), may=["read"])
         assert Rights([rule], Peer("192.0.2.1", token=self.TOKEN)).allow("read", "a", "b")
+
+
+class TestIdentity:
+    """To whom the names of readers and writers belong."""
+
+    RULES = (
+        AccessRule(network="10.0.0.0/8", may=["read"]),
+        AccessRule(network="10.1.0.0/16", may=["read"]),
+        AccessRule(network="10.2.0.0/16", name="site two", may=["read"]),
+        AccessRule(subject="billing-*", may=["read"]),
+        AccessRule(subject="shop-*", name="shop", may=["read"]),
+        AccessRule(token_sha256=hashlib.sha256(b"plain").hexdigest(), may=["read"]),
+        AccessRule(token_sha256=hashlib.sha256(b"old").hexdigest(), name="etl", may=["read"]),
+        AccessRule(token_sha256=hashlib.sha256(b"new").hexdigest(), name="etl", may=["read"]),
+    )
+
+    @pytest.mark.parametrize(
+        ("peer", "expected"),
+        [
+            (Peer("192.0.2.1"), "no credentials"),
+            (Peer("unix"), "no credentials"),
+            (Peer("10.9.0.1"), "network 10.0.0.0/8"),
+            (Peer("10.1.0.1"), "network 10.1.0.0/16"),
+            (Peer("10.2.0.1"), "site two"),
+            (Peer("10.2.0.1", subject="billing-1"), "subject billing-1"),
+            (Peer("10.2.0.1", subject="shop-1"), "shop"),
+            (Peer("10.2.0.1", subject="somebody"), "subject somebody"),
+            (Peer("10.2.0.1", subject="shop-1", token="old"), "etl"),
+            (Peer("192.0.2.1", token="new"), "etl"),
+            (Peer("10.2.0.1", token="plain"), "token " + hashlib.sha256(b"plain").hexdigest()[:16]),
+        ],
+    )
+    def test_the_strongest_thing_that_is_shown_counts(self, peer: Peer, expected: str) -> None:
+        assert allowed(self.RULES, peer).identity == expected
+
+    def test_it_is_never_empty_with_rules_and_never_long(self) -> None:
+        assert allowed((), Peer("10.2.0.1", subject="x", token="y")).identity == ""
+        first, second = (allowed(self.RULES, Peer("", subject="x" * 10_000 + each)).identity for each in "ab")
+        assert first != second
+        assert max(len(first), len(second)) <= IDENTITY_BYTES

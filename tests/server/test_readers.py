@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from penstock.core.policy import SECOND
 from penstock.flight import requests
 from penstock.server import readers
 from penstock.server.logs import Log
+from penstock.server.names import NotYours
 from penstock.server.readers import Pin, Readers, TooMany
 from penstock.server.upkeep import Retention
 from support.folders import Life
@@ -20,10 +22,9 @@ from support.sidedoor import lease
 NOW = 1_750_000_000 * SECOND
 
 
-def report(reader: str = "lake", position: int = 7, *, pin: bool = False) -> requests.Report:
-    return requests.Report(
-        reader=reader, view="messages", where="*/*", position=position, lag_rows=1, lag_seconds=2.0, pin=pin
-    )
+def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner: str = "") -> requests.Report:
+    facts: dict[str, Any] = {"view": "messages", "where": "*/*", "lag_rows": 1, "lag_seconds": 2.0}
+    return requests.Report(reader=reader, position=position, pin=pin, owner=owner, **facts)
 
 
 class TestRegistry:
@@ -65,8 +66,42 @@ class TestRegistry:
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
         assert [each.reader for each in found.listed(Broker())] == ["pinned", "third"]
-        with pytest.raises(TooMany, match="2 readers have pinned history already"):
+        with pytest.raises(TooMany, match="2 readers have pinned or leased something already"):
             found.report(report("fourth"), NOW + 3)
+
+    def test_a_name_belongs_to_who_used_it_first(self, tmp_path: Path) -> None:
+        found = Readers(Log(io.StringIO()), tmp_path)
+        found.report(report("old"), NOW)
+        found.report(report("old", owner="a"), NOW)  # it was nobody's
+        found.begin(lease(reader="new", owner="b"), NOW)
+        found.report(report("old", position=8), NOW)  # without rules everybody may
+        found.save()
+        found = Readers(Log(io.StringIO()), tmp_path)
+        assert [(each.reader, each.owner) for each in found.listed(Broker())] == [("old", "a"), ("new", "b")]
+        with pytest.raises(NotYours, match="'old' belongs to another identity"):
+            found.report(report("old", position=9, owner="b"), NOW)
+        with pytest.raises(NotYours, match="'new' belongs to another identity"):
+            found.begin(lease(reader="new", instance="2", owner="a"), NOW)
+        assert [each.position for each in found.listed(Broker())] == [8, 0]
+
+    def test_who_has_its_share_makes_room_among_its_own(self) -> None:
+        found = Readers(Log(io.StringIO()), share=2)
+        found.leasing = lambda: {"leases"}
+        found.report(report("quiet", owner="a"), NOW)
+        found.begin(lease(reader="leases", owner="b"), NOW + 1)
+        found.report(report("loose", owner="b"), NOW + 2)
+        found.report(report("pinned", pin=True, owner="b"), NOW + 3)
+        assert [each.reader for each in found.listed(Broker())] == ["quiet", "leases", "pinned"]
+        with pytest.raises(TooMany, match="2 readers of yours have pinned or leased something already"):
+            found.report(report("more", owner="b"), NOW + 4)
+        found.report(report("more", owner="a"), NOW + 4)
+
+    def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(readers, "MOST_READERS", 3)
+        found = Readers(Log(io.StringIO()))
+        for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
+            found.report(report(name, owner=owner), NOW + at)
+        assert [each.reader for each in found.listed(Broker())] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
         found = Readers(Log(io.StringIO()))

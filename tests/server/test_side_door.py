@@ -129,7 +129,8 @@ class TestRights:
     def test_without_rules_all_is_open(self, helper: Helper) -> None:
         found = helper.ask(requests.Rights(address="192.0.2.1"), requests.Allowed)
         assert (found.open, found.unknown_token, found.rules) == (True, False, [])
-        assert helper.ask(requests.Rights(address="192.0.2.1", token="x"), requests.Allowed).unknown_token
+        shown = helper.ask(requests.Rights(address="192.0.2.1", token="x"), requests.Allowed)
+        assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, TABLES + RULES, top=TOP) as broker:

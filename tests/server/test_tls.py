@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client.handshakes import handshake_reason
 from support.brokers import Peer, dial, wait_for
 from support.certificates import Authority, Certificate, client_context
 from support.good import PLAIN, Broker, Good, broker_with
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 class Certificates:
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "ours")
-        foreign = Authority(folder / "foreign")
+        foreign = Authority(folder / "foreign", "somebody else")
         self.server = self.authority.sign("server")
         self.other_server = self.authority.sign("other-server")
         self.billing = self.authority.sign("billing-1")
@@ -66,6 +67,52 @@ def greet(broker: Broker, context: ssl.SSLContext) -> bool:
                 return is_served(channel)
         except OSError:
             return False
+
+
+def handshake(context: ssl.SSLContext, server: ssl.SSLContext) -> tuple[OSError | None, OSError | None]:
+    """What each side is told when they meet, the client's first."""
+    ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [context.wrap_bio(ours, theirs), server.wrap_bio(theirs, ours, server_side=True)]
+    told: list[OSError | None] = [None, None]
+    for _ in range(6):
+        for at, side in enumerate(sides):
+            try:
+                side.do_handshake() if told[at] is None else None
+                side.read(1)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                told[at] = told[at] or error
+    return told[0], told[1]
+
+
+def test_both_sides_tell_an_expired_certificate_from_an_unknown_one(certificates: Certificates) -> None:
+    """With OpenSSL at the other end, which says why before it hangs up."""
+    outcomes = []
+    for shown in (certificates.expired, certificates.foreign, None):
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(certificates.server.path, certificates.server.key)
+        server.load_verify_locations(certificates.authority.path)
+        server.verify_mode = ssl.CERT_REQUIRED
+        client, broker = handshake(client_context(shown), server)
+        assert client is not None
+        assert broker is not None
+        outcomes.append((handshake_reason(broker, "client"), handshake_reason(client, "broker").partition(" (")[0]))
+    assert outcomes == [
+        (
+            "the client's certificate is not accepted: certificate has expired (CERTIFICATE_VERIFY_FAILED)",
+            "the broker says: our certificate has expired",
+        ),
+        (
+            "the client's certificate is not accepted: unable to get local issuer certificate "
+            "(CERTIFICATE_VERIFY_FAILED)",
+            "the broker says: our certificate is of an authority that it does not know",
+        ),
+        (
+            "the client shows no certificate (PEER_DID_NOT_RETURN_A_CERTIFICATE)",
+            "the broker says: we have to show a certificate",
+        ),
+    ]
 
 
 def test_versions_that_are_spoken(broker: Broker) -> None:
@@ -147,7 +194,13 @@ def test_clients_must_show_a_good_certificate(tmp_path: Path, certificates: Cert
         refused = [None, certificates.foreign, certificates.expired]
         assert [greet(broker, client_context(each)) for each in refused] == [False] * 3
         wait_for(lambda: len(broker.events("TLS handshake failed")) == 3)
-        assert all("CERTIFICATE" in line["reason"] for line in broker.events("TLS handshake failed"))
+        reasons = sorted(line["reason"] for line in broker.events("TLS handshake failed"))
+        assert reasons == [
+            "the client shows no certificate (PEER_DID_NOT_RETURN_A_CERTIFICATE)",
+            "the client's certificate is not accepted: certificate has expired (CERTIFICATE_VERIFY_FAILED)",
+            "the client's certificate is not accepted: unable to get local issuer certificate "
+            "(CERTIFICATE_VERIFY_FAILED)",
+        ]
         assert greet(broker, client_context(certificates.billing))
         with dial(broker.address("sspq", 1)) as plain:
             channel = client_context(certificates.billing).wrap_socket(plain)
@@ -156,6 +209,23 @@ def test_clients_must_show_a_good_certificate(tmp_path: Path, certificates: Cert
             channel.close()
         (line,) = broker.events("access denied")
         assert (line["subject"], line["right"]) == ("billing-1", "publish")
+
+
+def test_the_subject_is_the_first_alternative_name(tmp_path: Path, certificates: Certificates) -> None:
+    """As over Flight. Whoever has written a rule for the common name is told."""
+    shown = certificates.authority.sign_as("both", "/CN=old-1", "DNS:new-1,DNS:new-2")
+    rules = '[[access]]\nsubject = "{}"\nmay = ["consume"]\n'
+    listener = tls_listener(certificates.server, certificates.authority.path)
+    listeners = rules.format("old-*") + rules.format("?ew-2") + listener
+    with broker_with(tmp_path, listeners=listeners) as broker:
+        with dial(broker.address("sspq", 1)) as plain, client_context(shown).wrap_socket(plain) as channel:
+            channel.sendall(sspq(RECEIVE))
+            assert channel.recv(8) == sspq(NO_RECEIVE)
+        (line,) = broker.events("access denied")
+        assert (line["subject"], line["right"]) == ("new-1", "consume")
+        event = "an access rule names a certificate's common name, but its subject is its first alternative name"
+        (line,) = broker.events(event)
+        assert (line["common_name"], line["subject"]) == ("old-1", "new-1")
 
 
 def test_messages_of_any_size_over_tls(tmp_path: Path, certificates: Certificates) -> None:

@@ -35,11 +35,11 @@ class Certificate(NamedTuple):
 class Authority:
     """Signs certificates."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "ca") -> None:
         folder.mkdir()
         self.folder = folder
         self.path = folder / "ca.pem"
-        _openssl("req", "-x509", *CURVE, "-keyout", f"{folder}/ca.key", "-out", str(self.path), "-subj", "/CN=ca")
+        _openssl("req", "-x509", *CURVE, "-keyout", f"{folder}/ca.key", "-out", str(self.path), "-subj", f"/CN={name}")
         (folder / "index").write_text("")
         (folder / "config").write_text(CONFIG.format(folder))
 
@@ -51,6 +51,17 @@ class Authority:
         dates = ["-startdate", "20200101000000Z", "-enddate", until]
         files = ["-in", str(request), "-out", str(made.path), "-config", f"{self.folder}/config"]
         _openssl("ca", "-batch", "-notext", *dates, *files)
+        return made
+
+    def sign_as(self, file: str, subject: str, alternative: str = "") -> Certificate:
+        """A certificate for a whole subject, as in /O=us/CN=me, and alternative names, as in DNS:me,URI:us://me."""
+        made = Certificate(self.folder / f"{file}.pem", self.folder / f"{file}.key")
+        request, extensions = self.folder / "request", self.folder / "extensions"
+        _openssl("req", "-new", "-utf8", *CURVE, "-keyout", str(made.key), "-out", str(request), "-subj", subject)
+        extensions.write_text(f"subjectAltName={alternative}\n" if alternative else "basicConstraints=CA:FALSE\n")
+        own = ["-CA", str(self.path), "-CAkey", f"{self.folder}/ca.key", "-set_serial", "7", "-days", "100"]
+        files = ["-in", str(request), "-out", str(made.path), "-extfile", str(extensions)]
+        _openssl("x509", "-req", *own, *files)
         return made
 
 

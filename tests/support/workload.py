@@ -182,11 +182,12 @@ class Workload:
         epoch = known.epoch if known else 0
         taken = known.chunks.get(partition, 0) if known else 0
         step = random.randrange(8)
-        key = ChunkKey(name, epoch, partition, taken, random.randrange(3))
+        owner = ("", "one", "two")[partition]
+        key = ChunkKey(name, epoch, partition, taken, random.randrange(3), owner=owner)
         if step == 0 and known and taken:
-            key = ChunkKey(name, epoch, partition, taken - 1, known.digests.get(partition, 0))
+            key = ChunkKey(name, epoch, partition, taken - 1, known.digests.get(partition, 0), owner=owner)
         if step == 1:
-            key = ChunkKey(name, epoch + 1, partition)
+            key = ChunkKey(name, epoch + 1, partition, owner=owner)
         queues = random.sample(list(self.broker.queues.values()), random.randint(1, len(self.broker.queues)))
         if self.broker.write(b"spark 127.0.0.1:1", key, list(map(self._portion, queues)), self.now).refusal is None:
             self.chunks[(name, partition)] = (key, self.broker.log.next_position)

@@ -28,6 +28,7 @@ COMMANDS = {
     "shovel": "shovel:command",
     "bench": "bench:command",
     "readers": "readers:command",
+    "writers": "writers:command",
     "journal": "journal:journal",
     "pipeline": "pipeline:pipeline",
     "completion": "completion:command",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 OK, NOBODY = 0, 4
 #: Seconds that an answer may take.
 PATIENCE = 30.0
-COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN")
+COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN", "OWNER")
 
 
 class _Denied(click.ClickException):
@@ -75,6 +76,7 @@ def list_readers(as_json: bool, **where: Any) -> None:
     """Show all readers: what each reads, its position, the rows behind it and the age of the oldest, and its leases.
 
     PIN: retention waits for this reader, as far as the broker's limits allow. SEEN: seconds since it last said so.
+    OWNER: the identity that the name belongs to; nobody's without access rules.
 
     \b
     Examples:
@@ -88,7 +90,7 @@ def list_readers(as_json: bool, **where: Any) -> None:
     elif not found:
         note("nobody has said that they read")
     else:
-        _show(found)
+        show_table(COLUMNS, map(_row, found))
 
 
 @command.command("forget", short_help="Drop a reader.")
@@ -98,7 +100,8 @@ def list_readers(as_json: bool, **where: Any) -> None:
 def forget(reader: str, as_json: bool, **where: Any) -> int:
     """Drop a reader: retention waits for it no longer, and what it has leased goes back to the queues.
 
-    For readers that will not come back. One that does is simply there again, from where it stands.
+    For readers that will not come back. One that does is simply there again, from where it stands. Who may administer
+    all queues drops any, everybody else its own.
 
     \b
     Examples:
@@ -146,13 +149,22 @@ def _explained(endpoint: str, error: fl.FlightError) -> click.ClickException:
     return click.ClickException(f"{endpoint} does not answer: {str(error).splitlines()[0]}")
 
 
-def _show(readers: list[Reader]) -> None:
-    rows = [COLUMNS, *map(_row, readers)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(COLUMNS))]
+def show_table(columns: tuple[str, ...], found: Iterable[tuple[str, ...]]) -> None:
+    """Rows below the names of their columns."""
+    rows = [columns, *found]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
     say(*("  ".join(f"{value:{width}}" for value, width in zip(row, widths, strict=True)).rstrip() for row in rows))
 
 
 def _row(reader: Reader) -> tuple[str, ...]:
     seen = max(time.time() - reader.at / 1e6, 0)
     numbers = (str(reader.position), str(reader.lag_rows), f"{reader.lag_seconds:.1f}", str(reader.leased))
-    return (reader.reader, reader.view, reader.where, *numbers, "yes" if reader.pin else "no", f"{seen:.0f}")
+    return (
+        reader.reader,
+        reader.view,
+        reader.where,
+        *numbers,
+        "yes" if reader.pin else "no",
+        f"{seen:.0f}",
+        reader.owner or "-",
+    )

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
+from penstock.client.handshakes import handshake_reason
 from penstock.client.options import Options
 from penstock.client.urls import Address
 from penstock.wire.stream import StreamDecoder, WireError
@@ -55,6 +56,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         #: Written in this turn of the loop, and not yet given to the transport.
         self._parts: list[bytes] = []
         self._size = 0
+        self._heard = False
 
     # What asyncio calls.
 
@@ -65,6 +67,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
+        self._heard = True
         if self.failure is not None:
             return  # read on while closing: unread bytes would turn the farewell into a reset
         frames = self._decoder.feed(data)
@@ -83,7 +86,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         """See asyncio."""
         self._gone.set()
         self.parted = exc is None and isinstance(self.failure, Closed)
-        self.fail(Disconnected(f"{self.address}: the connection was lost ({exc or 'closed'})"))
+        self.fail(Disconnected(f"{self.address}: the connection was lost ({self._loss(exc)})"))
 
     def pause_writing(self) -> None:
         """See asyncio."""
@@ -169,6 +172,14 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         if parts and self.failure is None and self._transport is not None:
             self._transport.write(b"".join(parts))
 
+    def _loss(self, error: Exception | None) -> str:
+        """Why the connection was lost. With TLS 1.3 a broker says no to our certificate when we think all is well."""
+        if isinstance(error, ssl.SSLError):
+            return handshake_reason(error, "broker")
+        if error is None and self.address.use_tls and not self._heard:
+            return "closed before the broker said anything: it may not accept our certificate, which its log would tell"
+        return str(error or "closed")
+
     def _problem(self, error: WireError) -> ProtocolProblem:
         problem = ProtocolProblem(f"{self.address} does not speak {self.address.protocol} as we know it: {error}")
         problem.code = error.code
@@ -193,7 +204,9 @@ async def open_link(link: Link[FrameT], options: Options) -> None:
     except TimeoutError as error:
         raise ConnectFailed(f"{address}: no connection within {options.connect_timeout:g} s") from error
     except ssl.SSLError as error:
-        raise _hopeless(f"{address}: no TLS connection: {_ssl_reason(error)}") from error
+        raise _hopeless(f"{address}: no TLS connection: {handshake_reason(error, 'broker')}") from error
+    except ConnectionResetError as error:
+        raise ConnectFailed(f"{address}: {handshake_reason(error, 'broker') if context else error}") from error
     except (PermissionError, UnicodeError) as error:
         raise _hopeless(f"{address}: {error}") from error
     except OSError as error:
@@ -206,11 +219,3 @@ def _hopeless(text: str) -> ConnectFailed:
     error = ConnectFailed(text)
     error.retriable = False
     return error
-
-
-def _ssl_reason(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the broker's certificate is not accepted ({error.verify_message})"
-    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-        return "there is no TLS at this address"
-    return error.reason or str(error)

@@ -59,6 +59,10 @@ class WriterEntry(msgspec.Struct):
     chunks: dict[int, int]
     #: What the writer said of the rows of these chunks, for each partition of which it said something.
     digests: dict[int, int] = msgspec.field(default_factory=dict)
+    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older journal.
+    owner: str = ""
+    #: When its last chunk was taken.
+    at: int = 0
 
     def note(self, key: ChunkKey) -> None:
         """One more chunk of this epoch was taken."""
@@ -66,9 +70,10 @@ class WriterEntry(msgspec.Struct):
         self.digests[key.partition] = key.digest
         if not key.digest:
             del self.digests[key.partition]
+        self.owner, self.at = key.owner, key.at
 
 
-class ChunkKey(msgspec.Struct, frozen=True):
+class ChunkKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which chunk: the detail of a ``WRITTEN`` row. Of a ``WRITER_ENDED`` row it is the writer alone."""
 
     writer: str
@@ -77,6 +82,9 @@ class ChunkKey(msgspec.Struct, frozen=True):
     chunk: int = 0
     #: Of the rows of all chunks of the partition up to this one. 0: nothing is said of them.
     digest: int = 0
+    #: Whose the writer is from now on, and when that was.
+    owner: str = ""
+    at: int = 0
 
 
 class Held(msgspec.Struct, omit_defaults=True):

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from penstock.core.broker import Broker
 from penstock.core.expiry import Expiry
 from penstock.core.gathering import Array
-from penstock.core.held import WriterEntry
 from penstock.core.lane import Item, Lane
 from penstock.core.queue import Queue
 from penstock.core.table import COLUMNS, QueueEntry, Table
@@ -34,10 +34,9 @@ def restore(table: Table, next_position: int) -> Broker:
     leased = table.leased()
     _fill(broker, table, leased.values())
     _lease(broker, table, leased)
-    broker.writers = {
-        name: WriterEntry(each.epoch, dict(each.chunks), dict(each.digests)) for name, each in meta.writers.items()
-    }
-    broker.partitions = sum(len(each.chunks) for each in broker.writers.values())
+    for name, each in meta.writers.items():
+        broker.writers[name] = replace(each, chunks=dict(each.chunks), digests=dict(each.digests))
+        broker.count_writer(each)
     for number, requests in meta.requests.items():
         if number in broker.queues:
             broker.queues[number].requests = {bytes.fromhex(key): value for key, value in requests.items()}

@@ -71,6 +71,8 @@ class State:
         self.held_back: dict[Consumer, None] = {}
         self.writers: dict[str, WriterEntry] = {}
         self.partitions = 0
+        #: How many writers each owner has, and partitions of them.
+        self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
         self._lease_ends: list[tuple[int, int]] = []
         self._locks: list[tuple[int, int, Out]] = []
@@ -95,6 +97,14 @@ class State:
         So n connections that take all they can get have an n + 1st of the total each, and as much is left for others.
         """
         return max(1, self.most_out - self.out + self.leased)
+
+    def count_writer(self, entry: WriterEntry, by: int = 1) -> None:
+        """A writer is there (1), or no longer (-1), with the partitions it has now."""
+        writers, partitions = self.shares.get(entry.owner, (0, 0))
+        self.shares[entry.owner] = (writers + by, partitions + by * len(entry.chunks))
+        self.partitions += by * len(entry.chunks)
+        if self.shares[entry.owner] == (0, 0):
+            del self.shares[entry.owner]
 
     def schedule(self, queue: Queue) -> None:
         """Note the queue's next deadline, if it is earlier than the one noted. Looks at all of its priorities."""

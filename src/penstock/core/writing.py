@@ -115,6 +115,7 @@ class Writing(Carrying):
             refusal = self._refusal(portion)
             if refusal is not None:
                 return Wrote(refusal=refusal, queue=portion.queue)
+        key = self._signed(key, now)
         detail = msgspec.json.encode(key)
         batch = self.log.make_room(now, sum(map(_size, portions)) + len(detail) + 2 * ROW_BYTES)
         times = [_times(portion, now) for portion in portions]
@@ -140,7 +141,7 @@ class Writing(Carrying):
         known = self.writers.pop(writer, None)
         if known is None:
             return False
-        self.partitions -= len(known.chunks)
+        self.count_writer(known, -1)
         self.log.other(Kind.WRITER_ENDED, now, 0, source, detail=msgspec.json.encode(ChunkKey(writer, known.epoch)))
         return True
 
@@ -159,13 +160,19 @@ class Writing(Carrying):
                 f"partitions, or end writers that will not come back"
             )
 
+    def _signed(self, key: ChunkKey, now: int) -> ChunkKey:
+        """With its time, and with the owner that a writer has had so far, if none is given."""
+        known = self.writers.get(key.writer)
+        return msgspec.structs.replace(key, owner=key.owner or (known.owner if known else ""), at=now)
+
     def _note_chunk(self, key: ChunkKey) -> None:
         known = self.writers.get(key.writer)
+        if known is not None:
+            self.count_writer(known, -1)
         if known is None or known.epoch != key.epoch:
-            self.partitions -= len(known.chunks) if known else 0
             known = self.writers[key.writer] = WriterEntry(key.epoch, {})
-        self.partitions += key.partition not in known.chunks
         known.note(key)
+        self.count_writer(known)
 
     def _refusal(self, portion: Portion) -> Refusal | None:
         """Why these can't come in, all of them. Where some are delayed, all count as if they were."""

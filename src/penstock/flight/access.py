@@ -12,6 +12,7 @@ import pyarrow.flight as fl
 from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
 from penstock.flight.requests import Allowed, Right
+from penstock.flight.subjects import subject_of_identity
 from penstock.journal.catalogue import QueueName
 from penstock.patterns import fits_queue
 
@@ -41,6 +42,20 @@ class Caller(NamedTuple):
     peer: Peer
     allowed: Allowed
 
+    @property
+    def identity(self) -> str:
+        """To whom the names of readers and writers belong that it makes; empty if there are no rules."""
+        return self.allowed.identity
+
+    @property
+    def manages(self) -> str:
+        """The identity whose names it may drop; empty is all of them."""
+        return "" if self.may_everywhere("administer") else self.identity
+
+    def may_anything(self) -> bool:
+        """Whether there is any right that it has."""
+        return self.allowed.open or any(rights and patterns for rights, patterns in self.allowed.rules)
+
     def may(self, right: Right, name: QueueName) -> bool:
         """Whether the rules say so for this queue."""
         return self.allowed.open or any(
@@ -68,13 +83,15 @@ class Caller(NamedTuple):
 
     def demand_somewhere(self, right: Right) -> None:
         """Raises Trouble if the peer may not do it anywhere."""
-        if not self.allowed.open and not any(right in rights for rights, _ in self.allowed.rules):
-            raise trouble("denied", f"the access rules do not let you {right} anything")
+        self.demand_one_of(right)
 
-    def demand_everywhere(self, right: Right) -> None:
-        """Raises Trouble unless the peer may do it to all queues."""
-        if not self.may_everywhere(right):
-            raise trouble("denied", f'this needs the right to {right} all queues (where = ["*"])')
+    def demand_one_of(self, *rights: Right) -> None:
+        """Raises Trouble if the peer may do none of it anywhere."""
+        if not any(map(self._may_somewhere, rights)):
+            raise trouble("denied", f"the access rules do not let you {' or '.join(rights)} anything")
+
+    def _may_somewhere(self, right: Right) -> bool:
+        return self.allowed.open or any(right in rights and patterns for rights, patterns in self.allowed.rules)
 
 
 class Doorman:
@@ -87,12 +104,18 @@ class Doorman:
         self._known: dict[tuple[str, str, str], tuple[float, Allowed]] = {}
 
     def caller(self, context: Any) -> Caller:
-        """Who is behind a call. Raises Trouble for a token that nobody knows, or while the broker is away."""
+        """Who is behind a call, and may do something at least.
+
+        Raises Trouble for whoever has no right at all or shows a token that nobody knows, and while the broker is away.
+        """
         peer = peer_of(context)
         allowed = self._allowed(peer)
         if allowed.unknown_token:
             raise UnknownToken(Problem(code="denied", text="the access rules do not know this token"))
-        return Caller(peer, allowed)
+        found = Caller(peer, allowed)
+        if not found.may_anything():
+            raise trouble("denied", "the access rules do not let you do anything")
+        return found
 
     def _allowed(self, peer: Peer) -> Allowed:
         key = (peer.address, peer.subject, peer.token)
@@ -134,7 +157,7 @@ def peer_of(context: Any) -> Peer:
     where = where.replace("%5B", "[").replace("%5D", "]").replace("%25", "%")
     address = "unix" if family == "unix" else where.rpartition(":")[0].strip("[]")
     headers = context.get_middleware(MIDDLEWARE)
-    subject = context.peer_identity().decode("utf-8", "replace")
+    subject = subject_of_identity(context.peer_identity())
     return Peer(address, where if family != "unix" else "unix", subject, headers.token if headers else "")
 
 

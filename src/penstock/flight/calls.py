@@ -21,7 +21,7 @@ View = Literal["messages", "events", "live", "leased"]
 #: Codes of errors, in the JSON of a Flight error's ``extra_info``: see ``Problem``.
 Code = Literal[
     "bad-request",  # it can't be understood, or contradicts itself
-    "denied",  # the access rules say no, or the token is wrong
+    "denied",  # the access rules say no, the token is wrong, or a name belongs to somebody else
     "no-queue",  # there is no such queue
     "data-loss",  # positions of the range are gone: `lost` says which
     "replaced",  # it is another journal now
@@ -174,6 +174,10 @@ class Readers(msgspec.Struct, frozen=True, kw_only=True, tag="readers"):
     """Action: who reads, how far, how far behind. Answered by a list of ``requests.Reader``."""
 
 
+class Writers(msgspec.Struct, frozen=True, kw_only=True, tag="writers"):
+    """Action: which writers are remembered, and whose they are. Answered by a list of ``requests.Writer``."""
+
+
 class ForgetReader(msgspec.Struct, frozen=True, kw_only=True, tag="forget-reader"):
     """Action: drop a reader, its pin, and give back what it has leased. Answered by whether there was one."""
 
@@ -240,5 +244,16 @@ class EndWriter(msgspec.Struct, frozen=True, kw_only=True, tag="end-writer"):
 
 
 Action = (
-    Status | Queues | Locate | Advance | Plan | Progress | Readers | ForgetReader | Lease | CheckWritten | EndWriter
+    Status
+    | Queues
+    | Locate
+    | Advance
+    | Plan
+    | Progress
+    | Readers
+    | ForgetReader
+    | Lease
+    | CheckWritten
+    | EndWriter
+    | Writers
 )

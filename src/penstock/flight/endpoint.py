@@ -17,7 +17,11 @@ _ACTIONS = msgspec.json.Decoder(calls.Action)
 
 
 class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """See ``calls`` for what can be asked of it. Its threads are gRPC's."""
+    """See ``calls`` for what can be asked of it. Its threads are gRPC's.
+
+    Every call finds out who calls before it looks at what is asked: who has no right at all is told nothing but what is
+    in the manual.
+    """
 
     def __init__(self, address: str, service: Service, report: Callable[[BaseException], None], **how: Any) -> None:
         """``address`` is as in options. Raises what pyarrow raises if it can't listen there."""
@@ -34,15 +38,15 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     def do_get(self, context: Any, ticket: Any) -> Any:
         """A range of a view."""
         with told(self._report):
-            call = _decoded(ticket.ticket, calls.Read)
-            schema, batches = self._service.read(call, self._service.doorman.caller(context))
+            caller = self._service.doorman.caller(context)
+            schema, batches = self._service.read(_decoded(ticket.ticket, calls.Read), caller)
             return fl.GeneratorStream(schema, self._guarded(batches))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Chunks of messages to be published."""
         with told(self._report):
-            call = _decoded(descriptor.command or b"", calls.Write)
             caller = self._service.doorman.caller(context)
+            call = _decoded(descriptor.command or b"", calls.Write)
             batches = (chunk.data for chunk in reader if chunk.data is not None)
             for written in self._service.write(call, caller, reader.schema, batches):
                 writer.write(pa.py_buffer(msgspec.json.encode(written)))
@@ -50,28 +54,31 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         """One JSON value."""
         with told(self._report):
+            caller = self._service.doorman.caller(context)
             body = action.body.to_pybytes() if action.body is not None else b""
-            call = _action(action.type, body)
-            answer = self._service.act(call, self._service.doorman.caller(context))
+            answer = self._service.act(_action(action.type, body), caller)
             return iter([fl.Result(pa.py_buffer(msgspec.json.encode(answer)))])
 
     def list_actions(self, context: Any) -> list[Any]:
         """Their names, and what they do."""
-        return [fl.ActionType(name, text) for name, text in ACTIONS.items()]
+        with told(self._report):
+            self._service.doorman.caller(context)
+            return [fl.ActionType(name, text) for name, text in ACTIONS.items()]
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """One for each queue."""
         with told(self._report):
-            pick = _decoded(bytes(criteria) or b"{}", calls.Pick)
-            return iter(list(self._service.flights(pick, self._service.doorman.caller(context))))
+            caller = self._service.doorman.caller(context)
+            return iter(list(self._service.flights(_decoded(bytes(criteria) or b"{}", calls.Pick), caller)))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """Tickets for the parts of a range."""
         with told(self._report):
-            return self._service.flight(_described(descriptor), self._service.doorman.caller(context))
+            caller = self._service.doorman.caller(context)
+            return self._service.flight(_described(descriptor), caller)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        """The columns of a view."""
+        """The columns of a view: the same for everybody, so nobody is asked who he is."""
         with told(self._report):
             return fl.SchemaResult(self._service.schema(_described(descriptor)))
 

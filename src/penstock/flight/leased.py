@@ -37,7 +37,7 @@ def read_leased(history: History, ask: Ask, call: Read, caller: Caller) -> Itera
         raise trouble("bad-request", "the range of positions, or of rows, makes no sense")
     history.check_identity(call.identity)
     caller.demand_somewhere("consume")
-    request = LeasedRows(reader=call.reader, start=call.start, stop=call.stop)
+    request = LeasedRows(reader=call.reader, start=call.start, stop=call.stop, owner=caller.identity)
     return _batches(_held(history, ask, request, call, caller), call)
 
 

@@ -7,7 +7,8 @@ Layout of both directions, one answer for each request, in order:
     └───────────────┴─────────────────────────┘
 
 A request is one of ``Request``. The answer is what its description says, or a ``calls.Problem``. Arrays of numbers
-travel as little-endian bytes, so that numpy reads them as they are.
+travel as little-endian bytes, so that numpy reads them as they are. ``owner`` is the identity that the name of a reader
+or a writer must belong to, or does from now on; empty is whoever's, for a broker without rules and for operators.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
     #: A token was shown, and no rule knows it.
     unknown_token: bool = False
     rules: list[tuple[list[Right], list[str]]] = []
+    #: To whom the names belong that the peer makes. Empty: nobody, as there are no rules.
+    identity: str = ""
 
 
 class Outs(_Request, frozen=True, kw_only=True, tag="outs"):
@@ -83,6 +86,7 @@ class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
     take: bool = True
     #: Patterns of the queues that the caller may consume. A reader that has leased from others is none of its business.
     may: list[str]
+    owner: str = ""
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True, tag="leased"):
@@ -103,6 +107,7 @@ class LeasedRows(_Request, frozen=True, kw_only=True, tag="leased-rows"):
     reader: str
     start: int
     stop: int
+    owner: str = ""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
@@ -157,6 +162,7 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     begun: bool = False
     #: Who writes, for the journal: as in "10.0.0.1:4711".
     peer: str = ""
+    owner: str = ""
 
 
 class CheckWritten(_Request, frozen=True, kw_only=True, tag="check-written"):
@@ -165,12 +171,30 @@ class CheckWritten(_Request, frozen=True, kw_only=True, tag="check-written"):
     writer: str
     epoch: int
     parts: list[tuple[int, int, int]]
+    owner: str = ""
 
 
 class EndWriter(_Request, frozen=True, kw_only=True, tag="end-writer"):
     """Forget a writer. Answered by true if it was known."""
 
     writer: str
+    owner: str = ""
+
+
+class Writers(_Request, frozen=True, kw_only=True, tag="writers"):
+    """Which writers are remembered? Answered by a list of ``Writer``: the owner's, or all."""
+
+    owner: str = ""
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """A writer as operators see it. ``at`` is when its last chunk was taken; 0 if nobody knows."""
+
+    writer: str
+    owner: str
+    epoch: int
+    partitions: int
+    at: int
 
 
 class Report(_Request, frozen=True, kw_only=True, tag="report"):
@@ -185,6 +209,7 @@ class Report(_Request, frozen=True, kw_only=True, tag="report"):
     lag_seconds: float
     pin: bool = False
     peer: str = ""
+    owner: str = ""
 
 
 class Readers(_Request, frozen=True, kw_only=True, tag="readers"):
@@ -204,14 +229,27 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     at: int
     leased: int = 0
+    owner: str = ""
 
 
 class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
     """Drop a reader: its pin, and its leases, which go back. Answered by true if it was known."""
 
     reader: str
+    owner: str = ""
 
 
 Request = (
-    Rights | Outs | Lease | LeasedRows | Waiting | Write | CheckWritten | EndWriter | Report | Readers | ForgetReader
+    Rights
+    | Outs
+    | Lease
+    | LeasedRows
+    | Waiting
+    | Write
+    | CheckWritten
+    | EndWriter
+    | Writers
+    | Report
+    | Readers
+    | ForgetReader
 )

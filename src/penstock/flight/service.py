@@ -25,9 +25,6 @@ from penstock.flight.writing import as_request, check_schema
 MOST = 2**63 - 1
 #: The longest name of a reader or a writer.
 NAME_BYTES = 255
-#: How the names of writers begin that are made up for one write. Who knows such a name has made it up; other names can
-#: be guessed, and to forget such a writer means that what it repeats is published twice.
-PASSING = "batch-"
 
 
 class Service:
@@ -80,12 +77,14 @@ class Service:
         for number, batch in enumerate(batches, call.chunk):
             if call.digest and number > call.chunk:
                 raise trouble("bad-request", "a digest is of one batch: send the next in a call of its own")
-            request = as_request(call, number, batch, caller.peer.name)
-            self._check_publish(request, caller)
+            request = as_request(call, number, batch, caller.peer.name, caller.identity)
+            self._check_publish(request, call.queue, caller)
             yield self.door.ask(request, calls.Written)
 
-    def _check_publish(self, request: requests.Write, caller: Caller) -> None:
-        names = [queue_name(name) for name in request.queues]
+    def _check_publish(self, request: requests.Write, otherwise: str, caller: Caller) -> None:
+        """A chunk without rows goes nowhere, but makes its writer known: it counts as one to the descriptor's queue."""
+        wanted = request.queues or ([otherwise] if otherwise else [])
+        names = [queue_name(name) for name in wanted]
         for name in names:
             caller.demand("publish", name)
         if request.create_queues and not caller.may_everywhere("administer"):
@@ -109,6 +108,7 @@ class Service:
         self.schema(call)
         _check_numbers(call)
         if call.view in ("live", "leased"):
+            self._check_view(call, caller)
             return _info(call, [call], -1, {"identity": f"{self.history.reader.identity:016x}"})
         plan = self.measures.plan(
             calls.Plan(
@@ -122,6 +122,13 @@ class Service:
             for start, stop in plan.ranges
         ]
         return _info(call, parts, -1, {"identity": plan.identity, "losses": plan.losses})
+
+    def _check_view(self, call: calls.Read, caller: Caller) -> None:
+        """What is read of no range is planned by nobody, who would have looked at the rights."""
+        if call.view == "leased":
+            caller.demand_somewhere("consume")
+        else:
+            self.history.chooser(call, caller)
 
     # Actions
 
@@ -146,27 +153,29 @@ class Service:
             case calls.Readers():
                 return self._readers(caller)
             case calls.ForgetReader():
-                caller.demand_everywhere("administer")
-                return self.door.ask(requests.ForgetReader(reader=call.reader), bool)
+                caller.demand_one_of("read", "consume", "administer")
+                return self.door.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
             case calls.CheckWritten():
                 caller.demand_somewhere("publish")
-                asked = requests.CheckWritten(writer=call.writer, epoch=call.epoch, parts=call.parts)
+                asked = requests.CheckWritten(
+                    writer=call.writer, epoch=call.epoch, parts=call.parts, owner=caller.identity
+                )
                 return self.door.ask(asked, bool)
             case calls.EndWriter():
-                if call.writer.startswith(PASSING):
-                    caller.demand_somewhere("publish")
-                else:
-                    caller.demand_everywhere("publish")
-                return self.door.ask(requests.EndWriter(writer=call.writer), bool)
+                caller.demand_one_of("publish", "administer")
+                return self.door.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)
+            case calls.Writers():
+                caller.demand_one_of("publish", "administer")
+                return self.door.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
 
     def _readers(self, caller: Caller) -> list[requests.Reader]:
-        """Readers of what the caller may read: the names of other queues are none of its business."""
-        caller.demand_somewhere("read")
+        """The caller's own, and those of what it may read: the names of other queues are none of its business."""
+        caller.demand_one_of("read", "consume", "administer")
         readers = self.door.ask(requests.Readers(), list[requests.Reader])
-        if caller.may_everywhere("read"):
+        if caller.may_everywhere("read") or not caller.manages:
             return readers
-        names = [name for name in self.history.names() if caller.may("read", name)]
-        return [reader for reader in readers if reader.where in map(str, names)]
+        names = {str(name) for name in self.history.names() if caller.may("read", name)}
+        return [reader for reader in readers if reader.owner == caller.identity or reader.where in names]
 
     def _progress(self, call: calls.Progress, caller: Caller) -> calls.Lag:
         self.history.check_identity(call.identity)
@@ -186,6 +195,7 @@ class Service:
             lag_seconds=lag.seconds,
             pin=call.pin,
             peer=caller.peer.name,
+            owner=caller.identity,
         )
         self.door.ask(report, bool)
         return lag
@@ -215,6 +225,7 @@ class Service:
             timeout=call.timeout,
             take=call.take,
             may=caller.patterns("consume"),
+            owner=caller.identity,
         )
         return self.door.ask(request, requests.Leased)
 

@@ -50,7 +50,7 @@ def check_schema(schema: pa.Schema) -> None:
             raise trouble("bad-request", f"the column {field.name} is {field.type}; it must be {words}")
 
 
-def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str) -> requests.Write:
+def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str, owner: str) -> requests.Write:
     """A batch as a chunk. Raises Trouble with the first row that is wrong."""
     _check_size(batch)
     names, indices = _queues(call, batch)
@@ -70,6 +70,7 @@ def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str) -> re
         create_queues=call.create_queues,
         begun=call.begun,
         peer=peer,
+        owner=owner,
     )
 
 

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.handshakes import handshake_reason
 from penstock.server.access import Peer
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Acceptor:
             await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)
         except OSError as error:
             self._runtime.count("failed_handshakes")
-            reason = getattr(error, "reason", None) or error.strerror or str(error) or type(error).__name__
+            reason = handshake_reason(error, "client")
             self._runtime.log.warning("TLS handshake failed", protocol=self._protocol, peer=peer.address, reason=reason)
         finally:
             if not session.arrived:

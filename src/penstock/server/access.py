@@ -15,6 +15,10 @@ from penstock.server.options import AccessRule, Right
 
 #: Answers remembered for one peer: it may name queues without end.
 REMEMBERED = 1_000
+#: Bytes of an identity. A certificate's subject may be longer, and is then known by its hash.
+IDENTITY_BYTES = 255
+#: Who shows nothing and is in no network that a rule names.
+NOBODY_IN_PARTICULAR = "no credentials"
 
 
 class Peer(NamedTuple):
@@ -22,7 +26,7 @@ class Peer(NamedTuple):
 
     #: Its address, or "unix" for a Unix-domain socket.
     address: str
-    #: The common name of its certificate.
+    #: Of its certificate: see ``subjects``.
     subject: str = ""
     #: The number of the user at the other end of a Unix-domain socket.
     user: int | None = None
@@ -55,6 +59,17 @@ class Rights:
         """The rules that give the peer one of these rights with the queue."""
         return [rule for rule in self._rules if set(rights) & set(rule.may) and _is_where(rule.where, namespace, name)]
 
+    def allow_somewhere(self, right: Right) -> bool:
+        """Whether there may be a queue with which the peer may do this."""
+        return self.open or any(right in rule.may and rule.where for rule in self._rules)
+
+    def allow_everywhere(self, *rights: Right) -> bool:
+        """Whether the peer may do one of these with all queues."""
+        return self.open or any(
+            set(rights) & set(rule.may) and any(pattern in ("*", "*/*") for pattern in rule.where)
+            for rule in self._rules
+        )
+
 
 def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:
     """What a peer may do, for our own helpers, which have to hold it to that."""
@@ -62,9 +77,27 @@ def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:
     known = any(rule.token_sha256 and _is_token(rule.token_sha256, peer.token) for rule in rules)
     return Allowed(
         open=not rules,
-        unknown_token=bool(peer.token) and not known,
+        unknown_token=bool(rules and peer.token) and not known,
         rules=[(rule.may, rule.where) for rule in matching],
+        identity=_identity(matching, peer) if rules else "",
     )
+
+
+def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:
+    """Whose the names of readers and writers are that this peer makes, by the strongest thing that it has shown."""
+    if peer.token:
+        named = [rule.name for rule in matching if rule.token_sha256]
+        plain = f"token {_digest(peer.token)[:16]}"
+    elif peer.subject:
+        named = [rule.name for rule in matching if rule.subject]
+        plain = f"subject {peer.subject}"
+    else:
+        named = [rule.name for rule in matching]
+        networks = [rule.network for rule in matching if rule.network]
+        narrowest = max(networks, key=lambda each: ipaddress.ip_network(each).prefixlen, default="")
+        plain = f"network {narrowest}" if narrowest else NOBODY_IN_PARTICULAR
+    found = next(filter(None, named), plain)
+    return found if len(found.encode("utf-8", "replace")) <= IDENTITY_BYTES else f"sha256 {_digest(found)}"
 
 
 def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
@@ -80,6 +113,11 @@ def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
+def names_subject(rule: AccessRule, name: str, other: str) -> bool:
+    """Whether a rule would match a subject of this name, and not of the other one."""
+    return bool(rule.subject and name) and fits(rule.subject, name) and not fits(rule.subject, other)
+
+
 def _matches(rule: AccessRule, peer: Peer) -> bool:
     if rule.subject and not (peer.subject and fits(rule.subject, peer.subject)):
         return False
@@ -91,8 +129,11 @@ def _matches(rule: AccessRule, peer: Peer) -> bool:
 
 
 def _is_token(wanted: str, token: str) -> bool:
-    shown = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-    return bool(token) and hmac.compare_digest(wanted.lower(), shown)
+    return bool(token) and hmac.compare_digest(wanted.lower(), _digest(token))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _is_user(wanted: str, user: int | None) -> bool:

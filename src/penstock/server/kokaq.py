@@ -423,6 +423,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._get_message(request, metadata.uuid)
             return
         if request.namespace is None and request.message_type is MessageType.CONTROL:
+            if not self.rights.allow_everywhere("consume", "administer"):  # it tells of all queues
+                raise Denied
             told = self.answers.broker_facts()
         else:
             told = self.answers.queue_facts(self._queue(request, "consume"))
@@ -430,14 +432,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _get_message(self, request: Request, uuid: bytes) -> None:
         broker = self.runtime.broker
+        if not self.rights.allow_somewhere("consume"):
+            raise Denied
         position = self.runtime.ids.position(uuid)
         queues = [self._queue(request, "consume")] if request.namespace is not None else list(broker.queues.values())
         if position is None:
             queues, position = [], 0
         for queue in queues:
             found = broker.find(queue, [position]).get(position)
-            if found is not None:
-                self._require("consume", queue.namespace, queue.name)
+            # One of a queue that is not the peer's to see is answered as one that does not exist.
+            if found is not None and self.allowed("consume", queue.namespace, queue.name):
                 words = self.answers.message(request, queue, found.item, found.deliveries, self.runtime.now())
                 self._answer(request, words, position + 1)
                 return

@@ -196,6 +196,11 @@ class Limits(_Options, frozen=True, kw_only=True):
     #: Queues that the peers of one address may make: nobody takes all the places. An access rule can say otherwise.
     queues_per_address: Positive = 1_000
     namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
+    #: Names that one identity may have: of writers, with so many partitions, and of readers. All together may have
+    #: 10,000 writers with 1,000,000 partitions, and 1,000 readers, so nobody takes more than a tenth of it.
+    writers_per_identity: Positive = 1_000
+    partitions_per_identity: Positive = 100_000
+    readers_per_identity: Positive = 100
     #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
     refused_seconds: Seconds = 30.0
 
@@ -216,7 +221,10 @@ Right = Literal["publish", "consume", "dead-letter", "administer", "read", "crea
 class AccessRule(_Options, frozen=True, kw_only=True):
     """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
-    #: The certificate's common name, or a pattern of it (* and ?).
+    #: The identity of whoever matches, to which the names of its readers and writers belong. Empty: that of the token,
+    #: the subject or the network. Rules with the same name are of one identity.
+    name: Annotated[str, Meta(max_length=100)] = ""
+    #: The certificate's subject (see flight/subjects.py), or a pattern of it (* and ?).
     subject: str = ""
     #: The user at the other end of a Unix-domain socket, by name or number.
     user: str = ""
@@ -235,6 +243,8 @@ class AccessRule(_Options, frozen=True, kw_only=True):
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
             raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+        if not self.name.isprintable():
+            raise BadOption("name", "the name of an identity can be printed")
         if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
             raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
         if "" in self.where:

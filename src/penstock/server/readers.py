@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +19,13 @@ import msgspec
 from penstock.core.broker import Broker
 from penstock.flight import requests
 from penstock.server.logs import Log
+from penstock.server.names import check_owner
 
 NAME = "readers.json"
 #: Seconds between two writes of the file.
 SAVE_SECONDS = 5.0
-#: Readers that are remembered. Who was not heard of for the longest time makes room; a pin does not.
+#: Readers that are remembered. Of the identity with the most, who was not heard of for the longest time makes room; who
+#: has pinned or leased something does not.
 MOST_READERS = 1_000
 #: Queries of one reader's name that were taken over, and are remembered: older ones have long given up.
 MOST_FORMER = 20
@@ -44,6 +47,8 @@ class Entry(msgspec.Struct, kw_only=True):
     #: The query that leases under this name, and those that did before.
     instance: str = ""
     former: list[str] = []
+    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older file.
+    owner: str = ""
 
 
 class Pin(NamedTuple):
@@ -59,25 +64,34 @@ class TooMany(Exception):
 
 
 class Readers:
-    """All readers. ``folder`` is the data folder; without one, nothing is kept after the end."""
+    """All readers. ``folder`` is the data folder; without one, nothing is kept after the end.
 
-    def __init__(self, log: Log, folder: Path | None = None) -> None:
+    ``share`` is how many one identity may have.
+    """
+
+    def __init__(self, log: Log, folder: Path | None = None, share: int = MOST_READERS) -> None:
+        #: Tells who has leased something.
+        self.leasing: Callable[[], Collection[str]] = lambda: ()
         self._log = log
+        self._share = share
         self._path = folder / NAME if folder is not None else None
         self._entries: dict[str, Entry] = self._load()
         self._dirty = False
         self._saved_at = 0.0
 
     def report(self, told: requests.Report, now: int) -> None:
-        """A reader is this far. Raises TooMany."""
-        entry = self._entry(told.reader, now)
+        """A reader is this far. Raises TooMany or NotYours."""
+        entry = self._entry(told.reader, told.owner, now)
         entry.view, entry.where, entry.position = told.view, told.where, told.position
         entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
         entry.pin, entry.peer = told.pin, told.peer
 
     def begin(self, asked: requests.Lease, now: int) -> bool:
-        """A reader leases. False: another query has taken over its name. The newest to begin has it. Raises TooMany."""
-        entry = self._entry(asked.reader, now)
+        """A reader leases. False: another query has taken over its name. The newest to begin has it.
+
+        Raises TooMany or NotYours.
+        """
+        entry = self._entry(asked.reader, asked.owner, now)
         if asked.instance in entry.former:
             return False
         is_new = asked.instance != entry.instance
@@ -94,6 +108,11 @@ class Readers:
         if is_new:
             self._write(sync=True)  # after a crash, one that was taken over must not take over itself
         return True
+
+    def owner(self, reader: str) -> str:
+        """Whose the reader is; empty: nobody's."""
+        entry = self._entries.get(reader)
+        return entry.owner if entry is not None else ""
 
     def forget(self, reader: str) -> bool:
         """Drop a reader. False: it is not known."""
@@ -132,6 +151,7 @@ class Readers:
                 peer=each.peer,
                 at=each.at,
                 leased=leased[each.reader],
+                owner=each.owner,
             )
             for each in entries
         ]
@@ -159,22 +179,30 @@ class Readers:
         except OSError as error:
             self._log.warning("the readers can not be written down", file=str(self._path), reason=str(error))
 
-    def _entry(self, reader: str, now: int) -> Entry:
-        self._dirty = True
+    def _entry(self, reader: str, owner: str, now: int) -> Entry:
         entry = self._entries.get(reader)
         if entry is None:
-            self._make_room()
+            self._make_room(owner)
             entry = self._entries[reader] = Entry(reader=reader, view="", where="", position=0, at=now)
+        check_owner("reader", reader, entry.owner, owner)
+        self._dirty = True
+        entry.owner = entry.owner or owner
         entry.at = now
         return entry
 
-    def _make_room(self) -> None:
-        if len(self._entries) < MOST_READERS:
+    def _make_room(self, owner: str) -> None:
+        """For one more of this owner: at the cost of its own readers if it has its share, else of whoever has most."""
+        counts = Counter(each.owner for each in self._entries.values())
+        full = bool(owner) and counts[owner] >= self._share
+        if not full and len(self._entries) < MOST_READERS:
             return
-        loose = [each for each in self._entries.values() if not each.pin]
+        busy = self.leasing()
+        theirs = [each for each in self._entries.values() if each.owner == owner or not full]
+        loose = [each for each in theirs if not each.pin and each.reader not in busy]
         if not loose:
-            raise TooMany(f"{MOST_READERS} readers have pinned history already: forget those that will not come back")
-        del self._entries[min(loose, key=lambda each: each.at).reader]
+            what = f"{len(theirs)} readers {'of yours ' if full else ''}have pinned or leased something already"
+            raise TooMany(f"{what}, and there may be no more: forget those that will not come back")
+        del self._entries[min(loose, key=lambda each: (-counts[each.owner], each.at)).reader]
 
     def _load(self) -> dict[str, Entry]:
         if self._path is None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
 from penstock.core.state import Delivery
+from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.server.access import Peer, Rights, plain_address
+from penstock.server.access import Peer, Rights, names_subject, plain_address
 from penstock.server.commits import Commits
 from penstock.server.creation import Creation
 from penstock.server.engine import Damage, Engine
@@ -315,7 +316,7 @@ class Runtime:
 
     def admit(self, session: AnySession) -> None:
         """A peer is ready to talk."""
-        session.peer = session.peer._replace(subject=_subject_of(session.transport))
+        session.peer = session.peer._replace(subject=self._subject_of(session))
         source = f"{session.protocol} {_source_of(session.peer)}".encode()
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
@@ -325,6 +326,17 @@ class Runtime:
         self.sessions[self._next_id] = session
         self._next_id += 1
         self.count("connections")
+
+    def _subject_of(self, session: AnySession) -> str:
+        """Of the peer's certificate. Rules that were written for its common name are told of."""
+        certificate = session.transport.get_extra_info("peercert") or {}
+        subject, common_name = subject_of_certificate(certificate), common_name_of(certificate)
+        if subject != common_name and any(names_subject(rule, common_name, subject) for rule in self.options.access):
+            self.log.warning(
+                "an access rule names a certificate's common name, but its subject is its first alternative name",
+                protocol=session.protocol, common_name=common_name, subject=subject,
+            )  # fmt: skip
+        return subject
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
@@ -454,13 +466,6 @@ def _descriptors(connections: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         return wanted
     return soft if soft >= 0 else hard
-
-
-def _subject_of(transport: asyncio.BaseTransport) -> str:
-    """The common name in the peer's certificate, if it has exactly one."""
-    certificate = transport.get_extra_info("peercert") or {}
-    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return str(names[0]) if len(names) == 1 else ""
 
 
 def _origin(address: str) -> str:

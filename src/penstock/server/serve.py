@@ -108,7 +108,7 @@ class _Life:
         engine, upkeep = found
         self._listen_to_signals()
         commits = self._commits(engine)
-        readers = Readers(self.log, self._data)
+        readers = Readers(self.log, self._data, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
         self.side_door = SideDoor(runtime, self._data)
         runtime.fail = self._fail

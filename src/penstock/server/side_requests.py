@@ -22,6 +22,7 @@ from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.access import Peer, allowed
+from penstock.server.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.options import MOST_SECONDS
 from penstock.server.readers import TooMany
 from penstock.server.runtime import ROUND, Runtime
@@ -52,6 +53,7 @@ class SideRequests:
         self._broker = runtime.broker
         #: Leases are settled and taken by one request at a time, though each lets others have their turn.
         self._leasing = asyncio.Lock()
+        runtime.readers.leasing = lambda: {lease.entry.reader for lease in self._broker.leases.values()}
 
     async def answer(self, request: requests.Request) -> Any:
         """The answer, or a ``Problem``."""
@@ -63,6 +65,8 @@ class SideRequests:
             return Problem(code="refused", text=str(error))
         except RowsDiffer as error:
             return Problem(code="differs", text=str(error))
+        except NotYours as error:
+            return Problem(code="denied", text=str(error))
         except WriterError as error:
             return Problem(code="bad-request", text=str(error))
 
@@ -76,19 +80,24 @@ class SideRequests:
             case requests.Lease():
                 return await self._lease(request)
             case requests.LeasedRows():
+                check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
                 return leased_rows(self._broker, self._runtime.engine.moved, request)
             case requests.Waiting():
                 return self._waiting(request)
             case requests.Write():
                 return await self._write(request)
             case requests.CheckWritten():
+                check_writer(self._broker, request.writer, request.owner)
                 parts = {partition: (chunks, digest) for partition, chunks, digest in request.parts}
                 self._broker.check_written(request.writer, request.epoch, parts)
                 return True
             case requests.EndWriter():
+                check_writer(self._broker, request.writer, request.owner)
                 known = self._broker.end_writer(request.writer, self._runtime.now(), b"spark")
                 await self._committed()
                 return known
+            case requests.Writers():
+                return listed_writers(self._broker, request.owner)
             case requests.Report():
                 _check_name("reader", request.reader)
                 self._runtime.readers.report(request, self._runtime.now())
@@ -96,6 +105,7 @@ class SideRequests:
             case requests.Readers():
                 return self._runtime.readers.listed(self._broker)
             case requests.ForgetReader():
+                check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
                 return await self._forget(request.reader)
 
     async def _committed(self) -> None:
@@ -138,6 +148,7 @@ class SideRequests:
 
     async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
+        check_owner("reader", reader, self._runtime.readers.owner(reader), request.owner)
         self._check_leases(request)
         if not self._runtime.readers.begin(request, self._runtime.now()):
             raise Refused("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
@@ -226,11 +237,15 @@ class SideRequests:
         _check_size(request, runtime.options.limits.payload_bytes)
         while runtime.congested:
             await asyncio.sleep(ROUND)
+        check_writer(self._broker, request.writer, request.owner)
         if request.begun and request.writer not in self._broker.writers:
             raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
-        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk, request.digest)
+        key = ChunkKey(
+            request.writer, request.epoch, request.partition, request.chunk, request.digest, owner=request.owner
+        )
         duplicate = self._broker.was_written(key)
         if not duplicate:
+            check_share(self._broker, request, runtime.options.limits)
             source = f"spark {request.peer}".rstrip().encode()
             done = self._broker.write(source, key, self._portions(request), runtime.now())
             if done.refusal is not None:

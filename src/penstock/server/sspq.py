@@ -50,7 +50,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def no_message(self, queue: Queue) -> None:
         """See Session."""
-        self.write(sspq.encode([sspq.NoReceive()]))
+        self._decline()
 
     def _publish(self, frame: sspq.Send) -> bool:
         if not self.allowed("publish", self.namespace, self.name):
@@ -73,9 +73,11 @@ class SspqSession(Session[sspq.SspqFrame]):
         right: Right = "dead-letter" if dead else "consume"
         busy = bool(self.connection.out or self.connection.consumers)
         declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
-        queue = self._queue()
-        if declined or not self.runtime.broker.receive(self.connection, queue, self.runtime.now(), dead=dead):
-            self.no_message(queue)
+        if declined or not self.runtime.broker.receive(self.connection, self._queue(), self.runtime.now(), dead=dead):
+            self._decline()
+
+    def _decline(self) -> None:
+        self.write(sspq.encode([sspq.NoReceive()]))
 
     def _confirm(self) -> None:
         """Nobody can be done with what he has not been given yet: that stays."""

@@ -26,7 +26,7 @@ REQUEST = 220
 ASKED = 220
 QUEUE = 3_800
 WRITER = 400
-PARTITION = 100
+PARTITION = 200
 #: Queues that are counted in one round.
 COUNTED = 1_000
 #: Publishing is taken again when this part of the bound is free.

@@ -206,7 +206,7 @@ class BatchWriter(DataSourceArrowWriter):
         nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
         endpoint = Endpoint(self._settings)
         try:
-            endpoint.put(Write(writer=self.name, partition=NO_TASK), nothing)
+            endpoint.put(Write(writer=self.name, partition=NO_TASK, queue=self._settings.queue), nothing)
         finally:
             endpoint.close()
 

@@ -1,0 +1,294 @@
+"""Every request of every protocol, by peers with each right and with none.
+
+The requests come from the code: a new opcode, message type or frame that nobody has thought about fails here. With no
+right nothing happens and nothing is told but that the broker is there, and what exists is answered as what does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.server.access import Peer
+from penstock.server.options import AccessRule, Right
+from penstock.server.session import Session
+from penstock.wire import kokaq, phpmq, sspq
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Request
+from support.inprocess import InProcess, Wire, running
+from support.raw import FAIL_BAD, FAIL_NOT_ALLOWED, SUCCESS_OK
+
+RIGHTS: tuple[Right, ...] = get_args(Right)
+#: Nobody has this token over the protocols here, so this rule is for nobody.
+NO_RIGHT = AccessRule(token_sha256="0" * 64, may=list(RIGHTS))
+#: Names of a queue that exists, and of one that does not.
+HERE, GONE = "here", "gone"
+OPAQUE = b"\0\0\0\1"
+
+
+class Told(NamedTuple):
+    """What a peer got to see."""
+
+    sent: bytes
+    closed: bool
+
+
+class House:
+    """A broker with one queue, in which there is a message that waits and a dead one."""
+
+    def __init__(self, broker: InProcess, *rules: AccessRule) -> None:
+        self.broker = broker
+        core, now = broker.runtime.broker, broker.runtime.now()
+        queue = broker.queue(HERE)
+        maker = core.connect(10**9, b"the test")
+        first = core.publish(maker, queue, [b"secret", b"dead"], now).first
+        core.receive(maker, queue, now)
+        core.reject(maker, queue, [first], now)
+        self.known = broker.runtime.ids.raw(queue, first + 1)
+        self.unknown = broker.runtime.ids.raw(queue, first + 1_000_000)
+        broker.runtime.options = replace(broker.runtime.options, access=list(rules))
+
+    def id(self, queue: str) -> bytes:
+        """The ID of a message of the one queue; one of no message for the other."""
+        return self.known if queue == HERE else self.unknown
+
+    async def send(self, *said: tuple[Callable[[], tuple[Session[Any], Wire]], bytes]) -> list[Told]:
+        """Connect for each, and say it."""
+        wires = []
+        for meet, data in said:
+            session, wire = meet()
+            assert session.peer == Peer("192.0.2.7", port=4711)
+            session.data_received(data)
+            wires.append(wire)
+        await self.broker.settle()
+        return [Told(wire.sent, wire.closed) for wire in wires]
+
+    @property
+    def position(self) -> int:
+        """It moves when something happens."""
+        return self.broker.runtime.broker.log.next_position
+
+
+def inside(rules: list[AccessRule], test: Callable[[House], Any]) -> Any:
+    async def main() -> Any:
+        async with running(connections_per_address=10_000) as broker:
+            house = House(broker, *rules)
+            await broker.settle()
+            found = await test(house)
+            assert broker.failures == []
+            return found
+
+    return asyncio.run(main())
+
+
+def role(right: Right) -> AccessRule:
+    return AccessRule(may=[right], where=[f"default/{HERE}"])
+
+
+# Kokaq
+
+
+class Shape(NamedTuple):
+    """A kind of request."""
+
+    opcode: Opcode
+    kind: MessageType
+    two_way: bool
+    names: str
+    with_id: bool
+
+
+SHAPES = [
+    shape
+    for each in itertools.product(Opcode, MessageType, (True, False), ("", "n", "nq"), (True, False))
+    if (shape := Shape(*each)).opcode is not Opcode.NOP or not (shape.names or shape.with_id)  # a Nop has no components
+]
+
+
+def kokaq_bytes(shape: Shape, queue: str, uuid: bytes) -> bytes:
+    request = Request(
+        shape.kind, shape.two_way, OPAQUE, shape.opcode,
+        metadata=Metadata(uuid=uuid) if shape.with_id else None,
+    )  # fmt: skip
+    if shape.names == "n":
+        request = replace(request, namespace="default" if queue == HERE else "nowhere", queue="", payload=b"")
+    elif shape.names:
+        request = replace(request, namespace="default", queue=queue, payload=b"")
+    return kokaq.encode_requests([request])
+
+
+def outcome(told: Told) -> int:
+    """The byte of an answer that says how it ended."""
+    assert told.sent[:3] == b"\x04\x20\x01"
+    return told.sent[9]
+
+
+def test_kokaq_without_a_right() -> None:
+    async def test(house: House) -> None:
+        before = house.position
+        said = [
+            (house.broker.kokaq, kokaq_bytes(shape, queue, house.id(queue)))
+            for shape in SHAPES
+            for queue in (HERE, GONE)
+        ]
+        told = await house.send(*said)
+        assert house.position == before
+        for shape, here, gone in zip(SHAPES, told[::2], told[1::2], strict=True):
+            assert here == gone, f"{shape} tells what exists from what does not"
+            assert len(here.sent) == (12 if shape.two_way else 0), f"{shape} is told more than how it ended"
+            if shape.two_way and shape.opcode is Opcode.NOP:
+                assert outcome(here) == SUCCESS_OK
+            elif shape.two_way:
+                assert outcome(here) in (FAIL_NOT_ALLOWED, FAIL_BAD), shape
+
+    inside([NO_RIGHT], test)
+
+
+#: Of a plain two-way request about the queue: the rights of which one is needed. None: everybody may.
+KOKAQ_NEEDS: dict[Opcode, set[Right] | None] = {
+    Opcode.NOP: None,
+    Opcode.CREATE: {"administer"},
+    Opcode.DELETE: {"administer"},
+    Opcode.GET: {"consume"},
+    Opcode.PEEK: {"consume"},
+    Opcode.POP: {"consume"},
+    Opcode.PUSH: {"publish"},
+    Opcode.ACQUIRE_PEEK_LOCK: {"consume"},
+    Opcode.RELEASE_PEEK_LOCK: None,  # who holds a lock has had the right to it
+}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_kokaq_with_one_right(right: Right) -> None:
+    assert set(KOKAQ_NEEDS) == set(Opcode)
+
+    async def test(house: House) -> None:
+        for opcode, needs in KOKAQ_NEEDS.items():
+            for queue in (HERE, "forbidden"):
+                shape = Shape(opcode, MessageType.OPERATIONAL, True, "nq", False)
+                [told] = await house.send((house.broker.kokaq, kokaq_bytes(shape, queue, b"")))
+                denied = needs is not None and not (right in needs and queue == HERE)
+                not_empty = opcode is Opcode.DELETE and queue == HERE  # that is not allowed either
+                assert (outcome(told) == FAIL_NOT_ALLOWED) == (denied or not_empty), (opcode, queue)
+
+    inside([role(right)], test)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_what_kokaq_tells_of_all_queues(right: Right) -> None:
+    """The broker's totals are for those who may look at all queues; an ID without a queue finds what one may see."""
+    totals = Shape(Opcode.GET, MessageType.CONTROL, True, "", False)
+    message = Shape(Opcode.GET, MessageType.OPERATIONAL, True, "", True)
+
+    async def test(house: House) -> list[int]:
+        said = [kokaq_bytes(totals, HERE, b""), kokaq_bytes(message, HERE, house.known)]
+        return list(map(outcome, await house.send(*((house.broker.kokaq, each) for each in said))))
+
+    no, bad, ok = FAIL_NOT_ALLOWED, FAIL_BAD, SUCCESS_OK
+    narrow = AccessRule(may=[right], where=["default/another"])
+    assert inside([narrow], test) == [no, bad if right == "consume" else no]
+    everywhere = inside([AccessRule(may=[right])], test)
+    assert everywhere == [ok if right in ("consume", "administer") else no, ok if right == "consume" else no]
+
+
+# PHPMQ
+
+PHPMQ_SAMPLES: dict[type, Callable[[str, bytes], phpmq.PhpmqFrame]] = {
+    phpmq.Publish: lambda queue, uuid: phpmq.Publish(queue, (b"x",), None),
+    phpmq.Consume: lambda queue, uuid: phpmq.Consume(queue, 5),
+    phpmq.Dispatch: lambda queue, uuid: phpmq.Dispatch(queue, (uuid,), (b"x",), (0,)),
+    phpmq.Acknowledge: lambda queue, uuid: phpmq.Acknowledge(queue, (uuid,)),
+    phpmq.Requeue: lambda queue, uuid: phpmq.Requeue(queue, uuid, 0),
+    phpmq.Reject: lambda queue, uuid: phpmq.Reject(queue, (uuid,)),
+}
+PHPMQ_NEEDS: dict[type, set[Right]] = {phpmq.Publish: {"publish"}, phpmq.Consume: {"consume"}}
+
+
+def phpmq_bytes(kind: type, queue: str, uuid: bytes) -> bytes:
+    return phpmq.encode([PHPMQ_SAMPLES[kind](queue, uuid.hex().encode())], phpmq.Style())
+
+
+def test_phpmq_without_a_right() -> None:
+    assert set(PHPMQ_SAMPLES) == set(get_args(phpmq.PhpmqFrame))
+
+    async def test(house: House) -> None:
+        before = house.position
+        for kind in PHPMQ_SAMPLES:
+            said = [(house.broker.phpmq, phpmq_bytes(kind, queue, house.id(queue))) for queue in (HERE, GONE)]
+            here, gone = await house.send(*said)
+            assert here == gone, kind
+            assert here.sent == b"", kind
+        assert house.position == before
+
+    inside([NO_RIGHT], test)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_phpmq_with_one_right(right: Right) -> None:
+    async def test(house: House) -> None:
+        for kind in PHPMQ_SAMPLES:
+            for queue in (HERE, GONE):
+                before = house.broker.runtime.counters["denied"]
+                await house.send((house.broker.phpmq, phpmq_bytes(kind, queue, house.known)))
+                denied = house.broker.runtime.counters["denied"] > before
+                needs = PHPMQ_NEEDS.get(kind)
+                assert denied == (needs is not None and not (right in needs and queue == HERE)), (kind, queue)
+
+    inside([role(right)], test)
+
+
+# SSPQ
+
+SSPQ_SAMPLES: dict[type, sspq.SspqFrame] = {
+    sspq.Send: sspq.Send(3, (b"x",)),
+    sspq.Receive: sspq.Receive(),
+    sspq.Confirm: sspq.Confirm(),
+    sspq.DeadReceive: sspq.DeadReceive(),
+    sspq.NoReceive: sspq.NoReceive(),
+    sspq.Other: sspq.Other(0x77),
+}
+SSPQ_NEEDS: dict[type, set[Right]] = {
+    sspq.Send: {"publish"},
+    sspq.Receive: {"consume"},
+    sspq.DeadReceive: {"dead-letter"},
+}
+
+
+def sspq_bytes(kind: type) -> bytes:
+    if kind is sspq.Other:
+        return b"\x55\x99\x77\0\0\0\0\0"
+    return sspq.encode([SSPQ_SAMPLES[kind]])
+
+
+def test_sspq_without_a_right() -> None:
+    """Not even a queue that was deleted is made again."""
+    assert set(SSPQ_SAMPLES) == set(get_args(sspq.SspqFrame))
+
+    async def test(house: House) -> None:
+        before = house.position
+        for kind in SSPQ_SAMPLES:
+            meetings = [partial(house.broker.sspq, f"default/{queue}") for queue in (HERE, GONE)]
+            here, gone = await house.send(*((meet, sspq_bytes(kind)) for meet in meetings))
+            assert here == gone, kind
+            asks = kind in (sspq.Receive, sspq.DeadReceive)
+            assert here.sent == (sspq.encode([sspq.NoReceive()]) if asks else b""), kind
+        assert house.position == before
+
+    inside([NO_RIGHT], test)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_sspq_with_one_right(right: Right) -> None:
+    async def test(house: House) -> None:
+        for kind in SSPQ_SAMPLES:
+            before = house.broker.runtime.counters["denied"]
+            await house.send((lambda: house.broker.sspq(f"default/{HERE}"), sspq_bytes(kind)))
+            denied = house.broker.runtime.counters["denied"] > before
+            assert denied == (kind in SSPQ_NEEDS and right not in SSPQ_NEEDS[kind]), kind
+
+    inside([role(right)], test)
