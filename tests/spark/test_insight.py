@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,27 @@ def test_tables_are_what_the_events_say(spark: Any, tmp_path: Path, seed: int, p
         for key, row in tables["talkers"].items()
     }
     assert talkers == plain.talkers
+
+
+#: How a plan shows a frame: where it begins and ends, in rows from the current one.
+FRAME = re.compile(r"specifiedwindowframe\(\w+, ([^,]+), ([^)]+?)(?:\(\))?\)")
+
+
+def test_no_frame_of_rows_is_computed_anew_for_every_row(spark: Any, tmp_path: Path) -> None:
+    """A frame costs in all what its rows are if it begins at the first row, or is as wide for every row."""
+    frame = spark.createDataFrame(random_events(tmp_path / "journal", 1, 50))
+    outcome = insight.transform(frame, insight.empty_state(spark), 0, 1)
+    plans = "".join(each._jdf.queryExecution().toString() for each in outcome)
+    frames = {(start.strip(), end.strip()) for start, end in FRAME.findall(plans)}
+    assert ("unboundedpreceding$()", "-1") in frames  # the pattern finds some
+    assert [each for each in frames if "unboundedfollowing" in each[1] and "unboundedpreceding" not in each[0]] == []
+
+
+def test_all_windows_over_messages_share_one_shuffle(spark: Any, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(random_events(tmp_path / "journal", 1, 50))
+    outcome = insight.transform(frame, insight.empty_state(spark), 0, 1)
+    plan = outcome.lives._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("Exchange hashpartitioning") == 1
 
 
 def test_percentiles_are_off_by_one_percent_at_most() -> None:
