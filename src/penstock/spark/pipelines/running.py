@@ -18,6 +18,7 @@ from penstock.spark.endpoint import Endpoint
 from penstock.spark.errors import SourceError
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.lake import Lake, LakeError
+from penstock.spark.registration import load
 
 #: Seconds between two looks at the query.
 LOOK_EVERY = 0.2
@@ -45,12 +46,12 @@ class Broker(Struct, frozen=True):
     def stream(self, spark: SparkSession, **more: object) -> DataFrame:
         """A streaming read. None is as if it had not been given."""
         parse(self._with(more), Use.STREAM)  # Spark would tell of an option that makes no sense as a long text
-        return spark.readStream.format("penstock").options(**self._with(more)).load()
+        return load(spark, spark.readStream.format("penstock").options(**self._with(more)))
 
     def batch(self, spark: SparkSession, **more: object) -> DataFrame:
         """A batch read."""
         parse(self._with(more), Use.BATCH)
-        return spark.read.format("penstock").options(**self._with(more)).load()
+        return load(spark, spark.read.format("penstock").options(**self._with(more)))
 
     def _with(self, more: Mapping[str, object]) -> dict[str, str]:
         given = {name: str(value) for name, value in more.items() if value is not None}
