@@ -66,8 +66,11 @@ class Options(Struct, frozen=True):
 class Insight:
     """The pipeline on one lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: Options, identity: str = "") -> None:
-        """``identity`` is that of the broker's journal."""
+    def __init__(
+        self, spark: SparkSession, lake: Lake, options: Options, identity: str = "", how: Run | None = None
+    ) -> None:
+        """``identity`` is that of the broker's journal; ``how`` is told what is being done."""
+        self._how = Run() if how is None else how
         self._spark = spark
         self._identity = identity
         self._lake = lake
@@ -81,6 +84,7 @@ class Insight:
         attempt = self._lake.begin(number)
         if attempt is None:
             return 0
+        self._how.doing = f"batch {number}: reading events"
         events = events.persist()
         try:
             rows = self._work(events, number, attempt)
@@ -98,14 +102,17 @@ class Insight:
         rows, position, first, last = seen.collect()[0]
         if not rows:
             return 0
+        self._how.doing = f"batch {number}: adding up {rows:,} events"
         until = max(memory.watermark, last)
         outcome = insight.transform(events, state, memory.watermark or first, until)
         outcome.lives.persist()
         try:
             ledger = insight.add(memory, outcome, until)
+            self._how.doing = f"batch {number}: keeping what is known of messages"
             outcome.state.write.parquet(str(attempt / "lives"))
         finally:
             outcome.lives.unpersist()
+        self._how.doing = f"batch {number}: writing tables"
         moves = self._stage_tables(ledger, attempt) + self._stage_memory(ledger, number, attempt)
         self._lake.decide(number, moves, position + 1, {"folder": _folder(number), "identity": self._identity})
         self._forget(_folder(number))
@@ -152,6 +159,7 @@ class Insight:
 
     def report(self) -> None:
         """Make the report anew."""
+        self._how.doing = "making the report"
         self._reported = time.monotonic()
         tables = Tables(*(_recent(self.folder / name, self._options.report_hours) for name in TABLES))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -198,9 +206,10 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
     with lake.locked():
         lake.prepare()
         identity = broker.reach().identity
-        pipeline = Insight(spark, lake, options, identity)
+        pipeline = Insight(spark, lake, options, identity, how)
         more = {"queuePattern": options.pattern, "maxMessagesPerTrigger": options.max_events}
         events = broker.stream(spark, view="events", startingPosition=start_of(lake, identity), **more)
         progress = drive(events, lake, pipeline.batch, how)
-        pipeline.report()
+        if progress.done or lake.last() is not None:  # stopped in its first batch, it knows nothing that it could show
+            pipeline.report()
     return progress

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 from msgspec import Struct
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +27,7 @@ from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import CUT
 from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
-from penstock.spark.pipelines.running import Broker, Failed, Progress, Run, lines_of
+from penstock.spark.pipelines.running import SPARK_ERRORS, Broker, Failed, Progress, Run, lines_of, watched
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000
@@ -74,6 +74,8 @@ class State(Struct):
     chunk: int = 0
     position: int = -1
     rows: int = 0
+    #: How many rows it has in all; None: it was begun by a version that did not count them.
+    total: int | None = None
     done: bool = False
 
 
@@ -124,12 +126,18 @@ class Replay:
         with self.lake.locked():
             self.lake.prepare()
             endpoint = Endpoint(parse(self._broker.options, Use.READING))
+            progress = Progress()
             try:
-                return self._run(endpoint, self._state(choice), rate, how)
-            except PySparkException as error:
-                raise Failed(lines_of(error)[0]) from None
+                how.doing = "looking for messages"
+                with watched(self._spark, how, progress):
+                    state = self._state(choice)
+                self._run(endpoint, state, rate, how, progress)
+            except SPARK_ERRORS as error:
+                if not how.stop.is_set():  # else it is Spark's way to stop
+                    raise Failed(lines_of(error)[0]) from None
             finally:
                 endpoint.close()
+            return progress
 
     def _state(self, choice: Choice) -> State:
         try:
@@ -137,6 +145,7 @@ class Replay:
         except FileNotFoundError:
             last = self._messages(choice).agg(F.max("position")).collect()[0][0]
             known = State(choice, -1 if last is None else last, f"batch-replay-{self._name}-{uuid4()}")
+            known.total = self._chosen(known).count()
             self._keep(known)
             return known
         except msgspec.DecodeError as error:
@@ -155,8 +164,8 @@ class Replay:
             return self._broker.batch(self._spark, view="messages", **picked)
         return read_table(self._spark, self.lake.root, choice.table)
 
-    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run) -> Progress:
-        progress = Progress(rows=0)
+    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run, progress: Progress) -> None:
+        progress.total_rows, progress.before_rows, progress.doing = state.total, state.rows, "publishing"
         began = time.monotonic()
         for chunk in [] if state.done else self._chunks(state):
             if how.stop.is_set():
@@ -174,7 +183,7 @@ class Replay:
             _pace(began, progress.rows, rate, how)
             progress.seconds = time.monotonic() - began
             how.tell(progress)
-        progress.done = not how.stop.is_set()
+        progress.done, progress.doing = not how.stop.is_set(), ""
         if progress.done and not state.done:
             # In this order: all chunks are behind us, so none is sent again, whatever happens in between.
             endpoint.ask(EndWriter(writer=state.writer), bool)
@@ -182,16 +191,18 @@ class Replay:
             self._keep(state)
         progress.seconds = time.monotonic() - began
         how.tell(progress)
-        return progress
 
     def _chunks(self, state: State) -> Iterator[pa.RecordBatch]:
+        rows = self._chosen(state).toLocalIterator(prefetchPartitions=True)
+        return chunks(_batches(rows), rows=state.choice.chunk_rows)
+
+    def _chosen(self, state: State) -> DataFrame:
+        """What is not published yet, in order."""
         try:
             found = transform(self._messages(state.choice), state.choice)
-            found = found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
-            rows = found.toLocalIterator(prefetchPartitions=True)
+            return found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
         except (AnalysisException, ParseException) as error:
             raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
-        return chunks(_batches(rows), rows=state.choice.chunk_rows)
 
 
 def _batches(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
