@@ -163,7 +163,7 @@ class Insight:
         self._reported = time.monotonic()
         tables = Tables(*(_recent(self.folder / name, self._options.report_hours) for name in TABLES))
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "report.html", render(tables).encode())
+        write_whole(self.folder / "report.html", render(tables, int(time.time() * 1e6)).encode())
 
 
 def _folder(number: int) -> str:
