@@ -21,6 +21,7 @@ from penstock.client import connect
 from penstock.journal import arrow
 from penstock.journal.following import JournalReader
 from penstock.spark.pipelines import archive_main, decode, insight_main
+from penstock.spark.pipelines import replay as replays
 from penstock.spark.pipelines.lake import Lake, LakeError
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.payloads import Decoding, pack
@@ -329,8 +330,9 @@ def _killed(*_: object) -> None:
 
 
 def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
-    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replays, "PART_BYTES", 4096)  # so that there are some parts
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
     archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))

@@ -141,7 +141,7 @@ def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: s
             return Done(rows - errors, errors, progress.seconds)
     except running.SPARK_ERRORS as error:
         if not how.stop.is_set():
-            raise running.Failed(running.lines_of(error)[0]) from None
+            raise running.explained(error) from None
     finally:
         remove(staged)
     return Done(seconds=progress.seconds, whole=False)

@@ -8,6 +8,7 @@ same. Sums leave Spark; the few rows of a minute are put together in ``minutes``
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
@@ -44,14 +45,43 @@ def empty_state(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], STATE)
 
 
-def transform(events: DataFrame, state: DataFrame, since: int, until: int) -> Outcome:
+def transform(
+    events: DataFrame, state: DataFrame, since: int, until: int, standing: DataFrame | None = None
+) -> Outcome:
     """What a batch of the view ``events`` adds. ``since`` is the newest time seen before it, ``until`` with it.
+
+    ``state`` has the messages that the events are about, and all of queues that are emptied by them. Of others,
+    ``standing`` has the oldest that waits in each queue: namespace, queue, oldest. Without it, ``state`` has them all.
 
     Times before ``since`` (a clock that was set back) count as ``since``, so that closed minutes stay as they are.
     """
     lives = _lives(_narrow(events, since), state)
     purges = _purges(_narrow(events, since))
-    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, since, until), _state(lives, purges, until))
+    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, standing, since, until), _state(lives, purges, until))
+
+
+def seen(events: DataFrame, grain: int) -> DataFrame:
+    """One row of what a batch is about.
+
+    How many events, their last position, first and last time, grains of messages, and queues that were emptied.
+    """
+    emptied = F.when(F.col("kind").isin(*_PURGES), F.struct("namespace", "queue"))
+    return events.agg(
+        F.count("*"), F.max("position"), F.unix_micros(F.min("at")), F.unix_micros(F.max("at")),
+        F.collect_set(_grain(grain)), F.collect_set(emptied),
+    )  # fmt: skip
+
+
+def write_state(state: DataFrame, grain: int, ranges: Iterable[tuple[int, int]], folder: str) -> None:
+    """Write the state, a folder for each part: a grain, or a range of grains, which is named for its first."""
+    part = _grain(grain)
+    for low, high in ranges:
+        part = F.when(_grain(grain).between(low, high), F.lit(low)).otherwise(part)
+    state.withColumn("part", part).repartition("part").write.partitionBy("part").parquet(folder)
+
+
+def _grain(size: int) -> Column:
+    return F.floor(F.col("message") / size).cast("long")
 
 
 def _narrow(events: DataFrame, since: int) -> DataFrame:
@@ -194,7 +224,7 @@ def _purges(events: DataFrame) -> DataFrame:
     )
 
 
-def _oldest(lives: DataFrame, since: int, until: int) -> DataFrame:
+def _oldest(lives: DataFrame, standing: DataFrame | None, since: int, until: int) -> DataFrame:
     """For each minute of the batch, when the oldest message came that was in the queue at the minute's end.
 
     Only the first of those that came in the same minute and were there for the same minutes matters, so what is put in
@@ -204,6 +234,9 @@ def _oldest(lives: DataFrame, since: int, until: int) -> DataFrame:
     first, last = since // MINUTE, until // MINUTE
     stays = _stays(lives, first, last).where("low <= high").groupBy("namespace", "queue", "low", "high")
     firsts = stays.agg(F.min("at").alias("oldest"))
+    if standing is not None:
+        whole = {"low": F.lit(first), "high": F.lit(last)}
+        firsts = firsts.unionByName(standing.withColumns(whole))
     earlier = Window.partitionBy("namespace", "queue").orderBy("oldest").rowsBetween(Window.unboundedPreceding, -1)
     gone = F.coalesce(F.max("high").over(earlier) + 1, F.col("low"))
     ruled = firsts.withColumn("low", F.greatest(F.col("low"), gone)).where("low <= high")

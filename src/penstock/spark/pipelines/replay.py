@@ -27,10 +27,14 @@ from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import CUT
 from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
-from penstock.spark.pipelines.running import SPARK_ERRORS, Broker, Failed, Progress, Run, lines_of, watched
+from penstock.spark.pipelines.running import SPARK_ERRORS, Broker, Progress, Run, explained, lines_of, watched
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000
+#: Spark hands a part over as a whole, and has the next one ready meanwhile: parts are about so large. Bytes.
+PART_BYTES = 16 * 2**20
+#: What a row takes besides its payload, at most about so much.
+ROW_BYTES = 200
 #: With a rate, a chunk is what may be sent in this time. Seconds.
 BEAT = 0.5
 
@@ -74,13 +78,18 @@ class State(Struct):
     chunk: int = 0
     position: int = -1
     rows: int = 0
-    #: How many rows it has in all; None: it was begun by a version that did not count them.
+    #: How many rows it has in all, and about how many bytes; None: it was begun by a version that did not count them.
     total: int | None = None
+    size: int | None = None
     done: bool = False
 
 
 def transform(messages: DataFrame, choice: Choice) -> DataFrame:
     """The messages that were chosen, in order, as they are to be published."""
+    return _chosen(messages, choice).orderBy("position")
+
+
+def _chosen(messages: DataFrame, choice: Choice) -> DataFrame:
     found = messages
     for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
         if value is not None:
@@ -93,7 +102,7 @@ def transform(messages: DataFrame, choice: Choice) -> DataFrame:
     if choice.where is not None:
         found = found.where(choice.where)
     found = found.withColumn("queue", _own_queue() if choice.to is None else F.lit(choice.to))
-    return found.select(*ROW.names).orderBy("position")
+    return found.select(*ROW.names)
 
 
 def _own_queue() -> Column:
@@ -134,7 +143,7 @@ class Replay:
                 self._run(endpoint, state, rate, how, progress)
             except SPARK_ERRORS as error:
                 if not how.stop.is_set():  # else it is Spark's way to stop
-                    raise Failed(lines_of(error)[0]) from None
+                    raise explained(error) from None
             finally:
                 endpoint.close()
             return progress
@@ -145,7 +154,7 @@ class Replay:
         except FileNotFoundError:
             last = self._messages(choice).agg(F.max("position")).collect()[0][0]
             known = State(choice, -1 if last is None else last, f"batch-replay-{self._name}-{uuid4()}")
-            known.total = self._chosen(known).count()
+            known.total, known.size = self._measure(known)
             self._keep(known)
             return known
         except msgspec.DecodeError as error:
@@ -193,13 +202,21 @@ class Replay:
         how.tell(progress)
 
     def _chunks(self, state: State) -> Iterator[pa.RecordBatch]:
-        rows = self._chosen(state).toLocalIterator(prefetchPartitions=True)
+        size = self._measure(state)[1] if state.size is None else state.size
+        parts = self._left(state).repartitionByRange(1 + size // PART_BYTES, "position")
+        rows = parts.sortWithinPartitions("position").toLocalIterator(prefetchPartitions=True)
         return chunks(_batches(rows), rows=state.choice.chunk_rows)
 
-    def _chosen(self, state: State) -> DataFrame:
-        """What is not published yet, in order."""
+    def _measure(self, state: State) -> tuple[int, int]:
+        """How many rows there are to publish, and about how many bytes."""
+        size = F.coalesce(F.sum(F.octet_length("payload") + ROW_BYTES), F.lit(0))
+        found = self._left(state).agg(F.count("*"), size).collect()[0]
+        return int(found[0]), int(found[1])
+
+    def _left(self, state: State) -> DataFrame:
+        """What is not published yet."""
         try:
-            found = transform(self._messages(state.choice), state.choice)
+            found = _chosen(self._messages(state.choice), state.choice)
             return found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
         except (AnalysisException, ParseException) as error:
             raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None

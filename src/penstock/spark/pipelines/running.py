@@ -144,7 +144,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
             run.tell(progress)
         query.stop() if run.stop.is_set() else query.awaitTermination()
     except StreamingQueryException as error:
-        raise _explained(problems, error) from None
+        raise explained(problems[0] if problems else error) from None
     finally:
         if query.isActive:
             query.stop()
@@ -193,12 +193,11 @@ def take_tasks(spark: SparkSession, progress: Progress) -> None:
 def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
     failure = query.exception()
     if failure is not None:
-        raise _explained(problems, failure)
+        raise explained(problems[0] if problems else failure)
 
 
-def _explained(problems: list[BaseException], error: BaseException) -> BaseException:
+def explained(problem: BaseException) -> BaseException:
     """What went wrong in one line: ours if it was ours, else what the data source said, else the cause in Java."""
-    problem = problems[0] if problems else error
     if not isinstance(problem, SPARK_ERRORS):
         return problem
     lines = lines_of(problem)

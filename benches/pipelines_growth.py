@@ -1,7 +1,7 @@
-"""``insight`` over growing batches, and over a growing backlog. Run: .venv/bin/python -m benches.pipelines_insight
+"""All pipelines over growing input, and ``insight`` over a backlog. Run: .venv/bin/python -m benches.pipelines_growth
 
-All events are of one queue, which is the hardest: it is one part. What a row costs, beyond what
-any batch costs, stays the same however many there are; and what a small batch costs does not depend on what waits.
+What a row costs, beyond what any run costs, stays the same however many there are. All rows are of one queue, or in one
+file, which is the hardest: it is one part.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from benches.flight import broker, write_journal
+from penstock.spark.pipelines import archive_main, decode
 from penstock.spark.pipelines.insight_main import Insight, Options
 from penstock.spark.pipelines.lake import Lake
+from penstock.spark.pipelines.replay import Choice, Replay
+from penstock.spark.pipelines.running import Broker, Run
 from penstock.spark.session import session
+from penstock.wire import sspq
 
-SIZES = (10_000, 100_000, 500_000, 1_000_000)
+SIZES = (10_000, 100_000, 500_000)
 BACKLOGS = (0, 100_000, 1_000_000)
 SMALL = 1000
 #: Where time starts, and how many events there are in a second of it. Microseconds.
 START, STEP = 1_750_000_000_000_000, 1000
-#: What a row costs in the largest step of sizes, against the first: 1 is flat.
+#: What a row costs in the last step from size to size, against the step before: 1 is flat.
 AIM = 1.3
 #: What a small batch costs over the largest backlog, against none.
 AIM_BACKLOG = 1.5
@@ -87,19 +92,61 @@ def seconds(spark: SparkSession, insight: Insight, folder: Path, number: int, ro
     return perf_counter() - started
 
 
-def growing_batches(spark: SparkSession, sizes: Sequence[int]) -> bool:
-    """Print what a row costs from each size to the next. Returns whether it stays flat."""
-    out, before, marginal = sys.stdout.write, (0, 0.0), []
-    out("\none batch of one queue\n    events   seconds   µs/event   µs/event beyond the size before\n")
-    for size in sizes:
-        with pipeline(spark) as (insight, folder):
-            took = seconds(spark, insight, folder, 0, in_and_out(1, size))
-        more = 1e6 * (took - before[1]) / (size - before[0])
-        marginal.append(more)
-        out(f"{size:10,} {took:9.2f} {1e6 * took / size:10.1f} {more:10.1f}\n")
-        before = size, took
-    flat = len(marginal) < 3 or marginal[-1] <= marginal[1] * AIM
-    out(f"the last step against the first: aim {AIM}, {'met' if flat else 'MISSED'}\n")
+def cost_of_insight(spark: SparkSession, size: int) -> dict[str, float]:
+    """One batch of so many events."""
+    with pipeline(spark) as (insight, folder):
+        return {"insight": seconds(spark, insight, folder, 0, in_and_out(1, size))}
+
+
+def cost_of_archive_and_replay(spark: SparkSession, size: int) -> dict[str, float]:
+    """So many messages from a broker into a lake, and from there into a queue."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_journal(f"{folder}/data", size)
+        with broker(f"{folder}/data") as addresses:
+            source, lake = Broker({"endpoint": addresses["flight"]}), f"{folder}/lake"
+            options = archive_main.Options(queue="default/q")
+            archived = archive_main.run(spark, source, lake, options, Run(once=True))
+            choice = Choice(to="default/again", create=True)
+            replayed = Replay(spark, source, lake, "bench").run(choice, None, Run())
+    assert archived.rows == replayed.rows == size
+    return {"archive": archived.seconds, "replay": replayed.seconds}
+
+
+def cost_of_decode(spark: SparkSession, size: int) -> dict[str, float]:
+    """A capture of so many frames."""
+    with tempfile.TemporaryDirectory() as folder:
+        capture = Path(folder) / "capture.bin"
+        capture.write_bytes(sspq.encode([sspq.Send(3, (b"x" * 100,) * size)]))
+        done = decode.run(spark, [str(capture)], decode.Captures("sspq", "to_server"), f"{folder}/frames")
+    assert done.frames == size
+    return {"decode": done.seconds}
+
+
+COSTS = (cost_of_insight, cost_of_archive_and_replay, cost_of_decode)
+
+
+def growing_input(spark: SparkSession, sizes: Sequence[int]) -> bool:
+    """Print what a row costs from each size to the next. Returns whether it stays flat for all."""
+    found: dict[str, list[float]] = {}
+    for cost in COSTS:
+        for size in sizes:
+            for name, took in cost(spark, size).items():
+                found.setdefault(name, []).append(took)
+    flat = [show_growth(name, sizes, took) for name, took in found.items()]
+    return all(flat)
+
+
+def show_growth(name: str, sizes: Sequence[int], took: Sequence[float]) -> bool:
+    """Print a table of one pipeline. Returns whether the last step costs what the one before does."""
+    out = sys.stdout.write
+    out(f"\n{name}\n      rows   seconds    µs/row   µs/row beyond the size before\n")
+    steps = []
+    for at, (size, seconds_) in enumerate(zip(sizes, took, strict=True)):
+        before = (sizes[at - 1], took[at - 1]) if at else (0, 0.0)
+        steps.append(1e6 * (seconds_ - before[1]) / (size - before[0]))
+        out(f"{size:10,} {seconds_:9.2f} {1e6 * seconds_ / size:9.1f} {steps[-1]:9.1f}\n")
+    flat = len(steps) < 3 or steps[-1] <= steps[-2] * AIM
+    out(f"the last step against the one before: aim {AIM}, {'met' if flat else 'MISSED'}\n")
     return flat
 
 
@@ -130,9 +177,9 @@ def main() -> int:
     parser.add_argument("--backlogs", type=int, nargs="*", default=BACKLOGS, metavar="N")
     options = parser.parse_args()
     spark = session("penstock bench")
-    with pipeline(spark) as (insight, folder):  # the first of all pays for Spark's own start
-        seconds(spark, insight, folder, 0, in_and_out(1, SMALL))
-    done = [growing_batches(spark, options.sizes)] if options.sizes else []
+    for cost in COSTS:  # the first of all pays for Spark's own start
+        cost(spark, SMALL)
+    done = [growing_input(spark, options.sizes)] if options.sizes else []
     done += [growing_backlog(spark, options.backlogs)] if options.backlogs else []
     spark.stop()
     return 0 if all(done) else 1
