@@ -59,7 +59,8 @@ class Options(Struct, frozen=True):
     #: The report is made anew after so many seconds at most, and is about so many hours.
     report_seconds: float = 30.0
     report_hours: float = 24.0
-    max_events: int | None = 1_000_000
+    #: Events of a batch: so many fit into Spark's usual memory (1 GB), and it is seen to get on.
+    max_events: int | None = 250_000
 
 
 class Insight:

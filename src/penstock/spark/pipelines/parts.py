@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 #: Positions of a part. Parts with few messages left are put together, up to so many messages.
-GRAIN = 65_536
+GRAIN = 16_384
 #: More parts than this are put together where they can be.
 MOST_PARTS = 256
 
