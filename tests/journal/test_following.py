@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
 from penstock.journal.log import Durability
 from penstock.journal.recovery import GAP
+from penstock.journal.tail import Tail, TailReader
 from support.batches import NOW, acknowledged, published
 from support.folders import Life, QuickDisk
 from support.livebroker import LiveBroker
@@ -221,6 +223,32 @@ class TestGaps:
         assert positions(reader) == [1, 2, 3, 4, 5]
         with pytest.raises(DataLoss):
             reader.read(7)
+
+
+class TestThreads:
+    def test_one_that_is_slow_does_not_take_the_progress_of_another_for_a_loss(self, tmp_path: Path) -> None:
+        """The first look is held up after it has read the file; the journal grows, and a second one looks meanwhile."""
+        log = new_log(tmp_path)
+        add(log, 3)
+        reader = JournalReader(tmp_path)
+        second = threading.Thread(target=reader.tail)
+
+        class Slow:
+            def __init__(self, tail: TailReader) -> None:
+                self.tail = tail
+
+            def read(self) -> Tail:
+                found = self.tail.read()
+                if threading.current_thread() is not second and not second.ident:
+                    add(log, 3)
+                    second.start()
+                    second.join(0.5)
+                return found
+
+        reader._tail = Slow(reader._tail)  # type: ignore[assignment]
+        seen = reader.tail().committed
+        second.join()
+        assert (seen, reader.latest) == (4, 7)
 
 
 class TestReplaced:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from penstock.core.table import Table
 from penstock.flight import requests
 from penstock.journal.errors import LogFailed
+from penstock.journal.files import FileLogOptions
 from penstock.server import chores
 from penstock.server.commits import GroupCommit
 from penstock.server.logs import Log
@@ -19,18 +21,19 @@ from penstock.server.opening import Opened, open_folder
 from penstock.server.options import Options
 from penstock.server.readers import Pin
 from penstock.server.runtime import Runtime
-from penstock.server.upkeep import Plan
+from penstock.server.upkeep import Plan, Retention
 from support.simdisk import SimDisk
 
 
 class Scene:
     """A broker with chores, and what its loop could not place."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: FileLogOptions | None = None, retention: Retention | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.astray: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.astray.append(context))
-        self.opened: Opened = open_folder(SimDisk(), 1, min_free=0)
+        self.disk = SimDisk()
+        self.opened: Opened = open_folder(self.disk, 1, options, retention, min_free=0)
         self.words = io.StringIO()
         engine = self.opened.engine
         self.commits = GroupCommit(engine, lambda: None if loop.is_closed() else self._committed(loop), self._failed)
@@ -44,6 +47,21 @@ class Scene:
     def _failed(self, error: Exception) -> None:
         raise error
 
+    async def committed(self) -> None:
+        """Until everything is on disk."""
+        self.runtime.touched()
+        while self.runtime.broker.committed < self.runtime.broker.log.next_position:
+            await asyncio.sleep(0.001)
+
+    async def until(self, what: Callable[[], object]) -> None:
+        while not what():
+            await asyncio.sleep(0.002)
+
+    async def end(self) -> None:
+        await self.chores.stop()
+        self.runtime.stop()
+        self.commits.close(1)
+
 
 def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chores, "INTERVAL", 0.005)
@@ -55,7 +73,7 @@ def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: py
         scene.chores.start()
         while "upkeep failed" not in scene.words.getvalue():
             await asyncio.sleep(0.005)
-        scene.opened.upkeep.min_free = 2**62
+        scene.opened.upkeep.admission.min_free = 2**62
         while not scene.runtime.broker.disk_full:
             await asyncio.sleep(0.005)
         await scene.chores.stop()
@@ -70,8 +88,8 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
 
     async def live() -> None:
         scene = Scene()
-        monkeypatch.setattr(scene.opened.upkeep, "trim", lambda plan: go_on.wait(10))
-        trimming = asyncio.create_task(scene.chores._trim(Plan(Table(), 1)))
+        monkeypatch.setattr(scene.opened.upkeep, "trim", lambda before: go_on.wait(10))
+        trimming = asyncio.create_task(scene.chores._trim(1))
         await asyncio.sleep(0.02)
         trimming.cancel()
         await asyncio.wait([trimming])
@@ -93,7 +111,7 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         scene.runtime.fail = failures.append
         scene.opened.upkeep.log._failed = LogFailed("the disk is broken")
         with pytest.raises(LogFailed):
-            await scene.chores._trim(Plan(Table(), 1))
+            await scene.chores._trim(1)
         assert [str(failure) for failure in failures] == ["the disk is broken"]
         scene.runtime.stop()
 
@@ -125,3 +143,148 @@ def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.Monk
         assert scene.astray == []
 
     asyncio.run(live())
+
+
+def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chores, "INTERVAL", 0.001)
+
+    async def live() -> None:
+        scene = Scene()
+        plan, waits = scene.opened.upkeep.plan, []
+
+        def fail(now: int) -> Plan:
+            waits.append(looks)
+            raise LogFailed("not now")
+
+        looks = 0
+        is_due = scene.chores._is_due
+
+        def count() -> bool:
+            nonlocal looks
+            looks += 1
+            return is_due()
+
+        monkeypatch.setattr(scene.chores, "_is_due", count)
+        monkeypatch.setattr(scene.opened.upkeep, "plan", fail)
+        await scene.committed()
+        scene.chores.start()
+        await scene.until(lambda: len(waits) == 5)
+        assert [after - before for before, after in pairwise(waits)] == [2, 4, 8, 16]
+        await scene.until(scene.runtime.trouble)
+        assert scene.runtime.trouble() == "upkeep fails: not now"
+        monkeypatch.setattr(scene.opened.upkeep, "plan", plan)
+        await scene.until(lambda: not scene.runtime.trouble())
+        assert scene.opened.upkeep.checkpoints.positions()
+        assert scene.chores._reading is None  # a plan holds the whole state
+        await scene.end()
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "INTERVAL", 0.002)
+    begun, go_on = threading.Event(), threading.Event()
+
+    async def live() -> None:
+        scene = Scene()
+        plan = scene.opened.upkeep.plan
+
+        def slow(now: int) -> Plan:
+            begun.set()
+            go_on.wait(20)
+            return plan(now)
+
+        monkeypatch.setattr(scene.opened.upkeep, "plan", slow)
+        await scene.committed()
+        scene.chores.start()
+        await scene.until(begun.is_set)
+        scene.disk.space = 0
+        await scene.until(lambda: scene.runtime.broker.disk_full)
+        go_on.set()
+        scene.disk.space = 2**40
+        await scene.until(lambda: not scene.runtime.broker.disk_full)
+        await scene.end()
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+SMALL = FileLogOptions(segment_bytes=100_000, reserve=8 * 1024)
+
+
+async def half_alive(scene: Scene, segments: int) -> int:
+    """A journal of so many segments, of which a little less than half is alive. Returns how many messages are."""
+    broker, now = scene.runtime.broker, scene.runtime.now()
+    broker.create_namespace("default", now)
+    kept, gone = (broker.create_queue("default", name, now) for name in ("kept", "gone"))
+    connection = broker.connect(1, b"test")
+    while len(scene.opened.upkeep.log.segments()) <= segments:
+        broker.publish(connection, kept, [bytes(2_000)] * 4, now)
+        broker.publish(connection, gone, [bytes(2_000)] * 6, now)
+        await scene.committed()
+        while broker.pop(connection, gone, now) is not None:
+            pass
+    await scene.committed()
+    return kept.ready
+
+
+def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies of all segments are far more than what is free, those of one segment are not."""
+    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+
+    async def live() -> None:
+        scene = Scene(SMALL, Retention(age=0, bytes=1))
+        waiting = await half_alive(scene, 15)
+        upkeep, disk = scene.opened.upkeep, scene.disk
+        upkeep.checkpoint(scene.runtime.now())
+        before = len(upkeep.log.segments())
+        disk.space += 120_000 - disk.left
+        scene.chores.start()
+        await scene.until(lambda: len(upkeep.log.segments()) < before // 2)
+        assert scene.commits.full is None
+        assert disk.left > 500_000
+        queue = scene.runtime.broker.queue("default", "kept")
+        assert queue is not None
+        connection = scene.runtime.broker.connect(2, b"test")
+        for _ in range(waiting):
+            popped = scene.runtime.broker.pop(connection, queue, scene.runtime.now())
+            assert popped is not None
+            assert scene.runtime.engine.payloads([popped[0].position]) == [bytes(2_000)]
+        await scene.committed()
+        await scene.end()
+        assert scene.astray == []
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_consumed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No segment is finished by the few acknowledgements: who waits for that waits for ever."""
+    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+    monkeypatch.setattr(chores, "PRESSED", 2)
+
+    async def live() -> None:
+        scene = Scene(SMALL, Retention(age=0, bytes=1))
+        waiting = await half_alive(scene, 6)
+        upkeep, disk, broker = scene.opened.upkeep, scene.disk, scene.runtime.broker
+        scene.chores.start()
+        await scene.until(upkeep.checkpoints.positions)
+        await scene.until(lambda: scene.chores._waited > 2)
+        last = upkeep.log.segments()[-1].first
+        disk.space += 40_000 - disk.left  # less than what 256 bytes for each message are
+        upkeep.admission.min_free = 50_000
+        await scene.until(lambda: broker.disk_full)
+        queue = broker.queue("default", "kept")
+        assert queue is not None
+        connection = broker.connect(2, b"test")
+        for _ in range(waiting):
+            assert broker.pop(connection, queue, scene.runtime.now()) is not None
+        await scene.committed()
+        await scene.until(lambda: not broker.disk_full)
+        assert len(upkeep.log.segments()) <= 3
+        assert upkeep.log.segments()[-1].first == last
+        await scene.end()
+
+    asyncio.run(asyncio.wait_for(live(), 30))

@@ -1,9 +1,12 @@
-"""A disk that fills: publishing is refused in time, consuming goes on; and what happens when it fills all the same."""
+"""A disk that fills: publishing is refused in time, consuming goes on to the last message, compaction frees as it goes;
+and when somebody else fills it all the same, the broker waits for room.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Connection, Queue
 from penstock.journal.disk import Disk, RealDisk
-from penstock.journal.errors import LogFailed
+from penstock.journal.errors import LogFull
 from penstock.journal.files import FileLogOptions
 from penstock.server.opening import Opened, open_folder
 from penstock.server.upkeep import Retention
@@ -19,13 +22,12 @@ from support.simdisk import SimDisk
 from support.workload import MORNING
 
 MIB = 2**20
-#: More events than there are about other things than messages.
-FEW = 50
 OPTIONS = FileLogOptions(segment_bytes=MIB, reserve=64 * 1024)
 
 
-def start(disk: Disk, min_free: int) -> tuple[Opened, Connection, Queue]:
-    opened = open_folder(disk, MORNING, OPTIONS, Retention(age=0, bytes=1), min_free=min_free)
+def start(disk: Disk, min_free: int, retention: Retention | None = None) -> tuple[Opened, Connection, Queue]:
+    retention = retention or Retention(age=0, bytes=1)
+    opened = open_folder(disk, MORNING, OPTIONS, retention, min_free=min_free)
     broker = opened.engine.broker
     queue = broker.queue("default", "q")
     if queue is None:
@@ -34,9 +36,15 @@ def start(disk: Disk, min_free: int) -> tuple[Opened, Connection, Queue]:
     return opened, broker.connect(1, b"test"), queue
 
 
-def publish_for_ever(opened: Opened, connection: Connection, queue: Queue) -> None:
+def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, payload: bytes) -> int:
+    """Publish, and never look at the disk: counting has to do. Returns how many came in."""
+    count = 0
     while True:
-        opened.engine.broker.publish(connection, queue, [bytes(16_000)] * 8, MORNING)
+        done = opened.engine.broker.publish(connection, queue, [payload] * 8, MORNING)
+        count += done.accepted
+        if done.refusal is not None:
+            assert done.refusal is Refusal.DISK
+            return count
         opened.engine.commit(MORNING)
 
 
@@ -107,39 +115,177 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
     engine.log.close()
 
 
-def test_a_disk_that_fills_all_the_same_ends_the_broker_and_loses_nothing(small_disk: Path) -> None:
-    opened, connection, queue = start(RealDisk(small_disk), 0)
-    engine, broker = opened.engine, opened.engine.broker
-    with pytest.raises(LogFailed, match="No space left"):
-        publish_for_ever(opened, connection, queue)
-    committed = broker.committed
-    broker.publish(connection, queue, [b"small enough to fit"], MORNING)
-    with pytest.raises(LogFailed):  # and never again
-        engine.commit(MORNING)
-    engine.settle()
-    assert broker.committed == committed
+@pytest.mark.parametrize(("min_free", "size"), [(0, 10), (64 * 1024, 1_000), (0, 100_000), (MIB, 10), (MIB, 10_000)])
+def test_everything_that_was_let_in_can_leave_one_commit_each_though_nothing_is_given_back(
+    min_free: int, size: int
+) -> None:
+    """Retention keeps all of it, so room for every acknowledgement must be left when publishing is refused."""
+    disk = SimDisk()
+    disk.space = 2 * MIB
+    opened, connection, queue = start(disk, min_free, Retention())
+    opened.upkeep.watch_disk()
+    published = publish_until_refused(opened, connection, queue, bytes(size))
+    assert published * (size + 300) > MIB // 2
+    assert disk.left >= min_free - OPTIONS.reserve
+    assert consume_all(opened, connection, queue) == published
+    opened.upkeep.checkpoint(MORNING)
+    opened.engine.log.close()
+
+
+def test_refusing_begins_in_time_while_nothing_gets_to_the_disk() -> None:
+    """However fast publishers are: what is staged and on its way counts, not what the disk said a second ago."""
+    disk = SimDisk()
+    disk.space = 20 * MIB
+    opened, connection, queue = start(disk, 4 * MIB)
+    engine = opened.engine
+    engine.commit(MORNING)
+    opened.upkeep.watch_disk()
+    on_its_way = []
+    while not engine.broker.publish(connection, queue, [bytes(50_000)] * 8, MORNING).refusal:
+        if engine.broker.log.size > MIB:
+            on_its_way += engine.stage(MORNING)
+    assert queue.ready * 50_000 > 12 * MIB
+    engine.write([*on_its_way, *engine.stage(MORNING)])
+    assert disk.left >= 4 * MIB - 64 * 1024
     engine.log.close()
 
-    # What was cut off of the unfinished write is room enough for a start; nobody may publish, anybody may consume.
-    opened, connection, queue = start(RealDisk(small_disk), 4 * MIB)
-    assert committed - FEW <= queue.ready < committed + 8
-    assert opened.upkeep.watch_disk()
-    assert opened.engine.broker.publish(connection, queue, [b"no"], MORNING).refusal is Refusal.DISK
-    assert opened.engine.broker.pop(connection, queue, MORNING) is not None
+
+def test_a_single_publish_larger_than_the_room_is_refused() -> None:
+    disk = SimDisk()
+    disk.space = 8 * MIB
+    opened, connection, queue = start(disk, 4 * MIB)
     opened.engine.commit(MORNING)
+    opened.upkeep.watch_disk()
+    assert opened.engine.broker.publish(connection, queue, [bytes(5 * MIB)], MORNING).refusal is Refusal.DISK
+    assert opened.engine.broker.publish(connection, queue, [bytes(MIB)], MORNING).accepted == 1
+
+
+def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]:
+    """A journal of so many segments past retention, of which a little less than half is alive, in every segment."""
+    opened, connection, queue = start(disk, 0)
+    broker, engine = opened.engine.broker, opened.engine
+    other = broker.create_queue("default", "other", MORNING)
+    while len(engine.log.segments()) <= segments:  # type: ignore[attr-defined]
+        broker.publish(connection, queue, [bytes(2_000)] * 4, MORNING)
+        broker.publish(connection, other, [bytes(2_000)] * 5, MORNING)
+        engine.commit(MORNING)
+        while broker.pop(connection, other, MORNING) is not None:
+            pass
+    engine.commit(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    return opened, connection, queue
+
+
+def test_compaction_needs_room_for_one_segment_not_for_all_it_copies() -> None:
+    """As with 2.6 GB of journal and 1.1 GB free: all copies together would fill the disk."""
+    disk = SimDisk()
+    opened, connection, queue = half_alive(disk, 20)
+    before = disk.space - disk.left
+    waiting = queue.ready
+    disk.space = before + MIB  # a twentieth of the journal; the copies are nearly half of it
+    fullest = disk.left
+
+    def free() -> int:
+        nonlocal fullest
+        fullest = min(fullest, disk.left)
+        return disk.left
+
+    disk.free = free  # type: ignore[method-assign]
+    assert opened.upkeep.retain(MORNING) >= 19
+    assert fullest > 128 * 1024
+    assert disk.left > 8 * MIB
+    assert consume_all(opened, connection, queue) == waiting
     opened.engine.log.close()
 
 
-def test_after_room_was_made_a_start_finds_everything_that_was_confirmed(small_disk: Path) -> None:
+def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_back_what_needs_none() -> None:
+    disk = SimDisk()
+    opened, connection, queue = half_alive(disk, 6)
+    disk.space -= disk.left
+    disk.space += 300_000
+    position = opened.engine.log.end
+    assert opened.upkeep.retain(MORNING) == 0  # in every segment are some to be copied
+    assert opened.engine.log.end == position
+    segments = opened.upkeep.log.segments()
+    while queue.ready and opened.engine.broker.lowest_position() < segments[3].first:
+        assert opened.engine.broker.pop(connection, queue, MORNING) is not None
+    opened.engine.commit(MORNING)
+    plan = opened.upkeep.plan(MORNING)
+    assert [step.size == 0 for step in plan.steps[:4]] == [True, True, True, False]
+    assert opened.upkeep.retain(MORNING) == len(plan.steps)  # what goes first makes room for the rest
+    assert disk.left > 2 * MIB
+    opened.engine.log.close()
+
+
+@pytest.mark.parametrize("dead", [1, 2, 3, 8])
+def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than_the_messages(dead: int) -> None:
+    disk = SimDisk()
+    opened, connection, queue = start(disk, 0)
+    engine, broker, log = opened.engine, opened.engine.broker, opened.upkeep.log
+    other = broker.create_queue("default", "other", MORNING)
+    while len(log.segments()) < 4:
+        broker.publish(connection, queue, [b"0123456789"] * 500, MORNING)
+        broker.publish(connection, other, [b"0123456789"] * 500 * dead, MORNING)
+        broker.purge(connection, other, MORNING)
+        engine.commit(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    before = {segment.name: segment.size for segment in log.segments()}
+    opened.upkeep.retain(MORNING)
+    after = {segment.name: segment.size for segment in log.segments()}
+    freed = sum(size for name, size in before.items() if name not in after)
+    copied = sum(after.values()) - sum(before.values()) + freed
+    assert 2 * copied <= freed
+    assert bool(freed) == (dead == 8)
+    log.close()
+
+
+def test_space_is_given_back_without_room_for_a_checkpoint() -> None:
+    disk = SimDisk()
+    opened, connection, queue = half_alive(disk, 4)
+    while opened.engine.broker.pop(connection, queue, MORNING) is not None:
+        pass
+    opened.engine.commit(MORNING)
+    opened.upkeep.checkpoint(MORNING)
+    disk.space -= disk.left
+    plan = opened.upkeep.plan(MORNING)
+    assert plan.unwritten is not None
+    assert len(plan.steps) >= 3
+    opened.upkeep.trim(plan.steps[-1].before)
+    assert disk.left > 2 * MIB
+
+
+def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_disk: Path) -> None:
+    """A real file system, really full: nothing is confirmed, and the same write goes on when there is room."""
     ballast = small_disk / "somebody-elses-file"
-    ballast.write_bytes(bytes(6 * MIB))
     opened, connection, queue = start(RealDisk(small_disk), 0)
-    with pytest.raises(LogFailed):
-        publish_for_ever(opened, connection, queue)
-    confirmed = opened.engine.log.committed - FEW
-    opened.engine.log.close()
+    engine, broker = opened.engine, opened.engine.broker
+    opened.upkeep.watch_disk()
+    opened.upkeep.fill_reserve()
+    published = 0
+    for _ in range(20):
+        published += broker.publish(connection, queue, [bytes(16_000)] * 8, MORNING).accepted
+        engine.commit(MORNING)
+    _fill(ballast)
+    assert broker.publish(connection, queue, [bytes(4 * MIB)], MORNING).accepted == 1
+    staged = engine.stage(MORNING)
+    committed = broker.committed
+    with pytest.raises(LogFull, match="No space left"):
+        engine.write(staged)
+    engine.settle()
+    assert broker.committed == committed
     ballast.unlink()
-    opened, connection, queue = start(RealDisk(small_disk), 4 * MIB)
-    assert confirmed <= queue.ready <= confirmed + FEW + 8
-    assert consume_all(opened, connection, queue) >= confirmed
+    engine.write(staged)
+    engine.settle()
+    assert consume_all(opened, connection, queue) == published + 1
+    engine.log.close()
+    opened, connection, queue = start(RealDisk(small_disk), 0)
+    assert (opened.report, queue.ready) == ([], 0)
     opened.engine.log.close()
+
+
+def _fill(ballast: Path) -> None:
+    """Write until a file system takes nothing more."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(512))

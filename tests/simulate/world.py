@@ -9,6 +9,7 @@ What is checked, at every start and at the end:
 * A damaged journal is refused or reported, never silently used.
 * A reader that asks again after a crash gets the leases it was told of, with the same messages in the same order.
 * A chunk that was confirmed counts, and adds nothing when it is sent again.
+* A disk without room changes nothing and ends nothing: the same write is done when there is room.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from penstock.core.held import ChunkKey
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
 from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.errors import JournalRefused, LogFailed
+from penstock.journal.errors import JournalRefused, LogFailed, LogFull
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import load_folder
 from penstock.journal.log import Durability
-from penstock.server.engine import recover
+from penstock.server.engine import Staged, recover
 from penstock.server.opening import Opened, open_folder
 from penstock.server.upkeep import Retention
 from support.simdisk import SimDisk
@@ -39,6 +40,10 @@ SECOND = 1_000_000
 
 class Broken(AssertionError):
     """A promise was not kept."""
+
+
+class PowerCut(Exception):
+    """The machine loses power while the broker waits for room."""
 
 
 class World:
@@ -54,6 +59,10 @@ class World:
             segment_age=self.random.choice((5, 60, 3600)) * SECOND,
             reserve=4096,
         )
+        #: What must stay free; in a small world others use the disk as well, and fill it now and then.
+        self.min_free = self.random.choice((0, 0, 0, 5_000, 50_000))
+        if self.min_free:
+            self.disk.space = 4 * self.min_free
         self.retention = Retention(age=self.random.choice((0, 10, 100)) * SECOND, bytes=self.random.choice((0, 30_000)))
         self.workload = Workload(seed, Broker())
         #: What the broker knew when the log reached a position: (time, state).
@@ -89,7 +98,7 @@ class World:
     def _live_on(self) -> None:
         try:
             self._step()
-        except LogFailed:
+        except (LogFailed, PowerCut):
             self._die()
 
     # The life of the broker
@@ -99,11 +108,17 @@ class World:
         self.starts += 1
         try:
             self._check_recovery()
-            self.opened = open_folder(self.disk, self.workload.now, self.options, self.retention)
+            self.opened = open_folder(
+                self.disk, self.workload.now, self.options, self.retention, min_free=self.min_free
+            )
         except JournalRefused:
             if not self.flipped:
                 raise
             self.refused = True
+            return
+        except LogFull:
+            self._make_room()
+            self._start()
             return
         except (LogFailed, OSError):
             self.disk.crash("any")
@@ -179,6 +194,8 @@ class World:
             self.disk.fail_at(
                 self.disk.made + self.random.randrange(1, 30), self.random.choice(("EIO", "ENOSPC", "short"))
             )
+        if self.min_free:
+            self._live_with_others()
         self.workload.step()
         chance = self.random.random()
         if chance < 0.4:
@@ -195,6 +212,38 @@ class World:
             self._stop()
             self._start()
 
+    def _live_with_others(self) -> None:
+        """Somebody else fills the disk, or makes room; the broker looks at it now and then."""
+        assert self.opened is not None
+        if self.random.random() < 0.05:
+            self.disk.space += self.random.randrange(2 * self.min_free) - self.disk.left
+        if self.random.random() < 0.2:
+            self._chore(self._look)
+
+    def _look(self) -> None:
+        assert self.opened is not None
+        self.opened.upkeep.watch_disk()
+        self.opened.upkeep.fill_reserve()
+
+    def _make_room(self) -> None:
+        self.disk.space += self.random.choice((100, 1_000, 10_000))
+
+    def _write(self, staged: Staged) -> None:
+        """Write one batch, and wait for room as long as it takes."""
+        assert self.opened is not None
+        engine = self.opened.engine
+        while True:
+            before = (engine.log.end, engine.log.committed)
+            try:
+                engine.write([staged])
+                return
+            except LogFull:
+                if (engine.log.end, engine.log.committed) != before:
+                    raise Broken(f"a write without room has moved the log from {before}") from None
+            if self.random.random() < 0.1:
+                raise PowerCut
+            self._make_room()
+
     def _commit(self) -> None:
         """Stage and write everything; remember what the broker knew at each place where the log may end."""
         assert self.opened is not None
@@ -206,7 +255,8 @@ class World:
         state = (self.workload.now, lasting(engine.broker, self.workload.now))
         for each in staged:
             self.known[each.batch.end] = state
-        engine.write(staged)
+        for each in staged:
+            self._write(each)
         self._settle()
 
     def _note_published(self, batch: Any) -> None:
@@ -258,7 +308,7 @@ class World:
 
     def _chore(self, chore: Callable[[], None]) -> None:
         """A checkpoint that can't be written is no reason to stop: the log has everything."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LogFull):
             chore()
 
     def _checkpoint(self, *, clean: bool = False) -> None:
@@ -316,13 +366,14 @@ class World:
         engine.log.sync()
         self._settle()
         self._chore(lambda: self._checkpoint(clean=True))
-        engine.log.close()
+        with contextlib.suppress(LogFull):  # then the next start finishes the last segment
+            engine.log.close()
 
     def _finish(self) -> None:
         """The end: stop cleanly, start once more, and read every live message."""
         try:
             self._stop()
-        except LogFailed:
+        except (LogFailed, PowerCut):
             self.disk.crash("any")
         self._start()
         if self.refused:

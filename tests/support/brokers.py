@@ -117,16 +117,19 @@ def dial(address: str, *, tls: bool = False) -> socket.socket:
 class BrokerProcess:
     """A broker on a data folder. ``with BrokerProcess(folder, toml) as broker`` starts it and leaves nothing behind."""
 
-    def __init__(self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0) -> None:
+    def __init__(
+        self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0, capacity: Path | None = None
+    ) -> None:
         """``tables`` and ``top`` (keys that stand above all tables) are the configuration.
 
-        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes.
+        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes. With ``capacity``
+        its disk takes what that file says: see ``support.smalldisk``.
         """
         self.folder = folder
         self.ready = folder / "ready.json"
         self.data = folder / "data"
         self.log = folder / "log"
-        self._largest_file = largest_file
+        self._arguments = [str(largest_file), str(capacity or "")]
         self._config = folder / "penstock.toml"
         if "flight" not in top + tables:  # it takes a second to start: for those who ask for it
             top += '\nflight = "off"'
@@ -148,16 +151,25 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it, and wait until everything accepts."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Start it."""
         self.ready.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "support.run_broker", str(self._config), str(self._largest_file)],
+                [sys.executable, "-m", "support.run_broker", str(self._config), *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])},
             )
+
+    def wait_until_ready(self) -> None:
+        """Until everything accepts."""
         process = self.process
+        assert process is not None
         wait_for(lambda: self.ready.exists() or process.poll() is not None, "the broker was not ready in time")
         assert self.ready.exists(), f"the broker ended at once:\n{self.log.read_text()}"
         self._listeners = json.loads(self.ready.read_text())["listeners"]

@@ -1,17 +1,25 @@
-"""A broker as a process of its own: ``python -m support.run_broker CONFIG.toml LARGEST_FILE``."""
+"""A broker as a process of its own: ``python -m support.run_broker CONFIG.toml LARGEST_FILE CAPACITY``."""
 
 from __future__ import annotations
 
 import resource
 import signal
 import sys
+from pathlib import Path
 
+from penstock.server import serve as serving
 from penstock.server.configuration import ConfigurationError, load
 from penstock.server.serve import WRONG_USE, serve
+from support.smalldisk import SmallDisk
 
 
-def main(config: str, largest_file: int) -> int:
-    """Serve as the file says, until a signal comes. Files may grow up to so many bytes; 0 = without limit."""
+def main(config: str, largest_file: int, capacity: str) -> int:
+    """Serve as the file says, until a signal comes. Files may grow up to so many bytes; 0 = without limit.
+
+    ``capacity`` names a file that says how much the disk takes, if it is not a real one: see ``support.smalldisk``.
+    """
+    if capacity:
+        setattr(serving, "RealDisk", lambda folder: SmallDisk(Path(folder), Path(capacity)))  # noqa: B010
     if largest_file:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
@@ -24,4 +32,4 @@ def main(config: str, largest_file: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

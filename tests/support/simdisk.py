@@ -2,7 +2,8 @@
 
 What was written is seen at once by whoever reads, but only a sync makes it *stable*. ``crash`` brings back the stable
 state plus whatever part of the rest the disk happened to have written: nothing, all, some of the writes, or some of the
-bytes of a write. Creating, renaming and removing files are such changes too, made stable by a sync of the folder.
+bytes of a write. Creating, renaming and removing files are such changes too, made stable by a sync of the folder. The
+disk has ``space``, which may be changed at any time, and takes no more when that is used up.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class SimFile:
         data = b"".join(parts)
         if self._call("write"):
             data = data[: self._disk.random.randrange(1, len(data) + 1)]
+        data = data[: max(len(self._inode.seen) - offset, 0) + max(self._disk.left, 0)]
+        if not data and any(parts):
+            raise OSError(errno.ENOSPC, "No space left on device")
         self._inode.change(offset, data)
         return len(data)
 
@@ -78,6 +82,8 @@ class SimFile:
     def allocate(self, size: int) -> None:
         self._call("allocate")
         if size > len(self._inode.seen):
+            if size - len(self._inode.seen) > self._disk.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
             self._inode.change(size, None)
 
     def truncate(self, size: int) -> None:
@@ -123,6 +129,8 @@ class SimDisk:
         self.calls: Counter[str] = Counter()
         self.made = 0
         self._fault: tuple[int, str] | None = None
+        #: The call that failed last.
+        self.failed = ""
 
     # Faults
 
@@ -139,6 +147,7 @@ class SimDisk:
         how = self._fault[1]
         if how == "short":
             return True
+        self.failed = name
         raise OSError(getattr(errno, how), f"simulated {how} in {name}")
 
     def flip(self, name: str, bit: int) -> None:
@@ -226,6 +235,11 @@ class SimDisk:
 
     def free(self) -> int:
         self.call("free")
+        return self.left
+
+    @property
+    def left(self) -> int:
+        """What of the space is not used. Making files and names costs nothing."""
         return self.space - sum(len(inode.seen) for inode in self.seen.values())
 
     def lock(self, name: str) -> SimLock:

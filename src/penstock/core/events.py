@@ -119,6 +119,7 @@ class EventLog:
 
     def __init__(self, next_position: int) -> None:
         self._closed: list[EventBatch] = []
+        self._closed_size = 0
         self.batch = EventBatch(next_position)
 
     @property
@@ -129,7 +130,7 @@ class EventLog:
     @property
     def size(self) -> int:
         """Bytes of what is staged."""
-        return self.batch.size + sum(batch.size for batch in self._closed)
+        return self.batch.size + self._closed_size
 
     @property
     def staged(self) -> bool:
@@ -184,6 +185,7 @@ class EventLog:
         if len(self.batch):
             self._turn()
         taken, self._closed = self._closed, []
+        self._closed_size = 0
         return taken
 
     def _add_others(
@@ -203,6 +205,7 @@ class EventLog:
     def _turn(self) -> None:
         self.batch.close()
         self._closed.append(self.batch)
+        self._closed_size += self.batch.size
         self.batch = EventBatch(self.batch.end)
 
 

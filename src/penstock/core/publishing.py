@@ -42,6 +42,8 @@ class Publishing(Delivering):
 
     #: Set while the disk is too full to take more; consuming goes on.
     disk_full = False
+    #: Bytes that may be staged before it is. Whoever takes what is staged counts again.
+    disk_room = 2**62
 
     def publish(
         self,
@@ -121,7 +123,7 @@ class Publishing(Delivering):
         """How many of the messages may come in, and why not the rest."""
         if self.draining:
             return 0, Refusal.DRAINING
-        if self.disk_full:
+        if self.disk_full or self.log.size + sum(sizes) > self.disk_room:
             return 0, Refusal.DISK
         policy = queue.policy
         count = fitting = len(sizes)

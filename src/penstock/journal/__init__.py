@@ -41,6 +41,7 @@ from penstock.journal.errors import (
     LogClosed,
     LogError,
     LogFailed,
+    LogFull,
 )
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
@@ -70,6 +71,7 @@ __all__ = [
     "LogClosed",
     "LogError",
     "LogFailed",
+    "LogFull",
     "MemoryLog",
     "Message",
     "RealDisk",

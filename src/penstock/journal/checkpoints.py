@@ -20,11 +20,13 @@ The older is there for the day on which the newer can't be read, so the log must
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,8 @@ import numpy.typing as npt
 from penstock.journal.block import VERSION
 from penstock.journal.checksum import crc32
 from penstock.journal.disk import Disk, File, Part, write_all
+from penstock.journal.errors import LogFull
+from penstock.journal.space import Space, is_full
 
 MAGIC = b"PNCK"
 CLEAN = 1
@@ -43,6 +47,7 @@ _NAME = re.compile(r"[0-9a-f]{16}\.ckpt")
 _TEMPORARY = "checkpoint.new"
 
 Columns = dict[str, npt.NDArray[Any]]
+T = TypeVar("T")
 
 
 class BadCheckpoint(Exception):
@@ -62,8 +67,10 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints in a data folder. The folder must be ours: see ``FileLog``, which takes the lock."""
 
-    def __init__(self, disk: Disk, identity: int) -> None:
+    def __init__(self, disk: Disk, identity: int, space: Space | None = None) -> None:
+        """``space`` is for who writes: it has the reserve, and says when there is no room."""
         self._disk = disk
+        self._space = space
         self._identity = identity
         #: What ``newest_good`` passed over, and why: for the operator.
         self.report: list[str] = []
@@ -73,22 +80,42 @@ class Checkpoints:
         return sorted(int(name[:16], 16) for name in self._disk.names() if _NAME.fullmatch(name))
 
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
-        """Write one, whole or not at all, then remove all but the two newest. Raises OSError.
+        """Write one, whole or not at all, then remove all but the two newest. Raises OSError, or LogFull without room.
 
         The log must be synced up to the position first, or the checkpoint might know events that a crash takes away.
         """
-        if _TEMPORARY in self._disk.names():
-            self._disk.unlink(_TEMPORARY)
-        file = self._disk.create(_TEMPORARY)
+        self.clear()
         try:
-            write_all(file, _encode(self._identity, position, meta, columns, clean=clean), 0)
-            file.sync()
-        finally:
-            file.close()
+            self._write_new(_encode(self._identity, position, meta, columns, clean=clean))
+        except (OSError, LogFull) as error:
+            with contextlib.suppress(OSError):
+                self.clear()  # it must not keep the room that others need
+            if isinstance(error, OSError) and is_full(error):
+                raise LogFull(f"there is no room for a checkpoint: {error}") from error
+            raise
         self._disk.rename(_TEMPORARY, _name(position))
         self._disk.sync()
         for old in self.positions()[:-KEPT]:
             self._disk.unlink(_name(old))
+
+    def clear(self) -> None:
+        """Remove what was left of one that could not be finished."""
+        if _TEMPORARY in self._disk.names():
+            self._disk.unlink(_TEMPORARY)
+
+    def _write_new(self, parts: list[Part]) -> None:
+        size = sum(map(len, parts))
+        if self._space is not None:
+            self._space.check(size)
+        file = self._spend(lambda: self._disk.create(_TEMPORARY), size)
+        try:
+            self._spend(lambda: write_all(file, parts, 0), size)
+            file.sync()
+        finally:
+            file.close()
+
+    def _spend(self, write: Callable[[], T], size: int) -> T:
+        return write() if self._space is None else self._space.spend(write, size)
 
     def newest_good(self) -> Checkpoint | None:
         """The newest that can be read. None if there is none; look at ``report`` to see if there should be one."""

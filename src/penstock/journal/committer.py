@@ -4,8 +4,9 @@ While one commit is on its way to the disk, the next one gathers; so each ``fdat
 interpreter lock, carries everything that arrived during the one before. There is no timer to wait for more: a lone
 message is committed at once.
 
-After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start finds out
-what is on the disk.
+A full disk is no failure: the append that found no room is tried again until there is some, and nothing is confirmed
+meanwhile. After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start
+finds out what is on the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.journal.block import Batch
+from penstock.journal.errors import LogFull
 from penstock.journal.log import Log
+
+#: Seconds between two tries of an append that found the disk full.
+RETRY = 0.2
 
 
 class Staged(NamedTuple):
@@ -31,7 +36,9 @@ class Committer:
 
     ``take`` is called whenever the committer is ready for more and ``wake`` was called since: it hands over all that is
     staged, at the log's end, or None. ``on_committed`` gets the log's committed position after it has moved,
-    ``on_failure`` the one error that ended it all. All three are called in the committer's thread, one at a time.
+    ``on_failure`` the one error that ended it all. ``on_full`` is told when an append begins to wait for room, and with
+    None when it has found some; ``while_full`` is called between the tries, for it may give space back. All are called
+    in the committer's thread, one at a time.
     """
 
     def __init__(
@@ -41,6 +48,8 @@ class Committer:
         on_committed: Callable[[int], None],
         on_failure: Callable[[Exception], None],
         *,
+        on_full: Callable[[LogFull | None], None] = lambda _: None,
+        while_full: Callable[[], None] = lambda: None,
         sync_every: float | None = None,
     ) -> None:
         """``sync_every`` is for a log that commits with ``sync``: the seconds that an event waits for it at most."""
@@ -48,6 +57,8 @@ class Committer:
         self._take = take
         self._on_committed = on_committed
         self._on_failure = on_failure
+        self._on_full = on_full
+        self._while_full = while_full
         self._sync_every = sync_every
         self._sync_due: float | None = None
         self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
@@ -55,6 +66,8 @@ class Committer:
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
+        #: Why an append waits, if one does.
+        self.full: LogFull | None = None
         #: The error that ended it all.
         self.failure: Exception | None = None
 
@@ -68,7 +81,7 @@ class Committer:
         self._wanted.set()
 
     def close(self) -> None:
-        """Commit and sync what is staged, then end the thread. The log stays open."""
+        """Commit and sync what is staged, then end the thread. The log stays open. A full disk is a failure then."""
         self._stopping = True
         self._wanted.set()
         if self._thread is not None:
@@ -100,10 +113,32 @@ class Committer:
     def _append(self, staged: Staged | None) -> None:
         if staged is None:
             return
-        self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
+        while not self._try(staged):
+            self._while_full()
+            if self._is_due():  # what was appended before has room, and must not wait
+                self._sync()
+            self._wanted.wait(RETRY)
+            self._wanted.clear()
+        if self.full is not None:
+            self.full = None
+            self._on_full(None)
+            self._wanted.set()  # we may have missed it while we waited for something else
         if self._sync_every is not None and self._sync_due is None:
             self._sync_due = time.monotonic() + self._sync_every
         self._tell()
+
+    def _try(self, staged: Staged) -> bool:
+        """Append. False if there is no room, and there is time to wait for it."""
+        try:
+            self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
+        except LogFull as error:
+            if self._stopping:
+                raise
+            if self.full is None:
+                self.full = error
+                self._on_full(error)
+            return False
+        return True
 
     def _sync(self) -> None:
         self._log.sync()

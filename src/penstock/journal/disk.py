@@ -126,6 +126,8 @@ class RealFile:
     def allocate(self, size: int) -> None:
         """See File. Where the file system can't reserve space, a hole has to do."""
         have = self.size()
+        if size <= have:
+            return
         try:
             os.posix_fallocate(self._fd, have, size - have)
         except OSError as error:
@@ -201,8 +203,7 @@ class RealDisk:
         fd = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            _sign(fd)
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
@@ -211,3 +212,12 @@ class RealDisk:
             os.close(fd)
             raise
         return RealFile(fd)
+
+
+def _sign(fd: int) -> None:
+    """Write our process number over what is there: so it needs no new block. On a full disk it may be left out."""
+    try:
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise

@@ -15,6 +15,10 @@ class LogFailed(LogError):
     """The disk failed. Nothing more is accepted: what was appended last may or may not be there after a restart."""
 
 
+class LogFull(LogError):
+    """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
+
+
 class LogClosed(LogError):
     """The log was closed before."""
 

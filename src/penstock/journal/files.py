@@ -3,6 +3,7 @@
     penstock.json              format, identity, epoch                     ``folder``
     lock                       held by the running broker                  ``folder``
     tail                       how far it goes, for other processes        ``tail``
+    reserve                    room for when the disk is full              ``space``
     000000000000002a.seg       the events from position 42 on              ``segment``
     0000000000000c00.ckpt      the state before position 3072              ``checkpoints``
 
@@ -21,13 +22,14 @@ from threading import RLock
 
 from penstock.journal.block import Batch, Block, BlockError
 from penstock.journal.disk import Disk, File
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull
 from penstock.journal.folder import Folder, load_folder, store_folder, take_lock
 from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.reading import Locator, next_sound, read_blocks
 from penstock.journal.recovery import Finding, check_reach, inspect, put_right
 from penstock.journal.rows import Message, gather
 from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
+from penstock.journal.space import START_BYTES, Space, is_full
 from penstock.journal.tail import Tail, TailWriter, read_tail
 from penstock.journal.writing import RESERVE, SegmentWriter
 
@@ -40,7 +42,7 @@ class FileLogOptions:
     #: A segment is full at this size or this age. Smaller ones give space back sooner, and are more files.
     segment_bytes: int = 128 * 1024 * 1024
     segment_age: int = 3_600_000_000
-    #: Space is reserved in such steps.
+    #: Space is reserved in such steps, and in smaller ones when there is little.
     reserve: int = RESERVE
 
 
@@ -59,7 +61,7 @@ class FileLog:
 
         ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
-        Raises JournalRefused with what to do, or LogFailed if the disk does not work.
+        Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
         """
         self.options = options or FileLogOptions()
         #: What was put right at the start.
@@ -74,10 +76,13 @@ class FileLog:
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
-        with self._disk_errors():
+        with self._disk_errors(starting=True):
             self._lock = take_lock(disk)
+        self._space: Space | None = None
         try:
-            with self._disk_errors():
+            with self._disk_errors(starting=True):
+                self._space = Space(disk, self.options.reserve)
+                self._space.make_sure(START_BYTES)
                 self._folder = _load_or_make(disk, identity, created)
                 self._recover()
         except BaseException:
@@ -139,9 +144,15 @@ class FileLog:
         check_reach(self._disk, self._segments, self._end, position)
 
     def free_bytes(self) -> int:
-        """How much the disk still takes."""
+        """How much the disk takes now. ``space.free`` is what was seen when space was last taken."""
         with self._disk_errors():
-            return self._disk.free()
+            return self.space.look()
+
+    @property
+    def space(self) -> Space:
+        """The room there is."""
+        assert self._space is not None
+        return self._space
 
     # Writing
 
@@ -180,7 +191,7 @@ class FileLog:
             raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
         with self._disk_errors(fatal=True):
             folder = self._folder._replace(epoch=epoch)
-            store_folder(self._disk, folder)
+            self.space.spend(lambda: store_folder(self._disk, folder), START_BYTES)
             self._folder = folder
             self._publish()
 
@@ -277,7 +288,7 @@ class FileLog:
                 chain=before.chain if before else 0,
                 epoch=self.epoch,
             )
-            self._writer = SegmentWriter(self._disk, header, self.options.reserve)
+            self._writer = SegmentWriter(self._disk, header, self.space)
             with self._changing:
                 self._segments = [*self._segments, self._writer.segment]
         return self._writer
@@ -327,7 +338,11 @@ class FileLog:
         assert self._tail is not None
         with self._changing:
             values = (self._committed, self.floor, 0, self.start, self.epoch)
-            self._tail.publish(Tail(self.options.durability, self.identity, *values))
+            try:
+                self._tail.publish(Tail(self.options.durability, self.identity, *values))
+            except OSError as error:
+                if not is_full(error):  # it has its block; where that is not enough, readers see the next one
+                    raise
 
     def _check_usable(self) -> None:
         if self._failed is not None:
@@ -336,13 +351,18 @@ class FileLog:
             raise LogClosed(f"the journal in {self._disk.where} was closed")
 
     @contextmanager
-    def _disk_errors(self, *, fatal: bool = False) -> Iterator[None]:
-        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more."""
+    def _disk_errors(self, *, fatal: bool = False, starting: bool = False) -> Iterator[None]:
+        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more.
+
+        A start that finds no room can be tried again: it raises LogFull.
+        """
         try:
             yield
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not fatal:
                 raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
+            if is_full(error) and starting:
+                raise LogFull(f"the disk under {self._disk.where} is full: {error}. Make room") from error
             failed = LogFailed(
                 f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
             )
@@ -351,7 +371,7 @@ class FileLog:
             raise failed from error
 
     def _let_go(self) -> None:
-        for held in (self._writer, self._tail, self._lock):
+        for held in (self._writer, self._tail, self._space, self._lock):
             if held is not None:
                 held.close()
 

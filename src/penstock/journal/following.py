@@ -82,6 +82,7 @@ class JournalReader:
         """Raises JournalRefused if there is no journal, Replaced if it is not the one with this identity."""
         self.folder = os.fspath(folder)
         self._lock = Lock()
+        self._tail_lock = Lock()
         self._segments: OrderedDict[tuple[str, int], MappedSegment] = OrderedDict()
         self._ends: dict[tuple[str, int], tuple[SegmentHeader, Footer | None]] = {}
         self._verified: dict[tuple[str, int], Verified] = {}
@@ -91,7 +92,15 @@ class JournalReader:
         self.tail()
 
     def tail(self) -> Tail:
-        """How far the journal goes now, and since when. A few microseconds. Raises Replaced, or JournalRefused."""
+        """How far the journal goes now, and since when. A few microseconds. Raises Replaced, or JournalRefused.
+
+        Threads take turns: one that compared what it has read with what another has read since would see a journal
+        that was put back.
+        """
+        with self._tail_lock:
+            return self._read_tail()
+
+    def _read_tail(self) -> Tail:
         if self._inode() != self._tail_inode:
             self._open_tail()
         tail = self._tail.read()

@@ -66,7 +66,8 @@ class Log(Protocol):
         """Add one block. On return it is committed, except that INTERVAL commits with the next ``sync``.
 
         Raises Fenced when the position or the epoch is not the log's, LogFailed when the disk fails (and then on
-        every later call), ValueError when the batch can not be a block.
+        every later call), LogFull when there is no room (the same append may be tried again), ValueError when the
+        batch can not be a block.
         """
 
     def sync(self) -> None:

@@ -12,11 +12,16 @@ from typing import Protocol
 
 from penstock.journal.committer import Committer
 from penstock.journal.committer import Staged as Handed
+from penstock.journal.errors import LogFull
 from penstock.server.engine import Engine, Staged
 
 
 class Commits(Protocol):
     """How an engine's commits are done."""
+
+    @property
+    def full(self) -> LogFull | None:
+        """Why nothing gets committed for now, if the disk is full."""
 
     def flush(self, now: int) -> None:
         """See that what is staged gets committed."""
@@ -33,6 +38,8 @@ class Commits(Protocol):
 
 class InlineCommit:
     """Commits at once, in the broker's own thread: for a log in memory."""
+
+    full = None
 
     def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
         self.engine = engine
@@ -62,6 +69,7 @@ class GroupCommit:
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``settle`` then. ``on_failure``
     is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
+    ``on_full`` is called there when the disk is full, and with None when there is room again.
     """
 
     def __init__(
@@ -70,13 +78,27 @@ class GroupCommit:
         notify: Callable[[], None],
         on_failure: Callable[[Exception], None],
         *,
+        on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
     ) -> None:
         self.engine = engine
         self._notify = notify
         self._handed: deque[Staged] = deque()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._committer = Committer(engine.log, self._take, self._committed, on_failure, sync_every=sync_every)
+        self._committer = Committer(
+            engine.log,
+            self._take,
+            self._committed,
+            on_failure,
+            on_full=on_full,
+            while_full=self._do_jobs,
+            sync_every=sync_every,
+        )
+
+    @property
+    def full(self) -> LogFull | None:
+        """See Commits."""
+        return self._committer.full
 
     def start(self) -> None:
         """Start the thread."""
@@ -94,7 +116,7 @@ class GroupCommit:
         self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
-        """See Commits. It is done before the next commit."""
+        """See Commits. It is done before the next commit, and while that waits for room."""
         self._jobs.append(job)
         self._committer.wake()
 
@@ -110,14 +132,17 @@ class GroupCommit:
         raise self._committer.failure
 
     def _take(self) -> Handed | None:
-        while self._jobs:
-            self._jobs.popleft()()
+        self._do_jobs()
         if not self._handed:
             return None
         batch, roll = self._handed.popleft()
         if self._handed:
             self._committer.wake()
         return Handed(batch, roll)
+
+    def _do_jobs(self) -> None:
+        while self._jobs:
+            self._jobs.popleft()()
 
     def _committed(self, position: int) -> None:
         self._notify()

@@ -14,7 +14,7 @@ What a peer is told was durable before, and what was not written has not been to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
 from typing import Any, NamedTuple
@@ -57,6 +57,8 @@ class Engine:
         self._waiting: list[tuple[int, int, Any]] = []
         self._serial = count()
         self._released: list[Any] = []
+        #: Called when something was taken to be written.
+        self.on_staged: Callable[[], None] = lambda: None
         self._roll_at = log.end
         #: Batches on their way to the log: where each ends, and its payload bytes.
         self._in_flight: deque[tuple[int, int]] = deque()
@@ -77,6 +79,7 @@ class Engine:
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
+        self.on_staged()
         return staged
 
     def write(self, staged: Iterable[Staged]) -> None:

@@ -11,9 +11,10 @@ from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
 from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
+from penstock.server.admission import MIN_FREE
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
-from penstock.server.upkeep import MIN_FREE, Retention, Upkeep
+from penstock.server.upkeep import Retention, Upkeep
 
 
 class Opened(NamedTuple):
@@ -47,7 +48,7 @@ def open_folder(
         log.close()
         raise
     report = [*map(str, log.report), *checkpoints.report, *_give_up_lost(engine, table, log.start, now)]
-    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity), retention, min_free=min_free)
+    upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity, log.space), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
 
 

@@ -152,7 +152,8 @@ class JournalOptions(_Options, frozen=True, kw_only=True):
     #: there because a reader that is forgotten must not fill the disk.
     pin_seconds: NotNegative = 7 * 24 * 3600
     pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
-    #: Publishing is refused when the disk has less free space than this; consuming goes on.
+    #: Publishing is refused when the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
+    #: message in the queues; consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.core.policy import Policy
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import Delivery
+from penstock.journal.errors import LogFull
 from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
 from penstock.server.engine import Engine
@@ -62,6 +63,8 @@ class Runtime:
         self.hoarders: set[AnySession] = set()
         #: Too much waits to be written to disk: nobody is read from.
         self.congested = False
+        #: Why the journal can't be kept small for now, if that is so.
+        self.upkeep_trouble = ""
         self.counters: Counter[str] = Counter()
         self.started_at = self.now()
         #: Connections by origin, with those whose handshake is not done.
@@ -91,9 +94,13 @@ class Runtime:
         """Why the broker is not well, in a few words; empty if it is."""
         if self.broker.draining:
             return "shutting down"
+        if self.commits.full is not None:
+            return "the disk is full: nothing is confirmed until there is room"
         if self.broker.disk_full:
             return "the disk is nearly full: publishing is refused"
-        return "the disk is slower than the publishers" if self.congested else ""
+        if self.congested:
+            return "the disk is slower than the publishers"
+        return f"upkeep fails: {self.upkeep_trouble}" if self.upkeep_trouble else ""
 
     # Turns
 
@@ -134,6 +141,14 @@ class Runtime:
         except Exception as error:
             self.fail(error)
         self.turn()
+
+    def filled(self, error: LogFull | None) -> None:
+        """The disk is full, and a commit waits for room; or (None) it has found some. Called in the loop's thread."""
+        if error is None:
+            self.log.warning("there is room on the disk again: everything goes on")
+            return
+        self.broker.disk_full = True
+        self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
 
     def _tell(self) -> None:
         for effect in self.engine.released():

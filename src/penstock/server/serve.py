@@ -10,19 +10,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from penstock.core.policy import SECOND, Policy
 from penstock.core.table import Table
+from penstock.flight.settings import Settings
 from penstock.journal.disk import RealDisk
-from penstock.journal.errors import JournalRefused, LogError
+from penstock.journal.errors import JournalRefused, LogError, LogFull
 from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
+from penstock.journal.space import is_full
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
@@ -40,6 +42,12 @@ from penstock.server.upkeep import Retention, Upkeep
 OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
 #: Seconds that a stop goes on reading at most, while peers go on sending.
 LAST_READS = 0.3
+#: Seconds between two tries to start on a full disk; and those that a stop waits for room, at most.
+WAIT_FOR_ROOM = 1.0
+#: For systemd, which would end a start that takes long.
+STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the disk"
+
+T = TypeVar("T")
 
 
 def serve(options: Options) -> int:
@@ -85,7 +93,12 @@ class _Life:
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
         flight = wanted_settings(self.options, self.log)
-        engine, upkeep = self._open()
+        found = await self._when_room(self._open)
+        if found is None:
+            self.log.info("stopped")
+            return OK
+        engine, upkeep = found
+        self._listen_to_signals()
         commits = self._commits(engine)
         readers = Readers(self.log, self._data)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
@@ -98,14 +111,10 @@ class _Life:
         try:
             self._prepare_queues(runtime)
             chores.watch_disk()  # before the first peer is let in
-            await self.side_door.open()
-            self.doors = await open_doors(runtime)
-            if flight is not None:
-                self.flight = FlightProcess(replace(flight, side_door=self.side_door.path), self.log)
-                await self.flight.start()
-            self._listen_to_signals()
-            self._say_ready()
             chores.start()
+            await self._first_commit(runtime)
+            if not self.stopping.is_set():
+                await self._let_in(runtime, self.side_door, flight)
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -131,7 +140,40 @@ class _Life:
         """The data folder, if there is one."""
         return None if self.options.ephemeral else Path(self.options.data)
 
-    def _open(self) -> tuple[Engine, Upkeep | None]:
+    async def _when_room(self, begin: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something that a start needs; on a full disk, once there is room. None: a signal came first."""
+        while True:
+            try:
+                return await begin()
+            except (LogFull, OSError) as error:
+                if isinstance(error, OSError) and not is_full(error):
+                    raise
+                self.log.error("the broker can not start yet: it waits for room on the disk", reason=str(error))
+            self._listen_to_signals()
+            _notify(STILL_STARTING)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), WAIT_FOR_ROOM)
+                return None
+
+    async def _first_commit(self, runtime: Runtime) -> None:
+        """Until the start is written down, so that who is told of it can rely on a disk that takes something."""
+        target = runtime.broker.log.next_position
+        while runtime.broker.committed < target and not self.stopping.is_set():
+            runtime.touched()
+            if runtime.commits.full is not None:
+                _notify(STILL_STARTING)
+            await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
+
+    async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
+        """Open the doors, and say so."""
+        await self._when_room(side_door.open)
+        self.doors = await open_doors(runtime)
+        if flight is not None:
+            self.flight = FlightProcess(replace(flight, side_door=side_door.path), self.log)
+            await self.flight.start()
+        await self._when_room(self._say_ready)
+
+    async def _open(self) -> tuple[Engine, Upkeep | None]:
         began = time.monotonic()
         now = time.time_ns() // 1000
         if self.options.ephemeral:
@@ -176,7 +218,11 @@ class _Life:
         def fail(error: Exception) -> None:
             loop.call_soon_threadsafe(self._fail, error)
 
-        commits = GroupCommit(engine, notify, fail, sync_every=every)
+        def filled(error: LogFull | None) -> None:
+            assert self.runtime is not None
+            loop.call_soon_threadsafe(self.runtime.filled, error)
+
+        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every)
         commits.start()
         return commits
 
@@ -208,7 +254,7 @@ class _Life:
             loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def _say_ready(self) -> None:
+    async def _say_ready(self) -> None:
         listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
         if self.flight is not None:
             listeners.append({"protocol": "flight", "address": self.flight.address})
@@ -255,7 +301,8 @@ class _Life:
 
     async def _drain(self, runtime: Runtime) -> None:
         """Accept no more, tell those who wait, put back what is out, and send what can be sent."""
-        deadline = time.monotonic() + self.options.drain_seconds
+        patience = self.options.drain_seconds if runtime.commits.full is None else WAIT_FOR_ROOM
+        deadline = time.monotonic() + patience
         await self._read_what_came(runtime)
         for door in self.doors:
             await door.close()
@@ -302,12 +349,18 @@ class _Life:
                 runtime.commits.close(now)
                 if upkeep is not None:
                     runtime.engine.log.sync()
-                    upkeep.checkpoint(now, clean=True)
+                    self._last_checkpoint(upkeep, now)
         except (LogError, OSError) as error:
             self.failure = self.failure or error
         finally:
             with contextlib.suppress(LogError):
                 runtime.engine.log.close()
+
+    def _last_checkpoint(self, upkeep: Upkeep, now: int) -> None:
+        try:
+            upkeep.checkpoint(now, clean=True)
+        except LogFull as error:  # the next start reads more of the log: no reason to call this end a bad one
+            self.log.warning("no room for a last checkpoint", reason=str(error))
 
 
 def _policy(options: QueueOptions) -> Policy:

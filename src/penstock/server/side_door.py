@@ -66,7 +66,11 @@ class SideDoor:
             os.rmdir(self._folder)
             self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
         if self._note is not None:
-            self._note.write_text(self._folder)
+            try:
+                self._note.write_text(self._folder)
+            except OSError:
+                os.rmdir(self._folder)
+                raise
         self._server = await asyncio.start_unix_server(self._serve, self.path, limit=READ_AHEAD)
 
     async def close(self, seconds: float) -> None:

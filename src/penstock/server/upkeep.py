@@ -3,8 +3,9 @@
 *Retention* moves the history floor: below it, settled history is no longer shown, and its space may be given back.
 Space goes back in whole segments, oldest first. *Compaction* makes that possible where old segments still hold live
 messages: it carries them forward, when the segments that can go then are at least twice as large as what is copied.
-So the disk holds at most the history, plus twice the live messages. Readers may *pin* history that they have not read
-yet, within limits; then the floor waits for them.
+So the disk holds at most the history, plus twice the live messages. It goes segment by segment, and each gives its
+space back before the next is begun; the disk is asked for room before each step. Readers may *pin* history that they
+have not read yet, within limits; then the floor waits for them.
 """
 
 from __future__ import annotations
@@ -15,26 +16,24 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.core.gathering import Array
 from penstock.core.table import Table
 from penstock.journal.checkpoints import Checkpoints
+from penstock.journal.errors import LogFull
 from penstock.journal.files import FileLog
+from penstock.server.admission import MIN_FREE, Admission
 from penstock.server.engine import Engine, locations, recover
 from penstock.server.readers import Pin
 
-#: Publishing is refused while the disk has less room than this. Consuming goes on, and needs some: an acknowledgement
-#: in a commit of its own takes about 200 bytes (a million of them, 200 MB), segments are reserved ahead in steps of
-#: 4 MiB, a checkpoint takes 16 bytes or more for each waiting message (10 million: 160 MB, and the new one is written
-#: before an old one goes), and compaction writes its copies before it gives anything back. This covers all of that.
-MIN_FREE = 2**30
-#: Publishing is taken up again when there is this much more room than that, in parts of it: when space comes back in
-#: drops, publishers must not be let in and out with each.
-HYSTERESIS = 8
-
+#: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
+RESERVE_PART = 16
+MOST_RESERVE = 256 * 2**20
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
-#: Bytes that a message takes on disk besides its payload, roughly.
-ROW_BYTES = 16
+#: Bytes that the copy of a message takes on disk besides its payload, roughly; and those that it may take.
+ROW_BYTES = 48
+COPY_BYTES = 128
 
 
 class Retention(NamedTuple):
@@ -58,13 +57,26 @@ class SegmentUse(NamedTuple):
     live_bytes: int
 
 
+class Step(NamedTuple):
+    """What gives back one segment: it can go once these rows of the plan's table are carried forward."""
+
+    before: int
+    rows: Array
+    #: What the copies may take.
+    size: int
+
+
 class Plan(NamedTuple):
-    """What can go: the segments below ``before`` (0 = none), once the live messages in them are carried forward."""
+    """What can go, step by step."""
 
     table: Table
-    before: int
+    steps: Sequence[Step] = ()
     #: Pins that history could not be kept for, and why.
     dropped: Sequence[tuple[Pin, str]] = ()
+    #: Why the state could not be written down, if it could not.
+    unwritten: LogFull | None = None
+    #: The room that is missing to give more back.
+    missing: int = 0
 
 
 class Upkeep:
@@ -83,7 +95,7 @@ class Upkeep:
         self.log = log
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
-        self.min_free = min_free
+        self.admission = Admission(engine, log, min_free)
         #: Asked for the pins of readers, in whatever thread.
         self.pins: Callable[[], list[Pin]] = list
 
@@ -93,20 +105,37 @@ class Upkeep:
         Call it every second or so, and once before the first peer is let in. Space that is reserved for the newest
         segment counts as used.
         """
-        broker, free = self.engine.broker, self.log.free_bytes()
-        was_full = broker.disk_full
-        broker.disk_full = free < self.min_free + (self.min_free // HYSTERESIS if was_full else 0)
-        return broker.disk_full != was_full
+        return self.admission.look()
+
+    def fill_reserve(self) -> None:
+        """Have a reserve, if there is room for it: see ``journal.space``. May run in another thread."""
+        newest = self.checkpoints.positions()[-1:]
+        state = sum(self.checkpoints.size(position) for position in newest)
+        base = max(min(self.admission.min_free // RESERVE_PART, MOST_RESERVE), 2 * self.log.options.reserve)
+        self.log.space.fill(base + state + state // 4)
+
+    def has_room(self, size: int) -> bool:
+        """Whether compaction may write so many bytes. Nothing needs no room: then it only gives back."""
+        return size <= 0 or size <= self.log.space.for_upkeep - 2 * self.log.options.reserve
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
         """Write down the state at the end of the synced log, worked out from the log alone.
 
         The broker is not looked at, so this may run in another thread, beside the broker.
         """
+        table = self.state(now)
+        self.write_down(table, clean=clean)
+        return table
+
+    def state(self, now: int) -> Table:
+        """The state at the end of the synced log."""
         table = recover(self.log, self.checkpoints.newest_good(), self.log.synced)
         table.forget_requests(now)
-        self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
         return table
+
+    def write_down(self, table: Table, *, clean: bool = False) -> None:
+        """Make a checkpoint of it. Raises OSError, or LogFull without room."""
+        self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
 
     def floor(self, now: int) -> int:
         """Where history should begin now, if nobody has pinned it: the first segment that retention keeps."""
@@ -152,45 +181,72 @@ class Upkeep:
             for i, segment in enumerate(segments)
         ]
 
-    def victims(self, table: Table) -> int:
-        """Up to which position segments should go: below the floor, and worth the copying. 0 = none."""
-        limit = min(self.log.floor, *self.checkpoints.positions())
-        best = total = live = 0
+    def victims(self, table: Table) -> tuple[int, int]:
+        """Up to which position segments should go: below the floor, worth the copying, and the disk has room. 0 = none.
+
+        If it is for lack of room that no more go, that is the second value.
+        """
+        limit = min([self.log.floor, *(self.checkpoints.positions() or [0])])
+        best = total = live = peak = 0
         for segment in self.use(table)[:-1]:
             if segment.end > limit:
                 break
-            total += segment.size
             live += segment.live_bytes
-            if 2 * live <= total:
-                best = segment.end
-        return best
+            # The most that it takes until this segment goes, too: copies of small messages are larger than they are.
+            peak = max(peak, live + (COPY_BYTES - ROW_BYTES) * segment.live_messages - total)
+            total += segment.size
+            if 2 * live > total:
+                continue
+            if not self.has_room(peak):
+                return best, peak
+            best = segment.end
+        return best, 0
 
-    def carry(self, table: Table, before: int, now: int) -> Iterator[int]:
-        """Carry the live messages that lie below a position forward, a step at a time.
-
-        Each step stages a few; commit between the steps. Yields how many were copied so far.
-        """
+    def steps(self, table: Table, before: int) -> list[Step]:
+        """How to give back the segments below a position, oldest first."""
         places = table.places()
         rows = np.flatnonzero((places < before) & (places >= self.log.start))
-        copied = 0
-        for step in _steps(rows.tolist(), table.columns["size"][rows].tolist()):
-            messages = self.engine.messages(table.columns["position"][step].tolist())
-            moved = self.engine.broker.carry(messages, table.columns["queue"][step].tolist(), now)
+        ends = [segment.end for segment in self.log.segments() if segment.end <= before]
+        which = np.searchsorted(np.array(ends, np.uint64), places[rows], side="right")
+        steps = []
+        for number, end in enumerate(ends):
+            here = rows[which == number]
+            steps.append(Step(end, here, _copies(table, here)))
+        return steps
+
+    def carry(self, table: Table, step: Step, now: int) -> Iterator[int]:
+        """Carry the live messages of a segment forward, a few at a time. Commit after each few.
+
+        Yields what the rest may take.
+        """
+        left = step.size
+        for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
+            messages = self.engine.messages(table.columns["position"][rows].tolist())
+            moved = self.engine.broker.carry(messages, table.columns["queue"][rows].tolist(), now)
             self.engine.move(moved)
-            copied += len(moved)
-            yield copied
+            left -= _copies(table, rows)
+            yield left
 
     def plan(self, now: int) -> Plan:
-        """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker."""
+        """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.
+
+        Without room for a checkpoint it goes on with those that are there: what can go then makes room.
+        """
         floor, dropped = self.pinned(self.floor(now), now)
         self.log.set_floor(floor)
-        table = self.checkpoint(now)
-        return Plan(table, self.victims(table), dropped)
+        table = self.state(now)
+        unwritten = None
+        try:
+            self.write_down(table)
+        except LogFull as error:
+            unwritten = error
+        before, missing = self.victims(table)
+        return Plan(table, self.steps(table, before), dropped, unwritten, missing)
 
-    def trim(self, plan: Plan) -> None:
+    def trim(self, before: int) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
         self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
-        self.log.trim(plan.before)
+        self.log.trim(before)
 
     def forget_places(self, plan: Plan) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
@@ -203,19 +259,28 @@ class Upkeep:
 
     def retain(self, now: int) -> int:
         """All of it, for callers without a loop to keep free. Returns how many segments went."""
-        before = len(self.log.segments())
+        went = 0
         plan = self.plan(now)
-        if plan.before:
-            for _ in self.carry(plan.table, plan.before, now):
+        for step in plan.steps:
+            if not self.has_room(step.size):
+                break
+            for _ in self.carry(plan.table, step, now):
                 self.engine.commit(now)
-            self.trim(plan)
+            segments = len(self.log.segments())
+            self.trim(step.before)
             self.engine.settle()
-            self.forget_places(plan)
-        return before - len(self.log.segments())
+            went += segments - len(self.log.segments())
+        self.forget_places(plan)
+        return went
 
 
-def _steps(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Cut rows into steps of bounded count and bytes."""
+def _copies(table: Table, rows: Array | list[int]) -> int:
+    """What copies of these messages may take."""
+    return int(table.columns["size"][rows].sum(dtype=np.uint64)) + COPY_BYTES * len(rows)
+
+
+def _cut(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Cut rows into pieces of bounded count and bytes."""
     step: list[int] = []
     total = 0
     for row, size in zip(rows, sizes, strict=True):

@@ -23,7 +23,7 @@ from penstock.journal.files import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.server.commits import GroupCommit
 from penstock.server.opening import open_folder
-from penstock.server.upkeep import Plan, Retention
+from penstock.server.upkeep import Plan, Retention, Step
 from server.crash.notes import Notes, number_of, payload
 
 #: Published messages have numbers of the round they come from.
@@ -234,17 +234,19 @@ class Child:
         planned: Future[Plan] = self.helper.submit(self.upkeep.plan, microseconds())
         yield from self.wait_for(planned)
         plan = planned.result()
-        if not plan.before:
-            return
-        for _ in self.upkeep.carry(plan.table, plan.before, microseconds()):
+        for step in plan.steps:
+            yield from self.give_back(plan, step)
+        self.upkeep.forget_places(plan)
+
+    def give_back(self, plan: Plan, step: Step) -> Iterator[None]:
+        for _ in self.upkeep.carry(plan.table, step, microseconds()):
             carried = self.broker.log.next_position
             while self.broker.committed < carried:
                 yield
         trimmed: Future[None] = Future()
-        self.commits.call(lambda: self.upkeep.trim(plan))
+        self.commits.call(lambda: self.upkeep.trim(step.before))
         self.commits.call(lambda: trimmed.set_result(None))
         yield from self.wait_for(trimmed)
-        self.upkeep.forget_places(plan)
 
     def wait_for(self, future: Future[Any]) -> Iterator[None]:
         while not future.done():
