@@ -114,6 +114,8 @@ COLUMNS = (
     Column(21, "carried_retries", Rows.MESSAGES, "B"),  # what is left; `retries` has what was published
     Column(22, "carried_expires_at", Rows.MESSAGES, "q"),  # as it is now; `expires_at` has what was published
     Column(23, "carried_dead", Rows.MESSAGES, "B"),  # the reason, for a dead letter; else 0
+    Column(24, "with_ttl", Rows.MESSAGES, "B"),  # 1: a time to live was sent with it (PHPMQ's packet 05), even of 0
+    Column(25, "source_info", Rows.MESSAGES, "binary"),  # what the publisher said of itself, UTF-8 (Kokaq)
     Column(32, "message", Rows.OTHERS, "Q"),
     Column(33, "deliveries", Rows.OTHERS, "I"),  # completed deliveries, this one included
     Column(34, "delivered_at", Rows.OTHERS, "q"),

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from penstock.cli.main import main
 from penstock.cli.showing import amount, escape, moment, positions
+from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.following import DataLoss, JournalReader
 from penstock.journal.survey import survey
 from support.folders import Life, QuickDisk
@@ -79,7 +80,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {
     "a missing last segment": (lambda folder: segments(folder)[-1].unlink(), True),
     "a bad block in the last segment": (lambda folder: flip(segments(folder)[-1], 3000), True),
     "a last segment cut short": (lambda folder: cut(segments(folder)[-1], 6000), True),
-    "swapped segments": (lambda folder: swap(*segments(folder)[1:3]), True),
+    "swapped segments": (lambda folder: swap(*segments(folder)[1:3]), False),
     "a bad checkpoint": (lambda folder: flip(next(folder.glob("*.ckpt")), 300), False),
     "a bad penstock.json": (lambda folder: flip(folder / "penstock.json", 30), False),
     "a missing penstock.json": (lambda folder: (folder / "penstock.json").unlink(), False),
@@ -174,6 +175,57 @@ class TestDamage:
         assert run("repair", "--yes", folder).exit_code == 0
         assert run("verify", folder).exit_code == 0
         assert run("repair", "--yes", folder).stdout.startswith("Nothing had to be changed.")
+
+    def test_a_junk_last_segment_is_not_deleted_and_costs_nothing(self, folder: Path, lived: Life) -> None:
+        junk = folder / "ffffffffffffff00.seg"
+        junk.write_bytes(b"not a segment" * 99)
+        with pytest.raises(JournalRefused, match="nothing in it is a block of a journal"):
+            live_messages(folder, lived)
+        assert junk.exists()
+        told = run_json("repair", "--yes", folder)
+        assert (told["lost"], told["sound"], told["kept"]) == ([], True, [f"{junk.name}.damaged"])
+        assert live_messages(folder, lived)
+
+    def test_no_segments_left(self, folder: Path, lived: Life) -> None:
+        end = JournalReader(folder).latest
+        for path in segments(folder):
+            path.unlink()
+        assert not run_json("verify", folder)["startable"]
+        told = run_json("repair", "--yes", folder)
+        assert (told["lost"], told["sound"]) == ([[1, end]], True)
+        assert live_messages(folder, lived) == {}
+
+    def test_a_missing_oldest_segment_comes_back_with_its_file(self, folder: Path, lived: Life, tmp_path: Path) -> None:
+        oldest = segments(folder)[0]
+        oldest.rename(tmp_path / "aside")
+        for path in folder.glob("*.ckpt"):
+            path.unlink()
+        with pytest.raises(JournalDamaged, match="the segments before this one are missing"):
+            live_messages(folder, lived)
+        (tmp_path / "aside").rename(oldest)
+        shutil.copytree(lived.folder, tmp_path / "whole")
+        assert live_messages(folder, lived) == live_messages(tmp_path / "whole", lived)
+
+    def test_a_checkpoint_that_knows_the_state_is_kept(self, folder: Path, lived: Life, tmp_path: Path) -> None:
+        """Then nothing that was settled comes back, and what is lost are the payloads that lay there."""
+        shutil.copytree(folder, tmp_path / "whole")
+        whole = live_messages(tmp_path / "whole", lived)
+        flip(segments(folder)[0], 5000)
+        ((low, high),) = run_json("repair", "--yes", folder)["lost"]
+        assert list(folder.glob("*.ckpt"))
+        expected = {at: payload for at, payload in whole.items() if not low <= at < high}
+        assert live_messages(folder, lived) == expected
+        dropped = run("dump", folder, "--kind", "dropped", "--json").stdout.splitlines()
+        given_up = [event["message"] for event in map(json.loads, dropped) if event.get("reason") == "damaged"]
+        assert sorted(given_up) == sorted(whole.keys() - expected.keys())
+
+    def test_a_reader_that_meets_damage_is_told_which_positions(self, folder: Path) -> None:
+        flip(segments(folder)[1], 5000)
+        ((low, high),) = [problem["lost"] for problem in run_json("verify", folder)["problems"]]
+        with pytest.raises(JournalDamaged) as told:
+            for _ in JournalReader(folder).read(1):
+                pass
+        assert told.value.lost == (low, high)
 
     def test_a_foreign_segment_is_put_aside(self, folder: Path, tmp_path: Path) -> None:
         other = Life(tmp_path / "other", 9).run(3)
@@ -366,4 +418,5 @@ def test_how_things_are_shown() -> None:
         "3.0 TiB",
     ]
     assert positions((3, 4)) == "position 3"
+    assert positions((3, 3 + 2**32)) == "all positions from 3 on"
     assert positions((3, 9)) == "positions 3 to 8 (6 events)"

@@ -264,3 +264,9 @@ class TestPing:
                 assert waiting.poll() is None
                 live.start()
                 assert waiting.wait(20) == 0
+
+
+def test_create_makes_the_namespace_too(broker: LiveBroker) -> None:
+    done = penstock("send", broker.url("kokaq", "/nsx/q1"), "--create", "--source-info", "billing", "m")
+    assert (done.code, done.err) == (0, "1 sent, and on disk\n")
+    assert penstock("receive", broker.url("kokaq", "/nsx/q1"), "--count", "1", "--json").json[0]["source"] == "billing"

@@ -202,7 +202,7 @@ class TestConfig:
         file.write_text("[limits]\nqueues = 5\n")
         assert penstock("config", "check", file) == (0, f"{file}: good\n", "")
         assert penstock("config", "check", PENSTOCK_CONFIG=str(file)).code == 0
-        assert penstock("config", "check", file, "--json").json == [{"ok": True, "error": None}]
+        assert penstock("config", "check", file, "--json").json == [{"ok": True, "error": None, "unknown": []}]
 
     def test_check_finds_fault(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"
@@ -234,3 +234,38 @@ class TestConfig:
         lines = dict(line.split() for line in penstock("config", "token").out.splitlines())
         assert hashlib.sha256(lines["token"].encode()).hexdigest() == lines["token_sha256"]
         assert lines["token"] != made["token"]
+
+
+def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:
+    """Kubernetes puts these into every container beside a service named penstock; a typing error is told."""
+    others = {
+        "PENSTOCK_PORT": "tcp://10.0.0.1:9100",
+        "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+        "PENSTOCK_PORT_9100_TCP_ADDR": "10.0.0.1",
+        "PENSTOCK_LIMIT_WINDOW": "7",
+    }
+    with serving(tmp_path, *FREE, "--log-level=debug", **others) as process:
+        process.listeners()
+        code, log = process.end()
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert code == 0
+    told = [line for line in lines if line["event"] == "an environment variable names no option, and is passed over"]
+    assert [each["variable"] for each in told] == ["PENSTOCK_LIMIT_WINDOW"]
+    assert told[0]["nearest"] == "PENSTOCK_LIMITS_WINDOW"
+    (passed,) = [line for line in lines if line["event"] == "environment variables of a service are passed over"]
+    assert passed["variables"].split() == sorted(set(others) - {"PENSTOCK_LIMIT_WINDOW"})
+    checked = penstock("config", "check", PENSTOCK_LIMIT_WINDOW="7")
+    assert (checked.code, "did you mean PENSTOCK_LIMITS_WINDOW?" in checked.err) == (0, True)
+    (told_as_json,) = penstock("config", "check", "--json", PENSTOCK_LIMIT_WINDOW="7").json
+    assert told_as_json["unknown"] == [{"variable": "PENSTOCK_LIMIT_WINDOW", "nearest": "PENSTOCK_LIMITS_WINDOW"}]
+
+
+def test_the_line_about_readiness_names_every_listener(tmp_path: Path) -> None:
+    arguments = ["--phpmq=127.0.0.1:0", "--phpmq=127.0.0.1:0,dialect=32", "--sspq=off", "--kokaq=127.0.0.1:0"]
+    with serving(tmp_path, *arguments) as process:
+        listeners = process.listeners()
+        _, log = process.end()
+    (ready,) = [line for line in map(json.loads, log.splitlines()) if line["event"] == "ready"]
+    assert ready["phpmq"].split() == [each["address"] for each in listeners if each["protocol"] == "phpmq"]
+    assert len(ready["phpmq"].split()) == 2
+    assert ready["kokaq"] == listeners[-1]["address"]

@@ -333,6 +333,8 @@ def test_bad_arguments_are_refused_before_anything_is_sent() -> None:
             await client.publish(b"x", queue="")
         with pytest.raises(TypeError, match="bytes or str, not int"):
             await client.publish(5, queue="q")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^the body of an Outgoing is bytes, not str: encode text first$"):
+            Outgoing("text", ttl=3)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="ttl would be ignored"):
             await client.publish(Outgoing(b"x"), queue="q", ttl=5)
         with pytest.raises(ValueError, match="window"):

@@ -78,7 +78,7 @@ def test_an_address_reads_well() -> None:
         ("phpmq+unix://run/x.sock", "absolute path, behind three slashes"),
         ("phpmq+unix:///", "absolute path"),
         ("sspq+unix:///x?queue=jobs", "the option 'queue' means nothing"),
-        ("phpmq://broker?dialekt=32", "there are connect_timeout, dialect, form, "),
+        ("phpmq://broker?dialekt=32", "there are ask, connect_timeout, dialect, form, "),
         ("phpmq://broker?ca=x", "the option 'ca' means nothing in this URL"),
         ("phpmq://broker?dialect=33", "dialect=33 makes no sense; there are 36, 32, ttl"),
         ("sspq://broker?timeout=soon", "timeout=soon makes no sense; it is a number"),

@@ -160,6 +160,26 @@ class TestKokaq:
             assert late is not None
             assert late.body == b"later"
 
+    def test_source_info(self, broker: LiveBroker, queue: str) -> None:
+        with connect(broker.url("kokaq", f"/default/{queue}")) as client:
+            client.create_queue()
+            client.publish(b"said", source_info="billing, Köln")
+            client.publish(b"unsaid")
+            said, unsaid = client.pop(), client.pop()
+            assert said is not None
+            assert said.source == "billing, Köln"
+            assert unsaid is not None
+            assert (unsaid.source or "").startswith("kokaq 127.0.0.1:")
+            with pytest.raises(ValueError, match=r"field 0x06 .*has 300 bytes, the most is 255"):
+                client.publish(b"too much", source_info="x" * 300)
+
+    def test_create_makes_the_namespace(self, broker: LiveBroker, queue: str) -> None:
+        with connect(broker.url("kokaq", f"/ns-{queue}/orders")) as client:
+            assert client.create_queue()
+            assert not client.create_queue(exist_ok=True)
+            client.publish(b"m")
+            assert client.create_namespace(f"ns-{queue}", exist_ok=True) is False
+
     def test_the_same_request_id_adds_nothing(self, broker: LiveBroker, queue: str) -> None:
         with connect(broker.url("kokaq", f"/{queue}")) as client:
             first = client.publish(b"a", request_id=b"r" * 16)

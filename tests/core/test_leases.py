@@ -219,7 +219,8 @@ class _Row:
     at = published_at = NOW
     expires_at = not_before = 0
     retries = 255
-    correlation_id = request_id = asked_id = b""
+    correlation_id = request_id = asked_id = source_info = b""
+    with_ttl = 0
 
     def __init__(self, position: int, queue: int) -> None:
         self.position = self.original = position

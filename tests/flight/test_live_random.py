@@ -43,7 +43,8 @@ def outs(broker: Broker) -> OutNow:
     positions = array("Q")
     for connection in broker.connections.values():
         positions.extend(connection.out)
-    return OutNow(position=broker.log.next_position, messages=positions.tobytes())
+    damaged = array("Q", [position for queue in broker.queues.values() for position in queue.damaged])
+    return OutNow(position=broker.log.next_position, messages=positions.tobytes(), damaged=damaged.tobytes())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,6 +68,28 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
         assert history is not None
         compare_leased(life, history)
     assert history is not None
+    history.reader.close()
+    life.stop()
+
+
+def test_damaged_messages_are_left_out(tmp_path: Path) -> None:
+    life = Life(tmp_path, seed=3).run(300)
+    life.checkpoint()
+    life.kill()
+    oldest = min(tmp_path.glob("*.seg"))
+    raw = bytearray(oldest.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    oldest.write_bytes(raw)
+    life.restart()
+    life.commit()
+    engine = life.opened.engine
+    for queue in engine.broker.queues.values():
+        known = books(engine.broker, life.workload.now)
+        damaged = engine.damage(position for position, row in known.items() if row[0] == queue.name)
+        engine.broker.set_aside(queue, {position: each.reason for position, each in damaged.items()}, life.workload.now)
+    assert engine.broker.damaged > 0
+    history = History(str(tmp_path))
+    compare(life, Live(history, lambda: outs(engine.broker), now=lambda: life.workload.now / 1e6))
     history.reader.close()
     life.stop()
 

@@ -50,6 +50,7 @@ def expected(position: int, told: dict[str, Any], identity: int) -> dict[str, An
         "protocol": told["source"].split()[0].decode(),
         "correlation_id": told.get("correlation_id") or None,
         "request_id": told.get("request_id") or None,
+        "source_info": told["source_info"].decode() if told.get("source_info") else None,
     }
 
 

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.journal import block
-from penstock.journal.block import HEADER, HEADER_SIZE, MAX_BLOCK, Block, BlockError, chain_value, encode, parse
+from penstock.journal.block import (
+    HEADER,
+    HEADER_SIZE,
+    MAX_BLOCK,
+    VERSION,
+    Block,
+    BlockError,
+    chain_value,
+    encode,
+    parse,
+)
 from penstock.schema import COLUMNS, Kind, Rows
 from support.batches import NOW, Rowset, acknowledged, batches, published
 
@@ -112,7 +122,7 @@ def forged(data: bytes, **changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"version": 2}, "format version 2, this Penstock reads up to 1: use a newer Penstock"),
+        ({"version": VERSION + 1}, f"format version {VERSION + 1}, this Penstock reads up to {VERSION}: use a newer"),
         ({"version": 0}, "contradicts itself"),
         ({"flags": 2}, "contradicts itself"),
         ({"length": 72}, "impossible"),

@@ -4,6 +4,7 @@ without a word: all is there, or the start reports what it cut off, or it is ref
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +13,13 @@ from random import Random
 
 import pytest
 
-from penstock.journal import recovery, tail
+from penstock.journal import tail
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.log import Durability
+from penstock.journal.log import GAP, Durability
 from penstock.journal.segment import is_segment, segment_name
 from support.batches import acknowledged, published
-from support.simdisk import SimDisk
+from support.simdisk import SimDisk, SimFile
 
 DURABILITIES = list(Durability)
 
@@ -181,6 +182,26 @@ def test_a_failed_log_refuses_everything() -> None:
         assert (again.end, again.report) == (2, [])
 
 
+def test_a_full_disk_does_not_keep_space_from_being_given_back() -> None:
+    """Where the journal begins can't be written down then; `tail` says it, and that is enough for the next start."""
+    disk, story = SimDisk(), Story()
+    log = story.open(disk)
+    for letter in b"abc":
+        story.commits(log, [bytes([letter])], roll=True)
+    create = disk.create
+
+    def full(name: str) -> SimFile:
+        raise OSError(errno.ENOSPC, "no space left", name)
+
+    disk.create = full  # type: ignore[method-assign]
+    log.trim(3)
+    disk.create = create  # type: ignore[method-assign]
+    assert log.start == 3
+    disk.crash("none")
+    with opened(disk) as again:
+        assert (again.start, again.report) == (3, [])
+
+
 def left_behind(*, close: bool) -> tuple[SimDisk, Story]:
     disk, story = SimDisk(), Story()
     story.run(disk, close=close)
@@ -292,7 +313,7 @@ def test_a_sound_block_from_elsewhere_is_noticed() -> None:
 def test_a_sound_segment_from_elsewhere_is_noticed() -> None:
     disk, other = three_blocks(), three_blocks(b"fiddle")
     disk.seen[segment_name(1)] = other.seen[segment_name(1)]
-    with pytest.raises(JournalDamaged, match=r"is not the segment that 0000000000000005\.seg was begun after"):
+    with pytest.raises(JournalRefused, match=r"is not the segment that 0000000000000005\.seg was begun after"):
         FileLog(disk)
 
 
@@ -328,16 +349,16 @@ def test_positions_that_may_have_been_seen_are_not_used_again(durability: Durabi
     disk.crash("none")
     for _ in range(3):  # as often as it is opened: the gap is counted from the last event that is there
         with opened(disk, durability) as again:
-            assert again.end == again.committed == 2 + recovery.GAP
+            assert again.end == again.committed == 2 + GAP
         disk.crash("none")
     with opened(disk, durability) as again:
         story.commits(again, [b"b"])
-        assert [block.first for block in again.read(0)] == [1, 2 + recovery.GAP]
-        assert again.messages([2 + recovery.GAP])[0].payload == b"b"
+        assert [block.first for block in again.read(0)] == [1, 2 + GAP]
+        assert again.messages([2 + GAP])[0].payload == b"b"
         with pytest.raises(LogError, match="position 2 is not in the journal"):
             again.messages([2])
     with opened(disk, durability) as clean:
-        assert clean.end == 3 + recovery.GAP
+        assert clean.end == 3 + GAP
 
 
 def test_a_gap_remains_when_nothing_of_the_last_segment_is_left() -> None:
@@ -348,7 +369,7 @@ def test_a_gap_remains_when_nothing_of_the_last_segment_is_left() -> None:
     disk.crash("none")
     for _ in range(2):
         with opened(disk, Durability.OS) as again:
-            assert again.end == 2 + recovery.GAP
+            assert again.end == 2 + GAP
 
 
 def test_interval_damage_below_the_synced_position_is_no_torn_tail() -> None:

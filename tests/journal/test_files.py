@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.block import VERSION
 from penstock.journal.disk import RealDisk
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import Folder
+from penstock.journal.folder import Folder, store_folder
 from penstock.journal.log import Durability
 from penstock.journal.reading import KEPT_BYTES
-from penstock.journal.segment import INDEX_STEP, SegmentHeader, segment_name
+from penstock.journal.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from penstock.journal.tail import TailReader
 from support.batches import NOW, published
 from support.simdisk import SimDisk
@@ -50,10 +51,11 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
     ]
     written = json.loads((tmp_path / "penstock.json").read_text())
     assert {**written, "checksum": None} == {
-        "format": 1,
+        "format": VERSION,
         "identity": "0000000000000abc",
         "created": 5,
         "epoch": 3,
+        "start": 1,
         "checksum": None,
     }
     assert (tmp_path / "0000000000000001.seg").stat().st_size < 1000  # what was reserved is given back
@@ -119,7 +121,7 @@ def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
 def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / segment_name(1)).write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(JournalRefused, match=r"segments but no penstock\.json"):
+        with pytest.raises(JournalRefused, match=r"files of a journal but no penstock\.json"):
             FileLog(RealDisk(tmp_path))
 
 
@@ -138,21 +140,24 @@ def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
 
 def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
-    monkeypatch.setattr("penstock.journal.folder.VERSION", 2)
+    monkeypatch.setattr("penstock.journal.folder.VERSION", VERSION + 1)
     FileLog(disk).close()
     monkeypatch.undo()
-    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1"):
+    with pytest.raises(JournalRefused, match=f"format version {VERSION + 1}, this Penstock reads up to {VERSION}"):
         FileLog(disk)
 
 
-def test_a_newer_segment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_segment_is_refused() -> None:
     disk = SimDisk()
     log = FileLog(disk)
-    monkeypatch.setattr("penstock.journal.segment.VERSION", 2)
     add(log, b"a")
     log.close()
-    monkeypatch.undo()
-    with pytest.raises(JournalRefused, match="format version 2, this Penstock reads up to 1: use a newer Penstock"):
+    name = next(name for name in disk.names() if name.endswith(".seg"))
+    newer = SegmentHeader.decode(disk.open(name).read(HEADER_SIZE, 0))
+    assert newer is not None
+    disk.open(name).write([newer._replace(version=VERSION + 1).encode()], 0)
+    told = f"format version {VERSION + 1}, this Penstock reads up to {VERSION}: use a newer Penstock"
+    with pytest.raises(JournalRefused, match=told):
         FileLog(disk)
 
 
@@ -174,11 +179,15 @@ def test_a_checkpoint_must_lie_within_the_journal() -> None:
     log.close()
     again = FileLog(disk)
     for good in (3, 4, 5):
-        again.check_reach(good)
+        assert again.check_reach(good)
     with pytest.raises(JournalDamaged, match="ends at position 5, but there is a checkpoint at 6"):
         again.check_reach(6)
+    assert not again.check_reach(2)  # what lies between was trimmed, so this one is just too old
+    again.close()
+    store_folder(disk, Folder(again.identity, 1))  # as older versions wrote it: nothing is known of trimming
+    older = FileLog(disk)
     with pytest.raises(JournalDamaged, match="between the checkpoint at 2 and this one are missing"):
-        again.check_reach(2)
+        older.check_reach(2)
 
 
 def test_opening_does_not_read_finished_segments() -> None:
@@ -197,7 +206,7 @@ def test_opening_does_not_read_finished_segments() -> None:
 
 def test_the_folder_file_is_checked() -> None:
     good = Folder(5, 6, 7).encode()
-    assert Folder.decode(good) == (5, 6, 7)
+    assert Folder.decode(good) == Folder(5, 6, 7)
     for bad in (b"", b"[]", b"{}", good.replace(b"7", b"8")):
         with pytest.raises(ValueError):  # noqa: PT011 - each in its own words
             Folder.decode(bad)

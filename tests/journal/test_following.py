@@ -16,8 +16,7 @@ from penstock.client import connect
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
-from penstock.journal.log import Durability
-from penstock.journal.recovery import GAP
+from penstock.journal.log import GAP, Durability
 from penstock.journal.tail import Tail, TailReader
 from support.batches import NOW, acknowledged, published
 from support.folders import Life, QuickDisk

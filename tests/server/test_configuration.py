@@ -10,6 +10,7 @@ import pytest
 from msgspec import inspect
 
 from penstock.server.configuration import ConfigurationError, Layers, layers, load, variables
+from penstock.server.environment import of_a_service
 from penstock.server.explaining import flat
 from penstock.server.options import DEFAULT_FLIGHT, FlightListener, Options
 
@@ -197,12 +198,6 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match="can't decode byte 0xff"):
             load(str(file), {}, {})
 
-    def test_a_variable_that_names_nothing(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"^the environment variable PENSTOCK_X names no option; there are: "
-        ):
-            load(None, {"PENSTOCK_X": "1"}, {})
-
     def test_a_bad_value_in_a_variable(self) -> None:
         expected = (
             r'^the environment variable PENSTOCK_LIMITS_WINDOW: limits.window: "x" is not accepted; it is a whole'
@@ -278,3 +273,60 @@ def layers_paths(value: object, path: str = "") -> set[str]:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return {found for each in value for found in layers_paths(each, path)}
     return {path}
+
+
+#: What a pod gets from services named penstock, penstock-kokaq and penstock-data, with named ports and without.
+KUBERNETES = {
+    "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+    "PENSTOCK_SERVICE_PORT": "9100",
+    "PENSTOCK_SERVICE_PORT_PHPMQ": "9100",
+    "PENSTOCK_PORT": "tcp://10.0.0.1:9100",
+    "PENSTOCK_PORT_9100_TCP": "tcp://10.0.0.1:9100",
+    "PENSTOCK_PORT_9100_TCP_PROTO": "tcp",
+    "PENSTOCK_PORT_9100_TCP_PORT": "9100",
+    "PENSTOCK_PORT_9100_TCP_ADDR": "10.0.0.1",
+    "PENSTOCK_KOKAQ_SERVICE_HOST": "10.0.0.2",
+    "PENSTOCK_KOKAQ_SERVICE_PORT": "9420",
+    "PENSTOCK_KOKAQ_PORT": "tcp://10.0.0.2:9420",
+    "PENSTOCK_KOKAQ_PORT_9420_TCP": "tcp://10.0.0.2:9420",
+    "PENSTOCK_DATA_PORT_53_UDP_ADDR": "10.0.0.3",
+}
+
+
+class TestVariablesOfOthers:
+    def test_those_of_a_service_are_passed_over(self) -> None:
+        found = layers(None, KUBERNETES, {})
+        assert found.options() == Options()
+        assert found.variables == ([], sorted(KUBERNETES), [])
+
+    @pytest.mark.parametrize(
+        ("variable", "nearest"),
+        [
+            ("PENSTOCK_LIMIT_CONNECTIONS", "PENSTOCK_LIMITS_CONNECTIONS"),
+            ("PENSTOCK_KOKAK", "PENSTOCK_KOKAQ"),
+            ("PENSTOCK_CONFG", "PENSTOCK_CONFIG"),
+            ("PENSTOCK_SOMETHING_ELSE_ALTOGETHER", ""),
+            ("PENSTOCK_SERVICE_HOSTS", ""),
+        ],
+    )
+    def test_unknown_ones_are_told_with_the_nearest(self, variable: str, nearest: str) -> None:
+        found = layers(None, {variable: "1", "PENSTOCK_DATA": "x"}, {})
+        assert found.options() == Options(data="x")
+        assert found.variables.unknown == [(variable, nearest)]
+        assert found.variables.services == []
+
+    def test_a_port_that_is_not_a_services(self) -> None:
+        """Only the value tells: Kubernetes' is a URL."""
+        found = layers(None, {"PENSTOCK_PORT": "9100"}, {}).variables
+        assert ([each.variable for each in found.unknown], found.services) == (["PENSTOCK_PORT"], [])
+
+    def test_what_others_read_is_known(self) -> None:
+        assert layers(None, {"PENSTOCK_TOKEN": "t", "HOME": "/"}, {}).variables == ([], [], [])
+
+    def test_a_bad_value_of_a_known_one_is_an_error_beside_unknown_ones(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^the environment variable PENSTOCK_LIMITS_WINDOW: "):
+            layers(None, {"PENSTOCK_X": "1", "PENSTOCK_LIMITS_WINDOW": "x"}, {}).options()
+
+    def test_no_option_has_a_name_that_a_service_could_have(self) -> None:
+        """A service may have any name that begins with penstock, and so any variable that ends like these."""
+        assert [each for each in variables() if of_a_service(each, "tcp://10.0.0.1:9100")] == []

@@ -280,7 +280,7 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
     assert consume_all(opened, connection, queue) == published + 1
     engine.log.close()
     opened, connection, queue = start(RealDisk(small_disk), 0)
-    assert (opened.report, queue.ready) == ([], 0)
+    assert ([line for line in opened.report if "no checkpoint" not in line], queue.ready) == ([], 0)
     opened.engine.log.close()
 
 

@@ -22,10 +22,11 @@ class PhpClient:
         for at in range(0, len(message), 1024):
             self.peer.send(message[at : at + 1024])
 
-    def publish(self, queue: str, content: bytes) -> None:
+    def publish(self, queue: str, content: bytes, ttl: bytes | None = None) -> None:
         name = queue.encode()
-        head = b"H0100102P01" + str(len(name)).zfill(29).encode() + name
-        self.write(head + b"P02" + str(len(content)).zfill(29).encode() + content)
+        head = (b"H0100102P01" if ttl is None else b"H0100103P01") + str(len(name)).zfill(29).encode() + name
+        tail = b"" if ttl is None else b"P05" + str(len(ttl)).zfill(29).encode() + ttl
+        self.write(head + b"P02" + str(len(content)).zfill(29).encode() + content + tail)
 
     def consume(self, queue: str, count: int) -> None:
         name, digits = queue.encode(), str(count).encode()
@@ -55,34 +56,46 @@ def test_a_php_client_that_publishes_and_hangs_up(house: House) -> None:
     house.kokaq().wait_for_depth(house.queue, 6)
 
 
-def test_a_php_consumer_that_knows_four_packets(house: House) -> None:
-    """The library of the newest document: it has only sent 002, and finds four packets."""
-    PhpClient(house.phpmq(), 4).publish(house.name, b"x" * 5000)
-    client = PhpClient(house.phpmq(), 4)
-    client.consume(house.name, 1)
+@pytest.mark.parametrize("ttl", [b"0", b"3600"])
+def test_a_php_client_that_knows_four_packets(house: House, ttl: bytes) -> None:
+    """The library of the newest document: producer and consumer are connections of their own, with four packets."""
+    producer = PhpClient(house.phpmq(), 4)
+    consumer = PhpClient(house.phpmq(), 4)
+    producer.publish(house.name, b"x" * 5000, ttl)
+    consumer.consume(house.name, 1)
     for _ in range(3):
-        found = client.read()
-        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (house.name.encode(), b"x" * 5000, b"0")
-        PhpClient(house.phpmq(), 4).publish(house.name, b"x" * 5000)
-        client.acknowledge(house.name, found[b"P03"])
-    client.read()
+        found = consumer.read()
+        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (house.name.encode(), b"x" * 5000, ttl)
+        producer.publish(house.name, b"x" * 5000, ttl)
+        consumer.acknowledge(house.name, found[b"P03"])
+    consumer.read()
+
+
+def test_a_php_client_that_knows_three_packets(house: House) -> None:
+    """The public library as it is, at the default listener: its consumer has only sent 002, and reads three packets."""
+    producer = PhpClient(house.phpmq(), 3)
+    consumer = PhpClient(house.phpmq(), 3)
+    consumer.consume(house.name, 5)
+    for number in range(20):
+        producer.publish(house.name, b"Hello %d" % number)
+        found = consumer.read()
+        assert found.keys() == {b"P01", b"P02", b"P03"}
+        assert found[b"P02"] == b"Hello %d" % number
+        consumer.acknowledge(house.name, found[b"P03"])
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_a_php_consumer_that_knows_three_packets(tcp_house: House, pinned: bool) -> None:
-    """It publishes in two packets on the same connection, or is served by a listener with dialect=32."""
+def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_house: House, pinned: bool) -> None:
+    """Others publish with a TTL: it has published on its own connection, or comes to a listener with dialect=32."""
     client = PhpClient(tcp_house.special("phpmq 32") if pinned else tcp_house.phpmq(), 3)
-    if pinned:
-        tcp_house.phpmq().send(publish(tcp_house.name, b"Hello"))
-    else:
-        client.publish(tcp_house.name, b"Hello")
+    if not pinned:
+        client.publish(tcp_house.name + "x", b"")
     client.consume(tcp_house.name, 5)
     for _ in range(3):
+        tcp_house.phpmq().send(publish(tcp_house.name, b"Hello", 60))
         found = client.read()
         assert found.keys() == {b"P01", b"P02", b"P03"}
-        client.publish(tcp_house.name, b"again")
         client.acknowledge(tcp_house.name, found[b"P03"])
-    client.read()
 
 
 class SspqClient:

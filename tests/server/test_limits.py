@@ -22,6 +22,7 @@ from support.raw import (
     CREATE,
     FAIL_BAD,
     FAIL_NOT_ALLOWED,
+    GET,
     NO_RECEIVE,
     NOP,
     PEEK,
@@ -133,8 +134,8 @@ def test_frames(tmp_path: Path) -> None:
         ("phpmq", publish("n" * 256, b""), "bad-size"),
         ("phpmq", b"H0100102P01" + b"9" * 29, "bad-size"),
         ("sspq", sspq(RECEIVE)[:4] + b"\xff\xff\xff\xff", "payload-too-large"),
-        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
-        ("kokaq", kokaq(NOP, fields=dict.fromkeys(range(33), bytes(255))), "metadata-too-large"),
+        ("kokaq", kokaq(GET, fields=dict.fromkeys(range(65), b"")), "too-many-fields"),
+        ("kokaq", kokaq(GET, fields=dict.fromkeys(range(33), bytes(255))), "metadata-too-large"),
     ]
     with broker_with(tmp_path) as broker:
         for protocol, message, _ in cases:

@@ -20,7 +20,7 @@ def publish(opened: Opened) -> int:
     return position
 
 
-def test_messages_whose_copies_are_lost_to_damage_are_given_up_and_told_of() -> None:
+def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() -> None:
     """Old segments went after their live messages were carried forward; then the copies are damaged."""
     disk = SimDisk(1)
     opened = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
@@ -41,10 +41,13 @@ def test_messages_whose_copies_are_lost_to_damage_are_given_up_and_told_of() -> 
     disk.sync()
     disk.flip(newest.name, 8 * (newest.blocks_end - 16))  # the last block: it has the copies
     again = open_folder(disk, MORNING, SMALL, Retention(age=0, bytes=1))
-    assert again.report[-1] == "3 live messages were lost with a damaged part of the journal, and are given up"
+    assert again.report[-1] == "3 live messages can not be read, and are set aside"
     again.engine.commit(MORNING)
     again.engine.broker.check()
-    assert again.engine.broker.queues[queue.id].counters.held == 0
+    found = again.engine.broker.queues[queue.id]
+    assert (found.counters.held, len(found.damaged), found.ready) == (3, 3, 0)
     again.upkeep.retain(MORNING)
     again.engine.log.close()
-    assert open_folder(disk, MORNING, SMALL).report == []
+    later = open_folder(disk, MORNING, SMALL)
+    assert later.report == ["3 live messages can not be read, and are set aside"]
+    assert later.engine.broker.damaged == 3

@@ -17,6 +17,7 @@ from support.raw import (
     TTL,
     UUID,
     VERSION,
+    Fields,
     acknowledge,
     consume,
     phpmq,
@@ -94,25 +95,23 @@ class TestForms:
 
 
 class TestDialects:
-    """ "dispatch (003) to a connection that has only sent 002 …"."""
+    """ "dispatch (003): 3 packets or 4"."""
 
+    @pytest.mark.parametrize("width", [32, 36])
     @pytest.mark.parametrize(
-        ("width", "sent", "ttl"),
+        ("sent", "ttls"),
         [
-            (36, "002 only", False),
-            (32, "002 only", True),
-            (36, "plain 001", False),
-            (32, "plain 001", False),
-            (36, "packet 05", True),
-            (32, "packet 05", True),
-            (36, "005", True),
-            (32, "006", True),
-            (32, "plain 001, then 006", True),
+            ("002 only", [None, 0, 60]),
+            ("plain 001", [None, None, None]),
+            ("packet 05", [0, 0, 60]),
+            ("005", [0, 0, 60]),
+            ("006", [0, 0, 60]),
+            ("plain 001, then 006", [0, 0, 60]),
         ],
     )
-    def test_three_or_four_packets(self, house: House, width: int, sent: str, ttl: bool) -> None:
-        """ "36 wide: 3 packets. 32 wide: 3 after a two-packet 001, else 4 with TTL; after any packet 05, 005 or 006
-        always 4"."""
+    def test_three_or_four_packets(self, house: House, width: int, sent: str, ttls: list[int | None]) -> None:
+        """ "any packet `05`, any 005 or 006: 4 packets, from then on"; "none of these, but a 001 of two packets: 3";
+        "none of these: each message as it was sent", whatever the width: published plain, with 0, with 60."""
         peer = house.phpmq()
         if "001" in sent:
             peer.send(publish(house.name + "x", b"", width=width))
@@ -122,10 +121,36 @@ class TestDialects:
             peer.send(requeue(house.name, b"f" * 32, width=width))
         if "006" in sent:
             peer.send(reject(house.name, b"f" * 32, width=width))
-        house.phpmq().send(publish(house.name, b"m"))
-        peer.send(consume(house.name, 1, width=width))
-        found = read_dispatch(peer, width=width)
-        assert found.ttl == (0 if ttl else None)
+        house.phpmq().send(publish(house.name, b"m"), publish(house.name, b"m", 0), publish(house.name, b"m", 60))
+        peer.send(consume(house.name, 9, width=width))
+        assert [read_dispatch(peer, width=width).ttl for _ in ttls] == ttls
+
+    def test_runs_of_both_kinds_are_in_order(self, house: House) -> None:
+        """ "as it was sent": message by message, in whatever mixture."""
+        sent = [None, None, 0, None, 3600, 0, 0, None]
+        consumer = house.phpmq().send(consume(house.name, 100))
+        house.phpmq().send(*[publish(house.name, b"%d" % at, ttl) for at, ttl in enumerate(sent)])
+        found = [read_dispatch(consumer) for _ in sent]
+        assert [(each.payload, each.ttl) for each in found] == [(b"%d" % at, ttl) for at, ttl in enumerate(sent)]
+
+    @pytest.mark.parametrize(("life", "ttl"), [({}, None), ({TTL: 0}, None), ({TTL: 3600}, 3600)])
+    def test_what_came_over_kokaq(self, house: House, life: Fields, ttl: int | None) -> None:
+        """ "published with a packet `05` … or has a TTL": another protocol's 0 is no packet 05."""
+        house.kokaq().make(house.queue).push(house.queue, b"m", life or None)
+        assert read_dispatch(house.phpmq().send(consume(house.name, 1))).ttl == ttl
+
+    def test_a_re_queued_message_is_still_as_it_was_sent(self, house: House) -> None:
+        """ "published with a packet `05` or has a TTL": 005 gives the one a TTL, and takes the other's away."""
+        house.phpmq().send(publish(house.name, b"plain"), publish(house.name, b"mortal", 60))
+        peer = house.phpmq().send(consume(house.name, 2))
+        first, second = read_dispatch(peer), read_dispatch(peer)
+        peer.send(consume(house.name, 0), requeue(house.name, first.id, 3600), requeue(house.name, second.id, 0))
+        house.kokaq().wait_for_depth(house.queue, 2)
+        other = house.phpmq().send(consume(house.name, 2))
+        assert [(each.payload, each.ttl) for each in (read_dispatch(other), read_dispatch(other))] == [
+            (b"plain", 3600),
+            (b"mortal", 0),
+        ]
 
     @pytest.mark.parametrize(("dialect", "width", "ttl"), [("36", 36, None), ("32", 32, None), ("ttl", 36, 0)])
     def test_a_pinned_listener(self, tcp_house: House, dialect: str, width: int, ttl: int | None) -> None:

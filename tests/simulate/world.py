@@ -21,10 +21,11 @@ from typing import Any
 
 from penstock.core.broker import Broker
 from penstock.core.held import ChunkKey
+from penstock.core.queue import Queue
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
 from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.errors import JournalRefused, LogFailed, LogFull
+from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files import FileLog, FileLogOptions
 from penstock.journal.folder import load_folder
 from penstock.journal.log import Durability
@@ -286,14 +287,30 @@ class World:
         engine, committed = self.opened.engine, self.opened.engine.log.committed
         leases = {at: lease for at, lease in engine.broker.leases.items() if at < committed}
         for position in leases.keys() - self.told.keys():
-            self._check_payloads(leases[position].messages)
+            messages = leases[position].messages
+            self._check_payloads([at for at in messages if not (self.flipped and engine.damage([at]))])
         self.told = {at: lease.messages for at, lease in leases.items()}
         ended, self.workload.ended = self.workload.ended, set()
         self.confirmed = {chunk: key for chunk, key in self.confirmed.items() if key.writer not in ended}
         self.confirmed |= {chunk: key for chunk, (key, end) in self.workload.chunks.items() if end <= committed}
 
     def _check_delivery(self, effect: Delivery) -> None:
-        self._check_payloads([out.item.position for out in effect.messages])
+        self._check_payloads(self._sound(effect.queue, [out.item.position for out in effect.messages]))
+
+    def _sound(self, queue: Queue, positions: list[int]) -> list[int]:
+        """Those that can be read. Others are set aside, as a session does it, and there are none without damage."""
+        assert self.opened is not None
+        engine = self.opened.engine
+        try:
+            engine.payloads(positions)
+            return positions
+        except (JournalDamaged, Gone) as error:  # not LogFailed: a disk that fails ends this life
+            if not self.flipped:
+                raise Broken(f"messages can not be read: {error}") from error
+        damaged = engine.damage(positions)
+        engine.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.workload.now)
+        engine.broker.check()
+        return [position for position in positions if position not in damaged]
 
     def _check_payloads(self, positions: list[int]) -> None:
         assert self.opened is not None
@@ -384,6 +401,7 @@ class World:
             positions = [item.position for lane in queue.lanes.values() for item in lane]
             positions += [item.position for item in (*queue.delayed, *queue.dead)]
             positions += queue.out
+            positions = self._sound(queue, positions)
             for position, payload in zip(positions, engine.payloads(positions), strict=True):
                 if self.shown.get(position, payload) != payload:
                     raise Broken(f"message {position} has become {payload!r}")

@@ -108,6 +108,8 @@ class Life:
             message += 1
 
 
-MESSAGE_COLUMNS = ("payload", "expires_at", "priority", "retries", "correlation_id", "request_id", "asked_id")
+MESSAGE_COLUMNS = (
+    "payload", "expires_at", "priority", "retries", "correlation_id", "request_id", "asked_id", "source_info",
+)  # fmt: skip
 
 WEAK = FileLogOptions(durability=Durability.OS, segment_bytes=20_000, reserve=4096)

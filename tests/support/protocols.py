@@ -74,8 +74,9 @@ def _kokaq_decoder(sender: str, options: Options) -> StreamDecoder[Any]:
 
 
 def _kokaq_encode(sender: str, frames: list[Any], options: Options) -> bytes:
-    encode = kokaq.encode_requests if sender == "client" else kokaq.encode_responses
-    return encode(frames, _kokaq_variant(options))
+    if sender == "client":
+        return kokaq.encode_requests(frames, _kokaq_variant(options))
+    return kokaq.encode_responses(frames, _kokaq_variant(options), kokaq.Tags(options.get("tags", "drawn")))
 
 
 KOKAQ = Codec(

@@ -147,19 +147,20 @@ class Answer(NamedTuple):
         return int.from_bytes(self.fields[tag], "big")
 
 
-def read_answer(peer: Peer) -> Answer:
-    """Read one response, and nothing behind it."""
+def read_answer(peer: Peer, *, payload_tag: int = 1) -> Answer:
+    """Read one response, and nothing behind it; metadata has the other tag. A Nop's last byte is taken for a tag."""
     peer.expect(b"\x04\x20\x01")
     type_byte, opaque, opcode, outcome, op_opaque, tag = struct.unpack(">B4sBBBB", peer.read(9))
     fields: dict[int, bytes] = {}
     queue = payload = None
-    if tag & 2:
-        peer.expect(b"\x02\x04\x20\x00")
+    metadata_tag = 3 - payload_tag
+    if tag & metadata_tag:
+        peer.expect(bytes((metadata_tag,)), b"\x04\x20\x00")
         for _ in range(int.from_bytes(peer.read(4), "big")):
             number, size = peer.read(2)
             fields[number] = peer.read(size)
-    if tag & 1:
-        peer.expect(b"\x01\x04\x20\x00")
+    if tag & payload_tag:
+        peer.expect(bytes((payload_tag,)), b"\x04\x20\x00")
         namespace, name, size = struct.unpack(">BBH", peer.read(4))
         queue = f"{peer.read(namespace).decode()}/{peer.read(name).decode()}"
         payload = peer.read(size)

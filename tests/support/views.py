@@ -43,18 +43,24 @@ def difference(one: Any, other: Any, path: str = "") -> str:
     return f"{path}: {one!r} became {other!r}"
 
 
+STATES = ("ready", "delayed", "dead")
+
+
 def _queue(queue: Queue, now: int) -> dict[str, Any]:
     waiting = [item for lane in queue.lanes.values() for item in lane]
     waiting += [out.item for out in queue.out.values() if not out.dead]
-    waiting += [item._replace(rank=item.position) for item in queue.delayed if item.rank <= now]
-    dead = [*queue.dead, *(out.item for out in queue.out.values() if out.dead)]
+    aside = {state: [each.item for each in queue.damaged.values() if each.state == state] for state in STATES}
+    delayed = [*queue.delayed, *aside["delayed"]]
+    waiting += aside["ready"]
+    waiting += [item._replace(rank=item.position) for item in delayed if item.rank <= now]
+    dead = [*queue.dead, *(out.item for out in queue.out.values() if out.dead), *aside["dead"]]
     return {
         "id": queue.id,
         "policy": queue.policy,
         "created_at": queue.created_at,
         "counters": queue.counters.as_dict(),
         "ready": [_message(queue, item) for item in sorted(waiting, key=lambda item: (-item.priority, item.rank))],
-        "delayed": sorted(_message(queue, item) for item in queue.delayed if item.rank > now),
+        "delayed": sorted(_message(queue, item) for item in delayed if item.rank > now),
         "dead": [_message(queue, item) for item in sorted(dead)],
         "requests": dict(queue.requests),
         "asked": dict(queue.asked),

@@ -89,6 +89,8 @@ class Workload:
             delay=random.choice((0, 0, 0, 2 * SECOND)),
             retries=random.choice((255, 255, 0, 2)),
             correlation_id=random.choice((b"", b"", b"about")),
+            with_ttl=connection.id % 2 == 0,
+            source_info=b"service %d" % connection.id if connection.id % 3 == 0 else b"",
         )
 
     def _publish_named(self, connection: Connection, queue: Queue) -> None:

@@ -22,6 +22,8 @@ from penstock.wire.kokaq import (
     Request,
     Response,
     ServerDecoder,
+    Status,
+    Tags,
     Variant,
     singles,
 )
@@ -38,6 +40,7 @@ text = st.text(max_size=20).filter(lambda value: len(value.encode(errors="surrog
 plain_text = text.filter(lambda value: value.isprintable())
 variant = st.sampled_from(VARIANTS)
 message_type = st.sampled_from(MessageType)
+tags = st.sampled_from(Tags)
 names = st.tuples(plain_text, plain_text).filter(any)
 others = st.lists(
     st.builds(Field, st.integers(0x46, 255), st.binary(max_size=255)), max_size=4, unique_by=lambda field: field.tag
@@ -75,16 +78,23 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    head = draw(message_type), draw(st.booleans()), draw(opaque), draw(st.sampled_from(Opcode))
-    return Request(*head, draw(byte), draw(byte), **draw(bodies()))
+    opcode = draw(st.sampled_from(Opcode))
+    head = draw(message_type), draw(st.booleans()), draw(opaque), opcode, draw(byte), draw(byte)
+    if opcode is Opcode.NOP:
+        return Request(*head, nop_opaque=draw(byte))
+    body = draw(bodies())
+    return Request(*head, **body, tags=draw(tags) if "payload" in body else Tags.DRAWN)
 
 
 @st.composite
 def responses(draw: st.DrawFn) -> Response:
     nibble = st.integers(0, 15)
-    return Response(
-        draw(message_type), draw(opaque), draw(byte), draw(nibble), draw(nibble), draw(byte), **draw(bodies())
-    )
+    opcode, status = draw(byte | st.just(0)), draw(nibble)
+    head = draw(message_type), draw(opaque), opcode, status, draw(nibble), draw(byte)
+    body = draw(bodies())
+    if opcode == Opcode.NOP and (status == Status.SUCCESS or draw(st.booleans())):
+        return Response(*head, nop_opaque=draw(byte if status == Status.SUCCESS else st.integers(4, 255)))
+    return Response(*head, **body)
 
 
 @st.composite
@@ -92,7 +102,7 @@ def push_runs(draw: st.DrawFn) -> Pushes:
     rows = draw(st.lists(st.tuples(opaque, byte, st.binary(max_size=100)), min_size=1, max_size=8))
     opaques, op_opaques, payloads = zip(*rows, strict=True)
     head = draw(message_type), draw(st.booleans()), draw(byte)
-    return Pushes(*head, *draw(names), opaques, bytes(op_opaques), payloads)
+    return Pushes(*head, *draw(names), opaques, bytes(op_opaques), payloads, draw(tags))
 
 
 @st.composite
@@ -109,7 +119,7 @@ def delivery_runs(draw: st.DrawFn) -> Deliveries:
     alike = st.fixed_dictionaries(usual).map(lambda fields: Metadata(**fields))
     rows = draw(st.lists(st.tuples(opaque, byte, alike, st.binary(max_size=100)), min_size=1, max_size=8))
     opaques, op_opaques, described, payloads = zip(*rows, strict=True)
-    kind = draw(message_type), draw(byte), *draw(names)
+    kind = draw(message_type), draw(st.integers(1, 255)), *draw(names)
     return Deliveries(*kind, opaques, bytes(op_opaques), MetadataRun.of(described), payloads)
 
 
@@ -139,10 +149,10 @@ def test_requests_come_back(frames: list[kokaq.KokaqRequest], spoken: Variant) -
 
 
 @quick
-@given(server_frames, variant)
-def test_responses_come_back(frames: list[kokaq.KokaqResponse], spoken: Variant) -> None:
+@given(server_frames, variant, tags)
+def test_responses_come_back(frames: list[kokaq.KokaqResponse], spoken: Variant, tagged: Tags) -> None:
     decoder = ClientDecoder(variant=spoken)
-    found = decoder.feed(kokaq.encode_responses(frames, spoken))
+    found = decoder.feed(kokaq.encode_responses(frames, spoken, tagged))
     assert list(singles(found)) == list(singles(frames))
     assert decoder.close() is None
 
@@ -156,11 +166,11 @@ def test_splits_of_requests_change_nothing(frames: list[kokaq.KokaqRequest], spo
 
 
 @quick
-@given(server_frames, variant, st.lists(st.integers(0, 5000), max_size=12))
+@given(server_frames, variant, tags, st.lists(st.integers(0, 5000), max_size=12))
 def test_splits_of_responses_change_nothing(
-    frames: list[kokaq.KokaqResponse], spoken: Variant, cuts: list[int]
+    frames: list[kokaq.KokaqResponse], spoken: Variant, tagged: Tags, cuts: list[int]
 ) -> None:
-    data = kokaq.encode_responses(frames, spoken)
+    data = kokaq.encode_responses(frames, spoken, tagged)
     whole = decode_in_pieces(KOKAQ, "server", [data], options(spoken))
     assert decode_in_pieces(KOKAQ, "server", pieces(data, cuts), options(spoken)) == whole
 

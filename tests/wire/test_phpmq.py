@@ -65,15 +65,15 @@ class TestLearning:
         decoder.feed(message[:39])
         assert decoder.style is None
         decoder.feed(message[39:40])
-        assert decoder.style == Style(32, b"", True)
+        assert decoder.style == Style(32, b"", None)
 
     @pytest.mark.parametrize(
         ("frames", "width", "dispatch_ttl"),
         [
-            ([CONSUME], 36, False),
-            ([CONSUME], 32, True),
-            ([ACK], 36, False),
-            ([ACK], 32, True),
+            ([CONSUME], 36, None),
+            ([CONSUME], 32, None),
+            ([ACK], 36, None),
+            ([ACK, CONSUME], 32, None),
             ([PLAIN], 36, False),
             ([PLAIN], 32, False),
             ([CONSUME, PLAIN], 32, False),
@@ -95,7 +95,7 @@ class TestLearning:
     )
     @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one chunk"])
     def test_whether_dispatches_carry_a_ttl(
-        self, frames: list[PhpmqFrame], width: int, dispatch_ttl: bool, together: bool
+        self, frames: list[PhpmqFrame], width: int, dispatch_ttl: bool | None, together: bool
     ) -> None:
         assert style_after(frames, Style(width), together=together) == Style(width, b"", dispatch_ttl)
 
@@ -119,7 +119,7 @@ class TestLearning:
         decoder.feed(encode([Dispatch("q", (ID,), (b"x",), None)], Style(36, b"\n", False)))
         assert decoder.style == Style(36, b"\n", False)
         decoder.feed(encode([Dispatch("q", (ID,), (b"x",), (5,))], Style(36, b"\n", True)))
-        assert decoder.style == Style(36, b"\n", True)
+        assert decoder.style == Style(36, b"\n", None)  # both kinds came
 
     def test_dialects_have_the_names_of_the_option(self) -> None:
         assert [Dialect(name) for name in ("36", "32", "ttl")] == list(Dialect)
@@ -260,6 +260,12 @@ class TestEncoder:
         assert encode([with_ttl], Style(dispatch_ttl=False)) == encode([without], Style(dispatch_ttl=False))
         assert encode([without], Style(dispatch_ttl=True)) == encode([zero], Style(dispatch_ttl=True))
 
+    def test_the_style_can_leave_it_to_each_dispatch(self) -> None:
+        frames = [Dispatch("q", (ID,), (b"x",), (0,)), Dispatch("q", (ID,), (b"x",), None)]
+        each = [encode([frame], Style(dispatch_ttl=frame.ttls is not None)) for frame in frames]
+        assert encode(frames, Style(dispatch_ttl=None)) == b"".join(each)
+        assert ClientDecoder().feed(b"".join(each)) == frames
+
     def test_nothing_is_nothing(self) -> None:
         empty: list[PhpmqFrame] = [Publish("q", (), None), Publish("q", (), 5), Acknowledge("q", ()), Reject("q", ())]
         for style in STYLES:
@@ -368,21 +374,6 @@ class TestMemory:
             assert form.tails[ttl].endswith(b"%d" % ttl)
         for memo in (form.sizes[Packet.CONTENT], form.joints[Packet.CONTENT], form.tails):
             assert len(memo) <= forms.REMEMBERED
-
-
-def test_the_conversation_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs/protocols/phpmq.md").read_text()
-    dumps = [
-        bytes.fromhex("".join(line[6:53] for line in dump.splitlines()))
-        for dump in re.findall(r"```hex\n(.*?)```", page, re.DOTALL)
-    ]
-    client, server = ServerDecoder(), ClientDecoder()
-    assert client.feed(dumps[0]) == [Publish("Foo", (b"Hello World",), 3600)]
-    assert client.feed(dumps[1]) == [Consume("Foo", 5)]
-    assert server.feed(dumps[2]) == [Dispatch("Foo", (ID,), (b"Hello World",), (3300,))]
-    assert client.feed(dumps[3]) == [Acknowledge("Foo", (ID,))]
-    assert ServerDecoder().feed(dumps[4]) == [Publish("Foo", (b"Hello World",), None)]
-    assert len(dumps) == 5
 
 
 def test_every_error_code_is_documented_and_has_a_vector() -> None:

@@ -32,7 +32,12 @@ names = st.sampled_from(["q", "qq", "0000", "P0200", "H0100102"]) | st.text(min_
 payloads = st.sampled_from([b"", b"x", b"\n", b"\r\n", b"H0100102"]) | st.binary(max_size=LIMIT)
 ids = st.sampled_from([b"%032x" % i for i in range(3)]) | st.binary(max_size=255)
 ttls = st.sampled_from([0, 5, 60]) | st.integers(0, MAX_TTL)
-styles = st.builds(Style, st.sampled_from([32, 36]), st.sampled_from([b"", b"\n", b"\r\n"]), st.booleans())
+styles = st.builds(
+    Style,
+    st.sampled_from([32, 36]),
+    st.sampled_from([b"", b"\n", b"\r\n"]),
+    st.sampled_from([True, False, None]),
+)
 
 
 def batches(each: st.SearchStrategy[bytes]) -> st.SearchStrategy[tuple[bytes, ...]]:
@@ -40,9 +45,9 @@ def batches(each: st.SearchStrategy[bytes]) -> st.SearchStrategy[tuple[bytes, ..
 
 
 @st.composite
-def dispatches(draw: st.DrawFn, with_ttl: bool) -> Dispatch:
+def dispatches(draw: st.DrawFn, with_ttl: bool | None) -> Dispatch:
     rows = draw(st.lists(st.tuples(ids, payloads, ttls), max_size=5))
-    found = tuple(row[2] for row in rows) if with_ttl else None
+    found = tuple(row[2] for row in rows) if (draw(st.booleans()) if with_ttl is None else with_ttl) else None
     return Dispatch(draw(names), tuple(row[0] for row in rows), tuple(row[1] for row in rows), found)
 
 

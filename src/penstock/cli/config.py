@@ -11,7 +11,7 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from penstock.cli.output import json_option, say, tell
+from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.serve import flags_of, options
 from penstock.server.configuration import ConfigurationError, Layers, layers
 from penstock.server.explaining import flat
@@ -46,7 +46,8 @@ def check(file: str | None, as_json: bool) -> int:
     Exit codes: 0 it can be used, 2 it can't; the message says where and why.
     """
     try:
-        layers(file, os.environ, {}).options()
+        found = layers(file, os.environ, {})
+        found.options()
     except ConfigurationError as error:
         if not as_json:
             raise
@@ -54,8 +55,9 @@ def check(file: str | None, as_json: bool) -> int:
         return 2
     where = file or os.environ.get("PENSTOCK_CONFIG") or "defaults and environment"
     if as_json:
-        tell({"ok": True, "error": None})
+        tell({"ok": True, "error": None, "unknown": [each.facts() for each in found.variables.unknown]})
     else:
+        note(*map(str, found.variables.unknown))
         say(f"{where}: good")
     return 0
 
@@ -76,6 +78,7 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     """
     found = layers(config, os.environ, flags_of(given))
     result = found.options()
+    note(*map(str, found.variables.unknown))
     if as_json:
         tell({"options": to_builtins(result), "origins": {path: found.origin(path) for path, _ in flat(result)}})
         return

@@ -114,6 +114,7 @@ def _show_problems(folder: Path, found: Survey) -> None:
     if found.problems:
         rows = [(p.file, p.offset, p.text, positions(p.lost) if p.lost else "nothing") for p in found.problems]
         table("Damage", ["file", "at byte", "what is wrong", "lost"], rows)
+        line("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
         line(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
         return
     size = amount(sum(segment.size for segment in found.segments))
@@ -124,8 +125,9 @@ def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "sound": not found.problems,
+        "startable": found.startable,
         "problems": [problem._asdict() for problem in found.problems],
-        "notes": found.notes,
+        "notes": list(map(str, found.notes)),
         "segments": len(found.segments),
         "blocks": sum(segment.blocks for segment in found.segments),
         "bytes": sum(segment.size for segment in found.segments),
@@ -330,8 +332,10 @@ def _show_plan(found: Survey, todo: Plan) -> None:
         line("No event is lost.")
     if todo.new:
         line(f"To be written: {', '.join(new.name for new in todo.new)}")
-    if todo.copied or todo.moved:
-        line(f"To be kept aside: {', '.join([*todo.copied, *todo.moved])}")
+    for old, new in todo.renamed:
+        line(f"To get its name back: {old} is {new}")
+    if todo.strays or todo.copied or todo.moved:
+        line(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
 
 
 def _ask(folder: Path, *, yes: bool) -> None:

@@ -14,13 +14,13 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
-from penstock.client import Disconnected, Outgoing, aio
+from penstock.client import Disconnected, Outgoing, Refused, aio
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
 
 #: Flags that set a detail of each message, as the client calls it.
-DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
+DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "source_info")
 
 
 @click.command("send", short_help="Publish messages.")
@@ -35,6 +35,7 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id")
 @click.option("--retries", type=click.IntRange(0, 255), help="Given out again so often; 255 is for ever. SSPQ.")
 @click.option("--correlation-id", help="Kept with the message. Kokaq.")
 @click.option("--id", "id", help="Ask for this ID, 32 hex digits. Kokaq.")
+@click.option("--source-info", help="What to tell consumers of the publisher, instead of its address. Kokaq.")
 @click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq; elsewhere that is always so.")
 @click.option("--ids", "show_ids", is_flag=True, help="Print the ID of each message. Kokaq.")
 @json_option
@@ -92,8 +93,10 @@ async def _send(
     if sent and not confirmed and not client.parted:
         raise Disconnected(
             f"whether all of {sent} message(s) were taken is not known: {client.address} did not end the connection in "
-            "order; the broker's log may say why"
+            f"order; {await client.why_closed()}"
         )
+    if sent and not confirmed and (refusal := await client.refusal()):
+        raise Refused(f"{client.address}: {refusal}: it was not taken, and nothing that was sent after it")
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
 
 

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from penstock.server.configuration import load
+from penstock.server.configuration import layers
 from penstock.server.options import JournalOptions, LogOptions
 from penstock.server.serve import serve
 
@@ -106,4 +106,5 @@ def command(config: str | None, **given: Any) -> int:
       2  wrong use: a flag, variable or file that makes no sense
       3  refused: the journal is in use, damaged or newer than this version, or an address can't be listened on
     """
-    return serve(load(config, os.environ, flags_of(given)))
+    found = layers(config, os.environ, flags_of(given))
+    return serve(found.options(), found.variables)

@@ -197,5 +197,6 @@ def _outgoing(message: Message, target: aio.AsyncClient) -> Outgoing:
         "retries": message.retries,
         "correlation_id": message.correlation_id,
         "request_id": request_id,
+        "source_info": message.source,
     }
     return Outgoing(message.body, **{name: value for name, value in details.items() if protocol in WHO_CAN[name]})

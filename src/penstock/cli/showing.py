@@ -14,6 +14,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from rich.text import Text
 
+from penstock.journal.log import GAP
+
 
 def escape(value: str | bytes) -> str:
     r"""Text of printable characters only: others, and bytes that are no text, as \n, \x1b or \u202e."""
@@ -46,6 +48,8 @@ def amount(size: int) -> str:
 def positions(lost: tuple[int, int]) -> str:
     """A range of positions in words."""
     first, end = lost
+    if end - first >= GAP:
+        return f"all positions from {first} on"  # how many that were is not known
     return f"position {first}" if end - first == 1 else f"positions {first} to {end - 1} ({end - first} events)"
 
 

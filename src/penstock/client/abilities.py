@@ -47,6 +47,7 @@ WHO_CAN: dict[str, tuple[str, ...]] = {
     "correlation_id": (KOKAQ,),
     "request_id": (KOKAQ,),
     "id": (KOKAQ,),
+    "source_info": (KOKAQ,),
     "payload over 65,535 bytes": (PHPMQ, PHPMQ_PLAIN, SSPQ),
 }
 

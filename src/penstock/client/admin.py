@@ -46,8 +46,9 @@ class KokaqAdmin(ABC):
         metadata = (await session.succeed(f"describe {name!r}", Opcode.GET, name)).metadata or Metadata()
         lock = None if metadata.lock_duration is None else metadata.lock_duration / 1000
         return QueueInfo(
-            name, metadata.depth, metadata.created_at, metadata.time_to_live, lock, metadata.max_deliveries
-        )
+            name, metadata.depth, metadata.created_at, metadata.time_to_live, lock, metadata.max_deliveries,
+            metadata.source or "",
+        )  # fmt: skip
 
     async def create_queue(
         self,

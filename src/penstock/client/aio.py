@@ -19,8 +19,9 @@ from typing import Unpack
 
 from penstock.client.abilities import KOKAQ, PHPMQ, SSPQ, unsupported
 from penstock.client.admin import KokaqAdmin
+from penstock.client.closures import PATIENCE, Sent, asked, over_limit, reasons, unheard
 from penstock.client.consuming import Consumer, Deliveries, Wanted
-from penstock.client.errors import Closed, ConnectFailed
+from penstock.client.errors import ClientError, Closed, ConnectFailed
 from penstock.client.kokaq import KokaqSession
 from penstock.client.messages import (
     Action,
@@ -98,6 +99,7 @@ class AsyncClient(KokaqAdmin):
         self._connecting = asyncio.Lock()
         self._closed = False
         self._parted = False
+        self._sent = Sent()
 
     @property
     def protocol(self) -> str:
@@ -195,6 +197,44 @@ class AsyncClient(KokaqAdmin):
         if session is not None:
             await session.close()
             self._parted = session.link.parted
+            if self._sent.count and not self._sent.told:
+                await self._tell()
+
+    async def _tell(self) -> None:
+        """Nobody has been told of a doubt so far, and there is no call left to raise it."""
+        if not self._parted:
+            why = await self.why_closed()
+            log.warning("%s: whether all that was published was taken is not known: %s", self.address, why)
+        elif found := await self.refusal():
+            log.warning("%s: refused: %s", self.address, found)
+
+    async def why_closed(self) -> str:
+        """What can be known of why the broker has closed a connection over which was published.
+
+        PHPMQ and SSPQ refuse a message in no other way. With the option ``ask`` the broker is asked over Kokaq.
+        """
+        told = reasons(self._sent)
+        if self.options.ask is None:
+            return told
+        try:
+            async with asyncio.timeout(PATIENCE), connect(self.options.ask) as other:
+                found = await asked(other, self._sent)
+        except (ClientError, TimeoutError) as error:
+            return f"{told} ({unheard(error)})"
+        return f"asked over {other.protocol}: {found}" if found else f"{told} (asked over Kokaq, it is well)"
+
+    async def refusal(self) -> str:
+        """Which of the messages that were published the broker can't have taken, as far as asking it tells; else empty.
+
+        A close in order does not tell: a broker may end a connection that way because it refuses what came over it.
+        """
+        if self.options.ask is None or not self._sent.count:
+            return ""
+        try:
+            async with asyncio.timeout(PATIENCE), connect(self.options.ask) as other:
+                return await over_limit(other, self._sent)
+        except (ClientError, TimeoutError):
+            return ""
 
     @property
     def parted(self) -> bool:
@@ -215,7 +255,7 @@ class AsyncClient(KokaqAdmin):
     # What the synchronous client needs as well.
 
     def _publisher(self, queue: str | None) -> Publisher:
-        return Publisher(self._session, queue, self.options)
+        return Publisher(self._session, queue, self.options, self._sent, self.why_closed)
 
     def _deliveries(self, wanted: Wanted, idle: float | None) -> Deliveries:
         return Deliveries(self._session, wanted, returns=self.options.returning is not None, idle=idle)

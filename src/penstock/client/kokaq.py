@@ -293,6 +293,7 @@ def _push(message: Outgoing, opaque: bytes, namespace: str, queue: str) -> Reque
         expires_at=message.expires_at,
         uuid=None if message.id is None else bytes.fromhex(message.id),
         request_id=message.request_id,
+        source=message.source_info,
         correlation_id=message.correlation_id,
         priority=message.priority,
         delay=milliseconds(message.delay),

@@ -26,6 +26,7 @@ class Details(TypedDict, total=False):
     correlation_id: bytes
     request_id: bytes
     id: str
+    source_info: str
 
 
 class Outgoing(Struct, frozen=True):
@@ -34,6 +35,7 @@ class Outgoing(Struct, frozen=True):
     ``ttl`` is in seconds, rounded up to whole ones; 0 is never. ``delay`` is in seconds, ``expires_at`` Unix time.
     ``retries`` is how often SSPQ may give the message out *again* after a lost connection; 255 (for ever) unless said.
     ``request_id`` (16 bytes) makes the broker notice a repetition. ``id`` (32 hex digits) is an ID to ask for.
+    ``source_info`` is what to tell consumers of the publisher, instead of its address: ``Received.source``.
     """
 
     body: bytes
@@ -45,11 +47,20 @@ class Outgoing(Struct, frozen=True):
     correlation_id: bytes | None = None
     request_id: bytes | None = None
     id: str | None = None
+    source_info: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.body, bytes):  # text has its own way in: publish("text") encodes it
+            raise TypeError(f"the body of an Outgoing is bytes, not {type(self.body).__name__}: encode text first")
 
     @property
     def ttl_seconds(self) -> int | None:
         """Whole seconds. Rounded up, as a short life must not become 0, which is for ever."""
         return None if self.ttl is None else math.ceil(self.ttl)
+
+
+#: What a message can have besides its body.
+PROPERTIES = Outgoing.__struct_fields__[1:]
 
 
 def outgoing(message: Outgoing | bytes | str, details: Details) -> Outgoing:
@@ -115,7 +126,10 @@ class Received(Struct, frozen=True):
 
 
 class QueueInfo(Struct, frozen=True):
-    """What Kokaq tells about a queue. ``depth`` counts ready messages, ``lock`` is in seconds."""
+    """What Kokaq tells about a queue. ``depth`` counts ready messages, ``lock`` is in seconds.
+
+    ``limits`` is a text like "max_depth=1000 max_bytes=5000000 bytes=1234"; empty if the queue has none.
+    """
 
     name: str
     depth: int | None = None
@@ -123,6 +137,7 @@ class QueueInfo(Struct, frozen=True):
     ttl: int | None = None
     lock: float | None = None
     max_deliveries: int | None = None
+    limits: str = ""
 
 
 class Action(Enum):

@@ -71,6 +71,7 @@ class Settings(TypedDict, total=False):
     reconnect: bool | Reconnect
     idempotent: bool
     max_message: int
+    ask: str
     tls: TLS
 
 
@@ -80,7 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
     ``connect_timeout`` and ``timeout`` are in seconds. The second is how long to wait for an answer, or for a broker
     that does not read what is sent; it does not limit how long a consumer waits for a message. ``idempotent`` gives
     each Kokaq push a request ID of its own, so that it can safely be sent again. ``max_message`` bounds what is taken
-    from the broker.
+    from the broker. ``ask`` is a Kokaq URL of the same broker, to be asked why it has closed a connection.
     """
 
     connect_timeout: float = 10.0
@@ -88,6 +89,7 @@ class Options(Struct, frozen=True, kw_only=True):
     reconnect: bool | Reconnect = False
     idempotent: bool = False
     max_message: int = DEFAULT_MAX_MESSAGE
+    ask: str | None = None
     tls: TLS = TLS()
 
     @property

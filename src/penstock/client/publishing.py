@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.client.abilities import KOKAQ
+from penstock.client.closures import Sent
 from penstock.client.errors import ClientError, Disconnected, Refused, TimedOut, Uncertain
 from penstock.client.messages import Details, Outgoing, Published, new_request_id, outgoing
 from penstock.client.options import Options
@@ -68,8 +69,17 @@ class Publisher:
     Errors leave nothing open: whatever was under way is waited for first, and the error tells of it.
     """
 
-    def __init__(self, session: Callable[[], Awaitable[Session]], queue: str | None, options: Options) -> None:
+    def __init__(
+        self,
+        session: Callable[[], Awaitable[Session]],
+        queue: str | None,
+        options: Options,
+        sent: Sent,
+        why_closed: Callable[[], Awaitable[str]],
+    ) -> None:
         self._session = session
+        self._sent = sent
+        self._why_closed = why_closed
         self._queue = queue
         self._options = options
         self._under_way: deque[_UnderWay] = deque()
@@ -96,6 +106,9 @@ class Publisher:
         except ClientError as error:
             error.published = self._published()
             error.unsent = () if sent else tuple(batch)
+            if isinstance(error, Disconnected | Uncertain) and self._sent.count:
+                error.add_note(await self._why_closed())
+                self._sent.told = True
             raise
 
     async def finish(self) -> Published:
@@ -120,6 +133,8 @@ class Publisher:
         return Published(self._count, self._confirmed and self._count > 0, tuple(self._ids))
 
     async def _send(self, session: Session, batch: Sequence[Outgoing], first_sent: float) -> None:
+        if session.protocol != KOKAQ:
+            self._sent.note(self._queue or session.address.queue, [len(message.body) for message in batch])
         try:
             sending = await session.publish(self._queue, batch)
         except (Disconnected, TimedOut) as error:

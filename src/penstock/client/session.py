@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client.abilities import require, unsupported
 from penstock.client.connection import Link, open_link
 from penstock.client.errors import ClientError
-from penstock.client.messages import Delivery, Hold, Keeper, Outgoing
+from penstock.client.messages import PROPERTIES, Delivery, Hold, Keeper, Outgoing
 from penstock.client.options import Options
 from penstock.client.urls import Address
 
@@ -98,7 +98,7 @@ class Session(Keeper):
 
     def check(self, message: Outgoing) -> None:
         """Raise :class:`Unsupported` or ``ValueError`` for a message that the protocol can't carry."""
-        for name in ("ttl", "priority", "delay", "expires_at", "retries", "correlation_id", "request_id", "id"):
+        for name in PROPERTIES:
             if getattr(message, name) is not None:
                 require(self.protocol, name)
 

@@ -266,6 +266,14 @@ class Client:
         """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
         self._client.check()
 
+    def why_closed(self) -> str:
+        """What can be known of why the broker has closed a connection over which was published."""
+        return self._loop.run(self._client.why_closed())
+
+    def refusal(self) -> str:
+        """Which of the messages that were published the broker can't have taken, as far as asking it tells."""
+        return self._loop.run(self._client.refusal())
+
     def close(self) -> None:
         """Send what is left and end the connection. What was not settled goes back to its queue."""
         try:

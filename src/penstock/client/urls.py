@@ -171,4 +171,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "reconnect": _flag,
     "idempotent": _flag,
     "max_message": _whole,
+    "ask": lambda key, value: value,
 }

@@ -6,6 +6,7 @@
     Settling     acknowledge, release, requeue, reject, connect, disconnect
     Leasing      lease, settle_leases, forget_reader
     DeadLetters  redrive, purge, purge_dead, delete_message
+    SettingAside set_aside, put_back
     Carrying     find, carry
     Writing      write, end_writer
     Broker       namespaces and queues, tick, drain

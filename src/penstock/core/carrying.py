@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.deadletters import DeadLetters
+from penstock.core.aside import SettingAside
 from penstock.core.events import Values
 from penstock.core.lane import Item, Lane
 from penstock.core.queue import Queue
@@ -77,6 +77,14 @@ class StoredMessage(Protocol):
     def asked_id(self) -> bytes:
         """As published."""
 
+    @property
+    def with_ttl(self) -> int:
+        """As published."""
+
+    @property
+    def source_info(self) -> bytes:
+        """As published."""
+
 
 class Found(NamedTuple):
     """A live message and how things stand with it."""
@@ -87,7 +95,7 @@ class Found(NamedTuple):
     state: str  # ready, out, delayed or dead
 
 
-class Carrying(DeadLetters):
+class Carrying(SettingAside):
     """Finding messages wherever they are, and carrying them forward."""
 
     def find(self, queue: Queue, positions: Sequence[int]) -> dict[int, Found]:
@@ -100,6 +108,8 @@ class Carrying(DeadLetters):
                 found[position] = Found(queue, out.item, out.deliveries, "out")
             elif (item := queue.find_ready(position)) is not None:
                 found[position] = Found(queue, item, queue.deliveries.get(position, 0), "ready")
+            elif (aside := queue.damaged.get(position)) is not None:
+                found[position] = Found(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
             else:
                 elsewhere.append(position)
         lanes: tuple[tuple[str, Lane], ...] = (("delayed", queue.delayed), ("dead", queue.dead))
@@ -114,7 +124,7 @@ class Carrying(DeadLetters):
         for queue in self.queues.values():
             lanes = (*queue.lanes.values(), queue.delayed, queue.dead)
             lowest += [position for lane in lanes if (position := lane.lowest()) is not None]
-            lowest += queue.out
+            lowest += [*queue.out, *queue.damaged]
         return min(lowest)
 
     def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
@@ -159,4 +169,6 @@ def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:
         "carried_retries": array("B", [item.retries for item in items]),
         "carried_expires_at": array("q", [item.expires for item in items]),
         "carried_dead": array("B", [item.reason for item in items]),
+        "with_ttl": array("B", [message.with_ttl for message in messages]),
+        "source_info": [message.source_info for message in messages],
     }

@@ -53,8 +53,9 @@ class DeadLetters(Leasing):
         return len(items)
 
     def purge(self, connection: Connection, queue: Queue, now: int) -> int:
-        """Remove all ready and delayed messages; those that are out stay out. Returns how many went."""
-        count = queue.depth
+        """Remove all ready and delayed messages, damaged ones too; those that are out stay out. Returns how many."""
+        damaged = [position for position, aside in queue.damaged.items() if aside.state != "dead"]
+        count = queue.depth + len(damaged)
         if not count:
             return 0
         kept = sorted(position for position, out in queue.out.items() if not out.dead)
@@ -62,13 +63,19 @@ class DeadLetters(Leasing):
         self.log.other(Kind.PURGED, now, queue.id, connection.source, count=count, detail=detail)
         queue.counters.purged += count
         queue.clear_waiting()
+        for position in damaged:
+            del queue.damaged[position]
         dead = set(queue.dead.columns()[1].tolist())
-        self._forget_all_but(queue, dead | queue.out.keys())
+        self._forget_all_but(queue, dead | queue.out.keys() | queue.damaged.keys())
         return count
 
     def purge_dead(self, connection: Connection, queue: Queue, now: int) -> int:
-        """Remove all dead letters; those that are out stay out. Returns how many went."""
+        """Remove all dead letters, damaged ones too; those that are out stay out. Returns how many went."""
         items = queue.dead.take(len(queue.dead))
+        damaged = [aside.item for aside in queue.damaged.values() if aside.state == "dead"]
+        for item in damaged:
+            del queue.damaged[item.position]
+        items += damaged
         if not items:
             return 0
         kept = sorted(position for position, out in queue.out.items() if out.dead)
@@ -80,7 +87,7 @@ class DeadLetters(Leasing):
         return len(items)
 
     def delete_message(self, connection: Connection, queue: Queue, position: int, now: int) -> bool:
-        """Remove one message that waits, is delayed or dead. False: it is not there, or it is out."""
+        """Remove one message that waits, is delayed, dead or damaged. False: it is not there, or it is out."""
         return self._drop_one(queue, position, now, Reason.DELETED, connection.source)
 
     def drop_damaged(self, queue: Queue, positions: Iterable[int], now: int) -> int:
@@ -108,6 +115,9 @@ class DeadLetters(Leasing):
         return True
 
     def _take_one(self, queue: Queue, position: int) -> Item | None:
+        aside = queue.damaged.pop(position, None)
+        if aside is not None:
+            return aside.item
         item = queue.find_ready(position)
         if item is not None:
             return queue.remove_ready(item.priority, item.rank)

@@ -60,12 +60,14 @@ class Publishing(Delivering):
         correlation_id: bytes = b"",
         request_id: bytes = b"",
         asked_id: bytes = b"",
+        with_ttl: bool = False,
+        source_info: bytes = b"",
     ) -> Published:
         """Add messages at the end of their priority, in order, all with the same properties.
 
         ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A ``ttl`` of 0
         is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
-        belongs to one message, so they go with a single payload.
+        belongs to one message, so they go with a single payload. ``with_ttl`` and ``source_info`` are only kept.
         """
         known = self._remembered(queue, request_id, now)
         if known is not None:
@@ -81,7 +83,11 @@ class Publishing(Delivering):
             return Published(0, 0, refusal)
         expires = _expires(queue, now, ttl, expires_at)
         due = now + delay if delay else 0
-        columns = _columns(accepted, expires, priority, retries, due, correlation_id, request_id, asked_id)
+        columns = _columns(accepted, expires, priority, retries, due)
+        if with_ttl:
+            columns["with_ttl"] = array("B", (1,)) * accepted
+        if correlation_id or request_id or asked_id or source_info:
+            columns |= _texts(accepted, correlation_id, request_id, asked_id, source_info)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
         queue.counters.published += accepted
         if request_id:
@@ -185,16 +191,7 @@ def delayed_item(position: int, size: int, expires: int, retries: int, priority:
     return Item(min(due, expires) if expires else due, position, size, expires, retries, priority)
 
 
-def _columns(
-    count: int,
-    expires: int,
-    priority: int,
-    retries: int,
-    due: int,
-    correlation_id: bytes,
-    request_id: bytes,
-    asked_id: bytes,
-) -> dict[str, Values]:
+def _columns(count: int, expires: int, priority: int, retries: int, due: int) -> dict[str, Values]:
     """The journal's columns of these messages; those that say nothing are left out."""
     columns: dict[str, Values] = {}
     if expires:
@@ -205,7 +202,17 @@ def _columns(
         columns["retries"] = array("B", (retries,)) * count
     if due:
         columns["not_before"] = array("q", (due,)) * count
-    for name, value in (("correlation_id", correlation_id), ("request_id", request_id), ("asked_id", asked_id)):
-        if value:
-            columns[name] = [value] * count
     return columns
+
+
+def _texts(
+    count: int, correlation_id: bytes, request_id: bytes, asked_id: bytes, source_info: bytes
+) -> dict[str, Values]:
+    """The same for those of any length."""
+    told = {
+        "correlation_id": correlation_id,
+        "request_id": request_id,
+        "asked_id": asked_id,
+        "source_info": source_info,
+    }
+    return {name: [value] * count for name, value in told.items() if value}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from penstock.core.expiry import Expiry
 from penstock.core.lane import Item, Lane
@@ -59,6 +60,14 @@ class Out:
         self.consumer: Consumer | None = None
         #: The bytes were handed to the peer. Kept by whoever does that; the core does not look at it.
         self.shown = False
+
+
+class Aside(NamedTuple):
+    """A message that is set aside because its payload can't be read: where it was, and why."""
+
+    item: Item
+    state: str  # ready, delayed or dead
+    reason: str
 
 
 class Connection:
@@ -129,6 +138,8 @@ class Queue:
         #: Sorted by the event that killed the message.
         self.dead = Lane()
         self.out: dict[int, Out] = {}
+        #: Messages that can't be read, by position: see ``aside``.
+        self.damaged: dict[int, Aside] = {}
         #: Deliveries that ended, of messages that came back.
         self.deliveries: dict[int, int] = {}
         #: IDs that publishers asked for, by position.
@@ -167,16 +178,16 @@ class Queue:
     @property
     def empty(self) -> bool:
         """Nothing is in the queue, in whatever state."""
-        return not (self.ready or self.out or len(self.delayed) or len(self.dead))
+        return not (self.ready or self.out or self.damaged or len(self.delayed) or len(self.dead))
 
     def check(self) -> None:
         """The conservation law: what came in and did not go out is here."""
-        here = self.ready + len(self.out) + len(self.delayed) + len(self.dead)
+        here = self.ready + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
         if self.counters.held != here:
             raise Miscounted(
                 f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.held} messages, but {here} "
                 f"are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
-                f"{len(self.dead)} dead)"
+                f"{len(self.dead)} dead, {len(self.damaged)} damaged)"
             )
 
     def append_run(self, first: int, sizes: list[int], priority: int, expires: int, retries: int) -> None:

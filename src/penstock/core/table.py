@@ -91,6 +91,8 @@ class _Catalogue(msgspec.Struct):
     next_queue_id: int
     queues: list[_Listed]
     lost: tuple[int, int] | None = None
+    #: Where the events end that were lost; numbering may have gone on higher.
+    seen: int = 0
     #: How many rows about leases and writers follow.
     held: int = 0
 
@@ -340,6 +342,8 @@ class Table:
     def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
         """It says what is known already, except at the beginning and after a loss of events."""
         described = msgspec.json.decode(detail, type=_Catalogue)
+        if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
+            return  # what is lost was known when this table was written down
         if described.lost is not None:
             self._begin(described, keep=True)
         elif begins or not self.meta.complete:

@@ -120,7 +120,8 @@ def _taken(reader: JournalReader, table: Table, outs: OutNow, now: int, queues: 
     names = {number: QueueName(entry.namespace, entry.name) for number, entry in table.meta.queues.items()}
     wanted = [number for number, name in names.items() if queues is None or queues(name)]
     states = _states(table, np.frombuffer(outs.messages, "<u8"), now)
-    rows = np.flatnonzero(np.isin(table.column("queue"), wanted))
+    sound = ~np.isin(table.column("position"), np.frombuffer(outs.damaged, "<u8"))
+    rows = np.flatnonzero(np.isin(table.column("queue"), wanted) & sound)
     places = table.places()[rows]
     order = np.argsort(places, kind="stable")
     rows = rows[order]

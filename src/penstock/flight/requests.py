@@ -59,6 +59,8 @@ class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
 
     position: int
     messages: bytes
+    #: Those that are set aside because they can't be read (u64).
+    damaged: bytes = b""
 
 
 class Lease(_Request, frozen=True, kw_only=True, tag="lease"):

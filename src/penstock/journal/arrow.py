@@ -53,6 +53,7 @@ MESSAGES = pa.schema(
         "protocol": pa.string(),
         "correlation_id": pa.binary(),
         "request_id": pa.binary(),
+        "source_info": pa.string(),
     }
 )
 EVENTS = pa.schema(
@@ -305,6 +306,15 @@ def _text_or_none(name: str) -> Callable[[Group], pa.Array]:
     return build
 
 
+def _source_info(group: Group) -> pa.Array:
+    """What publishers said of themselves. It was UTF-8 when it came in, but a block may not have been checked since."""
+    values = _text_or_none("source_info")(group)
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise BlockError(0, "a Source Info is not UTF-8") from None
+
+
 def _look_up(words: list[str | None], codes: Array) -> pa.Array:
     if len(words) == 1:
         return pa.repeat(pa.scalar(words[0], pa.string()), len(codes))
@@ -415,6 +425,7 @@ MESSAGE_COLUMNS: dict[str, Callable[[Group], pa.Array]] = {
     "protocol": _protocol,
     "correlation_id": _text_or_none("correlation_id"),
     "request_id": _text_or_none("request_id"),
+    "source_info": _source_info,
 }
 _EVENT_COLUMNS: dict[str, Callable[[Group], pa.Array]] = {
     "position": _position,

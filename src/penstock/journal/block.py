@@ -51,7 +51,7 @@ if sys.byteorder != "little":  # columns are written as they lie in memory, and 
 
 MAGIC = b"PNBK"
 #: The format that is written. Older ones are read, newer ones refused.
-VERSION = 1
+VERSION = 2
 #: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
 MAX_BLOCK = 64 * 1024 * 1024
 #: Flag: all that comes before was synced before this block was written.

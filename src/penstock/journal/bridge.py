@@ -37,10 +37,13 @@ class CatalogueRow(NamedTuple):
 
 
 def bridge_block(
-    catalogue: Catalogue, lost: tuple[int, int], at: int, epoch: int, previous: int, wanted: int | None
+    catalogue: Catalogue, lost: tuple[int, int], at: int, epoch: int, previous: int, wanted: int | None, *, seen: int
 ) -> bytes:
-    """The block of one row at the last lost position. ``wanted`` is the checksum that what follows expects, if any."""
-    detail = catalogue.encode(lost)
+    """The block of one row at the last lost position. ``wanted`` is the checksum that what follows expects, if any.
+
+    ``seen`` is where the events end that were lost: numbering may go on higher.
+    """
+    detail = catalogue.encode(lost, seen)
     row = CatalogueRow(lost[1] - 1, array("q", [at]), {"detail": [detail]})
     raw = b"".join(encode(row, epoch, previous, synced=True))
     return raw if wanted is None else forge(raw[:HEADER_SIZE], previous, wanted) + raw[HEADER_SIZE:]

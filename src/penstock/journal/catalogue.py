@@ -57,11 +57,11 @@ class Catalogue:
             assert isinstance(detail, bytes)
             self._apply(Kind(int(kinds[row])), int(block.queues[row]), detail)
 
-    def encode(self, lost: tuple[int, int]) -> bytes:
+    def encode(self, lost: tuple[int, int], seen: int) -> bytes:
         """The detail of a ``CATALOGUE`` row that says the same, after a loss of events: see ``bridge``."""
         queues = [{"id": number, **entry} for number, entry in sorted(self.queues.items())]
         described = {"namespaces": self.namespaces, "next_queue_id": self.next_queue_id, "queues": queues}
-        return msgspec.json.encode({"lost": lost, **described})
+        return msgspec.json.encode({"lost": lost, "seen": seen, **described})
 
     def add(self, number: int, entry: dict[str, Any]) -> None:
         """A queue exists; ``entry`` is its description as a ``CATALOGUE`` row has it, without the number."""

@@ -143,6 +143,11 @@ class Checkpoints:
             file.close()
 
 
+def is_checkpoint(name: str) -> bool:
+    """Whether a file name is that of a checkpoint."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _name(position: int) -> str:
     return f"{position:016x}.ckpt"
 

@@ -43,3 +43,7 @@ class JournalDamaged(JournalRefused):
         self.offset = offset
         self.lost = lost
         self.reason = reason
+
+
+#: What reading a message raises where its payload can't be had.
+UNREADABLE = (JournalDamaged, Gone, LogFailed)

@@ -15,22 +15,27 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
 
 from penstock.journal.block import Batch, Block, BlockError
+from penstock.journal.checkpoints import is_checkpoint
 from penstock.journal.disk import Disk, File
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull
-from penstock.journal.folder import Folder, load_folder, store_folder, take_lock
+from penstock.journal.folder import NAME as FOLDER
+from penstock.journal.folder import Folder, store_folder, take_lock
+from penstock.journal.kept import load_kept
 from penstock.journal.log import FIRST_POSITION, Durability
-from penstock.journal.reading import Locator, next_sound, read_blocks
-from penstock.journal.recovery import Finding, check_reach, inspect, put_right
-from penstock.journal.rows import Message, gather
-from penstock.journal.segment import HEADER_SIZE, Segment, SegmentHeader, is_segment
+from penstock.journal.reading import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
+from penstock.journal.recovery import Recovered, check_reach, inspect, put_right
+from penstock.journal.rows import Message, gather, gather_numbers
+from penstock.journal.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
 from penstock.journal.space import START_BYTES, Space, is_full
-from penstock.journal.tail import Tail, TailWriter, read_tail
+from penstock.journal.survey import Finding
+from penstock.journal.tail import NAME as TAIL
+from penstock.journal.tail import Tail, TailWriter
 from penstock.journal.writing import RESERVE, SegmentWriter
 
 
@@ -56,9 +61,11 @@ class FileLog:
         *,
         identity: int | None = None,
         created: int | None = None,
+        look_first: bool = False,
     ) -> None:
         """Open the folder, or make a new journal in it.
 
+        With ``look_first`` nothing that is there is changed before ``begin``: the log can be read, and let go.
         ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
         Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
@@ -70,9 +77,13 @@ class FileLog:
         self._failed: LogFailed | None = None
         self._closed = False
         self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        #: Segments that were trimmed, but for the damaged messages in them; replaced, never changed, as well.
+        self._kept: list[Segment] = []
         self._changing = RLock()  # for who replaces it, and for the tail
         self._end = self._committed = self._synced = FIRST_POSITION
         self._floor = 0
+        self._folder: Folder
+        self._found: Recovered
         self._writer: SegmentWriter | None = None
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
@@ -83,8 +94,10 @@ class FileLog:
             with self._disk_errors(starting=True):
                 self._space = Space(disk, self.options.reserve)
                 self._space.make_sure(START_BYTES)
-                self._folder = _load_or_make(disk, identity, created)
+                _make_if_new(disk, identity, created)
                 self._recover()
+            if not look_first:
+                self.begin()
         except BaseException:
             self._let_go()
             raise
@@ -139,9 +152,17 @@ class FileLog:
         """The segments, oldest first. Look, don't touch."""
         return list(self._segments)
 
-    def check_reach(self, position: int) -> None:
-        """Raise JournalDamaged unless all events from a checkpoint's position on are there to be read."""
-        check_reach(self._disk, self._segments, self._end, position)
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of positions, ends excluded, that an operator has given up by a repair."""
+        return self._folder.given_up
+
+    def check_reach(self, position: int) -> bool:
+        """Whether all events from a checkpoint's position on are there to be read; False: it is too old.
+
+        Raises JournalDamaged if they should be and are not.
+        """
+        return check_reach(self._disk, self._segments, self._end, position, trimmed=bool(self._folder.start))
 
     def free_bytes(self) -> int:
         """How much the disk takes now. ``space.free`` is what was seen when space was last taken."""
@@ -174,6 +195,8 @@ class FileLog:
             if self.options.durability is not Durability.INTERVAL:
                 self._committed = self._end
                 self._publish()
+            if not self._folder.start:
+                self._note_start_anyway()
 
     def sync(self) -> None:
         """See Log. Under OS too this waits for the disk."""
@@ -190,36 +213,81 @@ class FileLog:
         if epoch <= self.epoch:
             raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
         with self._disk_errors(fatal=True):
-            folder = self._folder._replace(epoch=epoch)
-            self.space.spend(lambda: store_folder(self._disk, folder), START_BYTES)
-            self._folder = folder
+            self.space.spend(lambda: self._note_start(epoch), START_BYTES)
             self._publish()
 
     def set_floor(self, position: int) -> None:
         """See Log."""
         self._floor = position
 
-    def trim(self, before: int) -> None:
+    def trim(self, before: int, keep: Container[str] = ()) -> None:
         """Delete the segments that end at or below the position. The last one stays: it tells where the log ends.
 
-        Any thread may call it.
+        Those that are to be kept, by name, are not part of the log any more either, but single messages can still be
+        read from them. Any thread may call it.
         """
         self._check_usable()
         with self._disk_errors(fatal=True):
-            while len(self._segments) > 1 and self._segments[0].end <= before:
+            going = [segment for segment in self._segments[:-1] if segment.end <= before]
+            noted = True
+            if going:
                 with self._changing:
-                    oldest, *self._segments = self._segments
-                    self._publish()  # before the file goes, so that readers don't start on it
-                self._locator.forget(oldest)
-                self._disk.unlink(oldest.name)
+                    self._segments = self._segments[len(going) :]
+                    self._publish()  # before the files go, so that readers don't start on them
+                noted = self._note_start_anyway()  # nor must a start take them for lost
+            for oldest in going:
+                if oldest.name in keep:
+                    self._keep(oldest)
+                else:
+                    self._locator.forget(oldest)
+                    self._disk.unlink(oldest.name)
                 self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
+            if not noted:
+                self._note_start_anyway()
+
+    def kept(self) -> list[Segment]:
+        """Segments that were trimmed, but for the damaged messages in them. Look, don't touch."""
+        return list(self._kept)
+
+    def release(self, segment: Segment) -> None:
+        """Nobody needs a kept segment any more. Any thread may call it."""
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            self._kept = [each for each in self._kept if each is not segment]
+            self._locator.forget(segment)
+            self._disk.unlink(segment.name)
+            self._disk.sync()
+
+    def _keep(self, segment: Segment) -> None:
+        self._locator.forget(segment)
+        self._disk.rename(segment.name, segment.name + KEPT)
+        segment.name += KEPT
+        self._kept = [*self._kept, segment]
+
+    def _note_start_anyway(self) -> bool:
+        """As below. False: on a full disk, `tail` must do for now, which takes no space; room is about to be made."""
+        try:
+            self.space.spend(self._note_start, START_BYTES)
+        except LogFull:
+            assert self._tail is not None
+            self._tail.sync()
+            return False
+        return True
+
+    def _note_start(self, epoch: int = 0) -> None:
+        """Write down from where on all must be there, once there is something; and the epoch, if it is a new one."""
+        written = bool(self._segments and (self._folder.start or self._segments[0].blocks))
+        start = self.start if written else self._folder.start
+        folder = self._folder._replace(start=start, epoch=epoch or self.epoch)
+        store_folder(self._disk, folder)
+        self._folder = folder
 
     def close(self) -> None:
         """See Log. The next start then has nothing to scan."""
         if self._closed:
             return
         try:
-            if self._failed is None:
+            if self._failed is None and self._tail is not None:
                 with self._disk_errors(fatal=True):
                     self._finish_segment()
                     self._committed = self._end
@@ -245,11 +313,24 @@ class FileLog:
         try:
             with self._disk_errors():
                 block = self._locator.find(segment, position)
-        except BlockError as error:
-            raise self._damaged(segment, error, position) from None
+        except Unsound as error:
+            raise JournalDamaged(self._disk.where, segment.name, error.offset, error.lost, error.reason) from None
         if block is None:
             raise self._gone(position)
         return block
+
+    def check(self, segment: Segment) -> Iterator[tuple[int, BadBlocks | None]]:
+        """Read a finished segment: how many bytes, and what is bad, a step at a time. Any thread may."""
+        file = self._disk.open(segment.name)
+        try:
+            for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
+                yield (block.header.length if block is not None else 0), bad
+        finally:
+            file.close()
+
+    def forget_damage(self) -> None:
+        """Look at damaged places anew when they are asked for: the files may have been put back."""
+        self._locator.forget_damage()
 
     def message(self, position: int) -> Message:
         """The message at a position. Raises Gone."""
@@ -259,20 +340,27 @@ class FileLog:
         """See Log."""
         return gather(positions, self.locate)
 
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
+
     # How it is done
 
     def _recover(self) -> None:
-        tail = read_tail(self._disk)
-        if tail is not None and tail.identity != self.identity:
-            tail = None
-        found = inspect(self._disk, self.identity, tail)
-        put_right(self._disk, found)
+        found = self._found = inspect(self._disk)
+        self._folder = found.folder
         self.report = found.findings
         self._segments = found.segments
+        self._kept = load_kept(self._disk, self.identity)
         self._end = self._committed = self._synced = found.end
-        self._floor = tail.floor if tail else 0
-        self._tail = TailWriter(self._disk)
-        self._publish()
+        self._floor = found.tail.floor if found.tail else 0
+
+    def begin(self) -> None:
+        """Put right what a crash has left, and be ready to write. Raises LogFull without room for that."""
+        with self._disk_errors(starting=True):
+            put_right(self._disk, self._found)
+            self._tail = TailWriter(self._disk)
+            self._publish()
 
     def _writer_for(self, batch: Batch, *, roll: bool) -> SegmentWriter:
         if roll:
@@ -300,38 +388,62 @@ class FileLog:
             self._synced = self._end
 
     def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
-        position: int | None = segment.first
-        chain: int | None = int.from_bytes(segment.header.encode()[-4:], "little")
-        offset, stop = HEADER_SIZE, segment.blocks_end
+        position = max(start, segment.first)
         with self._disk_errors():
-            if start > segment.first:
-                offset, position, chain = self._locator.offset(segment, start), None, None
             file = self._disk.open(segment.name)
         try:
             with self._disk_errors():
-                for block in read_blocks(file, offset, stop, position, chain, verify=not segment.verified):
+                offset, position, chain = self._find_start(file, segment, start)
+                for block in read_blocks(
+                    file, offset, segment.blocks_end, position, chain, verify=not segment.verified
+                ):
                     if block.end > limit:
                         return
                     position = block.end
                     if position > start:
                         yield block
         except BlockError as error:
-            raise self._damaged(segment, error, segment.first if position is None else position, file) from None
+            raise self._damaged(segment, error, position, file) from None
         finally:
             file.close()
 
+    def _find_start(self, file: File, segment: Segment, start: int) -> tuple[int, int, int | None]:
+        """Offset and position of the block with an event, and the checksum it must be chained to, if that is known.
+
+        What is damaged before it does not matter.
+        """
+        offset, position = HEADER_SIZE, segment.first
+        chain: int | None = int.from_bytes(segment.header.encode()[-4:], "little")
+        if start <= segment.first:
+            return offset, position, chain
+        offset = self._locator.offset(segment, start)
+        if offset > HEADER_SIZE:
+            position, chain = start, None
+        try:
+            for header, _, at in walk(file, offset, segment.blocks_end, verify=False):
+                if header.end > start:
+                    return at, header.first, chain
+                offset, position, chain = at + header.length, header.end, header.crc
+        except BlockError:
+            sound = next_sound(file, offset, start, stop=segment.blocks_end)
+            if sound is not None and sound.first == start:
+                return sound.offset, start, None
+        return offset, position, chain
+
     def _segment_of(self, position: int) -> Segment | None:
-        segments = self._segments
-        at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
-        return segments[at] if at >= 0 and position < segments[at].end else None
+        for segments in (self._segments, self._kept):
+            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
+            if at >= 0 and position < segments[at].end:
+                return segments[at]
+        return None
 
     def _gone(self, position: int) -> Gone:
         return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
 
-    def _damaged(self, segment: Segment, error: BlockError, position: int, file: File | None = None) -> JournalDamaged:
-        """The error with what is lost: up to the next sound block if the file is at hand, else to the segment's end."""
-        sound = next_sound(file, error.offset + 8, position) if file else None
-        lost = (position, sound.first if sound and sound.first > position else segment.end)
+    def _damaged(self, segment: Segment, error: BlockError, position: int, file: File) -> JournalDamaged:
+        """The error with what is lost: up to the next sound block, or to the segment's end."""
+        sound = next_sound(file, error.offset, position + 1, stop=segment.blocks_end)
+        lost = (position, sound.first if sound is not None else segment.end)
         return JournalDamaged(self._disk.where, segment.name, error.offset, lost, error.reason)
 
     def _publish(self) -> None:
@@ -376,15 +488,16 @@ class FileLog:
                 held.close()
 
 
-def _load_or_make(disk: Disk, identity: int | None, created: int | None) -> Folder:
-    folder = load_folder(disk)
-    if folder is None:
-        if any(map(is_segment, disk.names())):
-            raise JournalRefused(
-                f"{disk.where} has segments but no penstock.json: put it back, or: penstock journal repair {disk.where}"
-            )
-        if identity is None:
-            identity = int.from_bytes(os.urandom(8), "little")
-        folder = Folder(identity, time.time_ns() // 1000 if created is None else created)
-        store_folder(disk, folder)
-    return folder
+def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:
+    """Write down whose journal this will be, in a folder that has none."""
+    names = disk.names()
+    if FOLDER in names:
+        return
+    if any(name == TAIL or is_segment(name) or is_kept(name) or is_checkpoint(name) for name in names):
+        raise JournalRefused(
+            f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair"
+            f" {disk.where}"
+        )
+    if identity is None:
+        identity = int.from_bytes(os.urandom(8), "little")
+    store_folder(disk, Folder(identity, time.time_ns() // 1000 if created is None else created))

@@ -1,7 +1,8 @@
 """The data folder as a whole: whose it is (``penstock.json``), and that only one broker has it (``lock``).
 
-``penstock.json`` is for people to read and holds what must never get lost: the format, the journal's identity and its
-epoch. It is replaced as a whole, by a rename, and has a checksum over its other values.
+``penstock.json`` is for people to read and holds what must never get lost: the format, the journal's identity, its
+epoch, and the position from which on all must be there. It is replaced as a whole, by a rename, and has a checksum over
+its other values.
 """
 
 from __future__ import annotations
@@ -19,16 +20,27 @@ LOCK = "lock"
 _TEMPORARY = "penstock.json.new"
 
 
+class Newer(ValueError):
+    """It was written by a newer Penstock."""
+
+
 class Folder(NamedTuple):
     """What ``penstock.json`` says. ``created`` is in microseconds since 1970."""
 
     identity: int
     created: int
     epoch: int = 0
+    #: What is missing below was removed on purpose; what is missing from here on is lost. 0 = nothing was written yet.
+    start: int = 0
+    #: Ranges of positions, ends excluded, that an operator has given up by a repair.
+    given_up: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
         """The file's text."""
-        values = {"format": VERSION, "identity": f"{self.identity:016x}", "created": self.created, "epoch": self.epoch}
+        values: dict[str, object] = {"format": VERSION, "identity": f"{self.identity:016x}", "created": self.created}
+        values |= {"epoch": self.epoch, "start": self.start}
+        if self.given_up:
+            values["given_up"] = [list(lost) for lost in self.given_up]
         return (json.dumps({**values, "checksum": _checksum(values)}, indent=2) + "\n").encode()
 
     @classmethod
@@ -38,8 +50,9 @@ class Folder(NamedTuple):
         if not isinstance(values, dict) or values.pop("checksum", None) != _checksum(values):
             raise ValueError("its checksum is wrong")
         if values["format"] > VERSION:
-            raise ValueError(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
-        return cls(int(values["identity"], 16), values["created"], values["epoch"])
+            raise Newer(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
+        given_up = tuple((low, high) for low, high in values.get("given_up", ()))
+        return cls(int(values["identity"], 16), values["created"], values["epoch"], values.get("start", 0), given_up)
 
 
 def _checksum(values: dict[str, object]) -> str:

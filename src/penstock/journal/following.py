@@ -17,6 +17,7 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -24,8 +25,10 @@ import numpy as np
 
 from penstock.journal.block import Block, BlockError
 from penstock.journal.catalogue import Catalogue
+from penstock.journal.disk import RealDisk
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
 from penstock.journal.mapped import MappedSegment, Verified, read_ends
+from penstock.journal.reading import next_sound
 from penstock.journal.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.tail import NAME as TAIL
 from penstock.journal.tail import Tail, TailReader
@@ -257,11 +260,24 @@ class JournalReader:
         return gaps
 
     def _blocks(self, segment: MappedSegment, start: int, stop: int, *, verify: bool) -> Iterator[Block]:
+        position = start
         try:
-            yield from segment.blocks(start, stop, verify=verify)
+            for block in segment.blocks(start, stop, verify=verify):
+                yield block
+                position = block.end
         except BlockError as error:
-            lost = (start, max(stop, start + 1))
-            raise JournalDamaged(self.folder, segment.name, error.offset, lost, error.reason) from None
+            raise self.damaged(segment.name, error, position, max(stop, position + 1)) from None
+
+    def damaged(self, name: str, error: BlockError, position: int, stop: int) -> JournalDamaged:
+        """What to raise for a bad block of a segment: lost is what lies before the next sound one, up to ``stop``."""
+        with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
+            file = RealDisk(self.folder, read_only=True).open(name)
+            try:
+                sound = next_sound(file, error.offset, position + 1)
+            finally:
+                file.close()
+            stop = min(stop, sound.first) if sound is not None else stop
+        return JournalDamaged(self.folder, name, error.offset, (position, stop), error.reason)
 
     def _spans(self, committed: int) -> list[Span]:
         """Where the segments begin and end, oldest first. ``committed`` must have been read before.

@@ -14,6 +14,9 @@ from penstock.journal.rows import Message
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1
+#: Numbering resumes this much higher where events may be lost that somebody has seen: more than any broker could have
+#: written between two syncs.
+GAP = 2**32
 
 
 class Durability(Enum):
@@ -81,6 +84,12 @@ class Log(Protocol):
 
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """The messages at these positions, in the order asked for. Raises Gone if one of them is not there."""
+
+    def locate(self, position: int) -> Block:
+        """The block that has this position, committed or not. Raises Gone, or JournalDamaged."""
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """One fixed-width column of the messages at these positions. Raises Gone if one of them is not there."""
 
     def trim(self, before: int) -> None:
         """Give back the space of events below the position, as far as that can be done in whole pieces."""

@@ -10,7 +10,7 @@ from operator import attrgetter
 from penstock.journal.block import Batch, Block, encode, parse
 from penstock.journal.errors import Fenced, Gone, LogClosed
 from penstock.journal.log import FIRST_POSITION
-from penstock.journal.rows import Message, gather
+from penstock.journal.rows import Message, gather, gather_numbers
 
 
 class MemoryLog:
@@ -117,6 +117,10 @@ class MemoryLog:
     def messages(self, positions: Iterable[int]) -> list[Message]:
         """See Log."""
         return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
 
     def trim(self, before: int) -> None:
         """See Log."""

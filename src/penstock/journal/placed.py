@@ -93,15 +93,19 @@ class Holding:
         """Consecutive blocks, from the one with a place on, for as long as the next place is near."""
         number = bisect_right(self._spans, int(places[at]), key=lambda span: span.first) - 1
         span, segment = self._spans[number], self._segments[number]
-        first = int(places[at])
+        begin = first = int(places[at])
         try:
             for block in segment.blocks(first, span.end, verify=verify):
                 yield Found(block, segment)
+                first = block.end
                 at = int(np.searchsorted(places, block.end))
                 if at == len(places) or places[at] >= min(span.end, block.end + NEAR):
                     return
         except BlockError as error:
-            raise self._damaged(segment, first, span.end, error) from None
+            damaged = self._reader.damaged(segment.name, error, first, span.end)
+            if first == begin or places[at] < damaged.lost[1]:
+                raise damaged from None
+            # What is bad lies between two that are wanted: the next run begins behind it.
 
     def _damaged(self, segment: MappedSegment, first: int, end: int, error: BlockError) -> JournalDamaged:
         return JournalDamaged(self._reader.folder, segment.name, error.offset, (first, end), error.reason)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from operator import attrgetter
 from threading import Lock
+from typing import NamedTuple
 
 from penstock.journal.block import HEADER_SIZE, MAGIC, Block, BlockError, Header, check_body, parse, parse_header
 from penstock.journal.checksum import crc32
@@ -52,14 +53,58 @@ def walk(
         position, chain = header.first + header.events, header.crc
 
 
-def next_sound(file: File, start: int, position: int, flags: int = 0) -> Block | None:
-    """The first sound block at or after an offset that lies beyond a position and has all of these flags."""
-    size, base = file.size(), start
+class BadBlocks(NamedTuple):
+    """Bytes that are no sound blocks: where they begin, the positions that are lost by it (end excluded), and why."""
+
+    offset: int
+    first: int
+    end: int
+    reason: str
+
+
+class Unsound(BlockError):
+    """A block that was asked for is damaged. ``lost`` is the range of positions, end excluded."""
+
+    def __init__(self, bad: BadBlocks) -> None:
+        super().__init__(bad.offset, bad.reason)
+        self.lost = (bad.first, bad.end)
+
+
+def scan(
+    file: File, start: int, stop: int, first: int, end: int, *, verify: bool = True
+) -> Iterator[tuple[Block | None, BadBlocks | None]]:
+    """The blocks between two offsets, which have the positions from ``first`` to ``end``; and what is bad among them.
+
+    After a bad one it goes on with the next that is sound, so one flipped bit costs the block that it is in.
+    """
+    at, position = start, first
+    while at < stop:
+        try:
+            for block in read_blocks(file, at, stop, position, verify=verify):
+                yield block, None
+                at, position = block.offset + block.header.length, block.end
+        except BlockError as error:
+            sound = next_sound(file, at, position, stop=stop)
+            if sound is None or (sound.offset, sound.first) == (at, position):
+                yield None, BadBlocks(at, position, max(end, position), error.reason)
+                return
+            yield None, BadBlocks(at, position, sound.first, error.reason)
+            at, position = sound.offset, sound.first
+
+
+def next_sound(file: File, start: int, position: int, flags: int = 0, stop: int | None = None) -> Block | None:
+    """The first sound block at or after an offset that lies beyond a position and has all of these flags.
+
+    With ``stop`` it must end at that offset at the latest.
+    """
+    size, base = file.size() if stop is None else min(stop, file.size()), start
     while base < size:
-        data = file.read(WINDOW, base)
+        data = file.read(min(WINDOW, size - base), base)
         at = data.find(MAGIC)
         while at >= 0:
             found = _sound_at(file, base + at)
+            if found is not None and found.offset + found.header.length > size:
+                found = None
             if found is not None and found.first >= position and found.header.flags & flags == flags:
                 return found
             at = data.find(MAGIC, at + 1)
@@ -90,15 +135,20 @@ class Locator:
         self._disk = disk
         self._lock = Lock()
         self._indexes: OrderedDict[str, SparseIndex] = OrderedDict()
-        self._stretches: OrderedDict[tuple[str, int, int], list[Block]] = OrderedDict()
+        self._stretches: OrderedDict[tuple[str, int, int], tuple[list[Block], list[BadBlocks]]] = OrderedDict()
         self._kept = 0
 
     def find(self, segment: Segment, position: int) -> Block | None:
-        """The block of this segment that has the position. Raises BlockError where it is unsound."""
+        """The block of this segment that has the position. Raises Unsound where it is damaged."""
         with self._lock:
-            blocks = self._blocks(segment, *self._stretch(segment, position))
+            blocks, bad = self._blocks(segment, position)
         at = bisect_right(blocks, position, key=attrgetter("first")) - 1
-        return blocks[at] if at >= 0 and position < blocks[at].end else None
+        if at >= 0 and position < blocks[at].end:
+            return blocks[at]
+        for each in bad:
+            if each.first <= position < each.end:
+                raise Unsound(each)
+        return None
 
     def offset(self, segment: Segment, position: int) -> int:
         """An offset at which a block starts, at or a little before the one that has the position."""
@@ -116,21 +166,39 @@ class Locator:
             for key in [key for key in self._stretches if key[0] == segment.name]:
                 self._drop(key)
 
-    def _blocks(self, segment: Segment, start: int, stop: int) -> list[Block]:
+    def forget_damage(self) -> None:
+        """Look at damaged places anew when they are asked for: the file may have been put back."""
+        with self._lock:
+            damaged = {key for key, (_, bad) in self._stretches.items() if bad}
+            for key in damaged:
+                self._drop(key)
+            for name in {key[0] for key in damaged}:
+                self._indexes.pop(name, None)
+
+    def _blocks(self, segment: Segment, position: int) -> tuple[list[Block], list[BadBlocks]]:
+        start, stop = self._stretch(segment, position)
         key = (segment.name, start, stop)
-        blocks = self._stretches.get(key)
-        if blocks is None:
-            file = self._disk.open(segment.name)
-            try:
-                blocks = list(read_blocks(file, start, stop))
-            finally:
-                file.close()
-            self._stretches[key] = blocks
+        found = self._stretches.get(key)
+        if found is None:
+            found = self._read(segment, position, start, stop)
+            self._stretches[key] = found
             self._kept += stop - start
             while self._kept > KEPT_BYTES and len(self._stretches) > 1:
                 self._drop(next(iter(self._stretches)))
         self._stretches.move_to_end(key)
-        return blocks
+        return found
+
+    def _read(self, segment: Segment, position: int, start: int, stop: int) -> tuple[list[Block], list[BadBlocks]]:
+        index = segment.index or self._index(segment)
+        entry = index.find(position)
+        first = index.positions[entry] if index.positions else segment.first
+        end = index.positions[entry + 1] if entry + 1 < len(index.positions) else segment.end
+        file = self._disk.open(segment.name)
+        try:
+            parts = list(scan(file, start, stop, first, end))
+        finally:
+            file.close()
+        return [block for block, _ in parts if block is not None], [bad for _, bad in parts if bad is not None]
 
     def _drop(self, key: tuple[str, int, int]) -> None:
         del self._stretches[key]
@@ -168,6 +236,10 @@ def read_index(file: File, segment: Segment) -> SparseIndex:
         if len(raw) == 16 * footer.entries and crc32(raw) == footer.index_crc:
             return SparseIndex.decode(raw)
     index = SparseIndex()
-    for header, _, offset in walk(file, SEGMENT_HEADER_SIZE, segment.blocks_end, segment.first, verify=False):
-        index.add(header.first, offset)
+    start, stop = SEGMENT_HEADER_SIZE, segment.blocks_end
+    for block, bad in scan(file, start, stop, segment.first, segment.end, verify=False):
+        if block is not None:
+            index.add(block.first, block.offset)
+        elif bad is not None:  # it has an entry too: whoever looks for what is lost is told so
+            index.add(bad.first, bad.offset)
     return index

@@ -1,9 +1,11 @@
 """Making a damaged journal usable again: what to do, worked out before anything is touched.
 
 Everything that is sound is kept. A damaged segment is written anew from its sound blocks, one file per stretch; where
-events are lost, a bridge (see ``bridge``) takes their place. Segments that are sound are not touched. When events are
-lost, the checkpoints are put aside: they may know messages whose payloads are gone, so the next start works out the
-state from the log alone. ``rewriting`` does what is planned here.
+events are lost, a bridge (see ``bridge``) takes their place. Segments that are sound are not touched, but for their
+names, where these are wrong. When events are lost behind a checkpoint, it is put aside: it knows nothing of them, so
+the next start works out the state from the log. A checkpoint that was made after all that is lost is kept: it knows the
+state, and what is lost are only payloads. Which positions are given up is written down in ``penstock.json``, and the
+next start drops the messages that lay there. ``rewriting`` does what is planned here.
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ from penstock.journal.catalogue import Catalogue
 from penstock.journal.disk import Disk
 from penstock.journal.errors import JournalRefused
 from penstock.journal.folder import Folder
-from penstock.journal.log import FIRST_POSITION, Durability
+from penstock.journal.log import FIRST_POSITION, GAP, Durability
 from penstock.journal.reading import walk
-from penstock.journal.recovery import GAP
-from penstock.journal.segment import SegmentHeader, segment_name
-from penstock.journal.survey import Run, SegmentSurvey, Survey
+from penstock.journal.segment import SegmentHeader, is_kept, segment_name
+from penstock.journal.survey import Range, Run, SegmentSurvey, Survey
 from penstock.journal.tail import Tail
 from penstock.schema import COLUMN
 
@@ -56,18 +57,22 @@ class Plan:
     folder: Folder
     tail: Tail | None = None
     #: The ranges of positions that are lost, ends excluded.
-    lost: list[tuple[int, int]] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)
+    #: Files that are called segments and are none, which go first; and segments that get the names back that they had.
+    strays: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
     new: list[NewSegment] = field(default_factory=list)
     #: Files that are copied aside before something takes their place, and files that are moved aside.
     copied: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
-    #: `penstock.json` is written anew.
-    writes_folder: bool = False
+    #: `penstock.json` can't be used.
+    makes_folder: bool = False
 
     @property
     def idle(self) -> bool:
         """There is nothing to do."""
-        return not (self.new or self.copied or self.moved or self.writes_folder or self.lost)
+        changes = (self.strays, self.renamed, self.new, self.copied, self.moved, self.lost, self.makes_folder)
+        return not any(changes)
 
 
 def plan(disk: Disk, found: Survey) -> Plan:
@@ -85,44 +90,62 @@ class _Planner:
         folder, self.tail = found.folder, found.tail
         if folder is None:
             folder = _guess_folder(disk.where, headers, self.tail)
-        ours = [header for header in headers if header.identity == folder.identity]
-        self.durability = ours[-1].durability if ours else self.tail.durability if self.tail else Durability.COMMIT
-        self.epoch = folder.epoch
+        self.durability = (
+            headers[-1].durability if headers else self.tail.durability if self.tail else Durability.COMMIT
+        )
+        self.epoch = max([folder.epoch, *(header.epoch for header in headers)])
         self.identity = folder.identity
-        self.plan = Plan(folder, writes_folder=found.folder is None)
+        self.plan = Plan(folder, makes_folder=found.folder is None)
+        #: Where all that must be there begins.
+        self.begin = found.start or FIRST_POSITION
+        if found.segments and (not found.start or found.segments[0].first < found.start):
+            self.begin = found.segments[0].first
+        #: Where what is kept so far ends, and its checksum; None before anything is.
         self.end: int | None = None
         self.chain = 0
         self.before: tuple[int | None, int] = (None, 0)
-        self.last_at = min((header.created for header in ours), default=folder.created)
+        self.last_at = min((header.created for header in headers), default=folder.created)
 
     def run(self) -> Plan:
-        segments = [segment for segment in self.found.segments if self._is_ours(segment)]
-        if (missing := self.found.missing_start()) is not None:
-            self.plan.lost.append(missing)
-        for segment, after in zip(segments, [*segments[1:], None], strict=True):
+        plan, segments = self.plan, self.found.segments
+        plan.strays = list(self.found.strays)
+        plan.renamed = [(each.file, each.name) for each in segments if each.file != each.name]
+        for segment, after in zip(segments, [*segments[1:], None], strict=False):
             if segment.damaged:
                 self._rewrite(segment, after.first if after is not None and after.header is not None else None)
-            elif segment.header is not None:  # else it was never written to
+            else:
                 self._keep(segment)
         self._reach(segments)
-        if self.plan.lost:
-            self.plan.moved += [f"{position:016x}.ckpt" for position, _, _ in self.found.checkpoints]
-        else:
-            self.plan.moved += [f"{position:016x}.ckpt" for position, _, bad in self.found.checkpoints if bad]
-        self.plan.tail = self._tail(self.end or FIRST_POSITION)
-        return self.plan
+        plan.lost += [each.lost for each in self.found.problems if is_kept(each.file) and each.lost]
+        last = max((high for _, high in plan.lost), default=0)
+        plan.moved += [f"{at:016x}.ckpt" for at, _, bad in self.found.checkpoints if bad or at < last]
+        if not plan.idle:
+            plan.strays += [self.found.blank] if self.found.blank is not None else []
+            self._put_down()
+        return plan
 
-    def _is_ours(self, segment: SegmentSurvey) -> bool:
-        header = segment.header
-        if header is None or (header.identity, header.first) == (self.identity, segment.first):
-            return True
-        self.plan.moved.append(segment.name)
-        return False
+    def _put_down(self) -> None:
+        """What `penstock.json` and `tail` say from now on."""
+        plan = self.plan
+        end = self.begin if self.end is None else self.end
+        firsts = [each.first for each in self.found.segments if each.name not in plan.moved]
+        firsts += [new.header.first for new in plan.new]
+        given_up = joined([*plan.folder.given_up, *plan.lost])
+        plan.folder = plan.folder._replace(epoch=self.epoch, given_up=given_up, start=min(firsts, default=0))
+        start = min(firsts, default=end)
+        floor = self.tail.floor if self.tail else start
+        plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
+
+    def _note_missing(self, segment: SegmentSurvey) -> None:
+        """Called for the first segment of which anything is kept: what must be before it, and is not, is lost."""
+        if self.end is None and self.begin < segment.first:
+            self.plan.lost.append((self.begin, segment.first))
 
     def _keep(self, segment: SegmentSurvey) -> None:
         """A sound segment stays as it is, unless it has to be told that something else comes before it."""
         header = segment.header
         assert header is not None
+        self._note_missing(segment)
         if self.end is not None and (self.end, self.chain) != (header.after, header.chain):
             if self.end >= header.after:
                 self._rewrite(segment, None)
@@ -137,9 +160,10 @@ class _Planner:
             if pieces and run.first == self.end:
                 pieces[-1].runs.append(run)
             elif not pieces and run.first == segment.first and self.end in (None, run.first, _after(segment)):
+                self._note_missing(segment)
                 pieces.append(self._same_start(segment, run))
             else:
-                lost = (segment.first if self.end is None else self.end, run.first)
+                lost = (self.begin if self.end is None else self.end, run.first)
                 pieces.append(self._bridge(lost, segment, None)._replace(runs=[run]))
             last = self._last_header(segment, run)
             self._move_on(run.end, last.crc, last.base)  # blocks keep their checksums, whatever they are chained to
@@ -163,8 +187,13 @@ class _Planner:
             header = old
         return NewSegment(header, b"", segment.name, [run], segment.clean)
 
-    def _bridge(self, lost: tuple[int, int], segment: SegmentSurvey | None, wanted: int | None) -> NewSegment:
-        """A new segment over a loss, which goes on with blocks of ``segment``, or with one that expects a checksum."""
+    def _bridge(
+        self, lost: Range, segment: SegmentSurvey | None, wanted: int | None, *, seen: int | None = None
+    ) -> NewSegment:
+        """A new segment over a loss, which goes on with blocks of ``segment``, or with one that expects a checksum.
+
+        ``seen`` is where the events end that there ever were, if that is before the end of the range.
+        """
         self.plan.lost.append(lost)
         catalogue = self._catalogue(lost, segment)
         header = SegmentHeader(
@@ -177,21 +206,22 @@ class _Planner:
             epoch=self.epoch,
         )
         previous = int.from_bytes(header.encode()[-4:], "little")
-        block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, wanted)
+        block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, wanted, seen=seen or lost[1])
         return NewSegment(header, block, segment.name if segment else "", [], clean=True)
 
     def _reach(self, segments: list[SegmentSurvey]) -> None:
         """The end is lost: go on far behind all that anybody has seen, so that no position names two events."""
-        known = [position for position, _, _ in self.found.checkpoints]
+        known = [position for position, _, bad in self.found.checkpoints if bad is None]
         known += [segment.end for segment in segments]
+        known += [problem.lost[1] for problem in self.found.problems if problem.lost and not is_kept(problem.file)]
         if self.tail is not None and self.tail.durability is not Durability.OS:
             known.append(self.tail.committed)
-        end = FIRST_POSITION if self.end is None else self.end
+        end = self.begin if self.end is None else self.end
         highest = max(known, default=end)
         if highest > end and highest != end + GAP:  # that is said when the last start had nothing to append
             self._finish(segments[-1:])
-            end = FIRST_POSITION if self.end is None else self.end
-            self.plan.new.append(self._bridge((end, highest + GAP), None, None))
+            end = self.begin if self.end is None else self.end
+            self.plan.new.append(self._bridge((end, highest + GAP), None, None, seen=highest))
             self.plan.lost[-1] = (end, highest)
             self._move_on(highest + GAP, 0, self.last_at)
 
@@ -210,12 +240,6 @@ class _Planner:
         self.before = (self.end, self.chain)
         self.end, self.chain, self.last_at = end, chain, max(self.last_at, last_at)
 
-    def _tail(self, end: int) -> Tail:
-        firsts = [segment.first for segment in self.found.segments if segment.name not in self.plan.moved]
-        start = min([*firsts, *(new.header.first for new in self.plan.new)], default=end)
-        floor = self.tail.floor if self.tail else start
-        return Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
-
     # What the blocks say
 
     def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[Run]:
@@ -225,7 +249,7 @@ class _Planner:
         kept: list[Run] = []
         for run in segment.runs:
             cut = run._replace(stop=run.offset, end=run.first)
-            for header, _, offset in self._walk(segment.name, run):
+            for header, _, offset in self._walk(segment.file, run):
                 if header.end <= limit:
                     cut = cut._replace(stop=offset + header.length, end=header.end)
             if cut.stop > cut.offset:
@@ -240,10 +264,10 @@ class _Planner:
             file.close()
 
     def _first_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
-        return next(header for header, _, _ in self._walk(segment.name, run))
+        return next(header for header, _, _ in self._walk(segment.file, run))
 
     def _last_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
-        return [header for header, _, _ in self._walk(segment.name, run)][-1]
+        return [header for header, _, _ in self._walk(segment.file, run)][-1]
 
     def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> Catalogue:
         """The queues as they were before the loss, and those that are mentioned after it."""
@@ -263,7 +287,7 @@ class _Planner:
 
     def _feed(self, catalogue: Catalogue, segment: SegmentSurvey, stop: int) -> None:
         for run in segment.runs:
-            for header, view, offset in self._walk(segment.name, run):
+            for header, view, offset in self._walk(segment.file, run):
                 if header.present & _DETAIL and header.first < stop:
                     catalogue.feed(Block(header, view, offset))
 
@@ -274,11 +298,22 @@ class _Planner:
         for run in segment.runs:
             if run.first < start:
                 continue
-            for header, view, offset in self._walk(segment.name, run):
+            for header, view, offset in self._walk(segment.file, run):
                 block = Block(header, view, offset)
                 mentioned.update(set(np.unique(block.queues).tolist()) - known.names.keys())
                 known.feed(block)
         return mentioned - {0}
+
+
+def joined(ranges: list[Range]) -> tuple[Range, ...]:
+    """Ranges in order, those that touch put together."""
+    done: list[Range] = []
+    for low, high in sorted(ranges):
+        if done and low <= done[-1][1]:
+            done[-1] = (done[-1][0], max(high, done[-1][1]))
+        else:
+            done.append((low, high))
+    return tuple(done)
 
 
 def _after(segment: SegmentSurvey) -> int:

@@ -1,10 +1,11 @@
 """Doing what a repair has planned, so that an interruption at any moment leaves it to be done again.
 
-    1. damaged files are copied to NAME.damaged
+    1. files that are no segments of this journal are moved to NAME.damaged, segments with wrong names get their own
+       back, and damaged ones are copied to NAME.damaged
     2. new segments are written under other names, and synced
-    3. `penstock.json` is put right, checkpoints that are not to be used are moved to NAME.damaged
+    3. what is given up is written down, checkpoints that are not to be used are moved to NAME.damaged
     4. new segments take their places, the last first; damaged ones without a successor are moved to NAME.damaged
-    5. `tail` is written over
+    5. where the journal begins is written down, and `tail` is written over
 
 Until 4 is done the journal is as damaged as it was, or has an overlap that a start refuses and the next repair cuts.
 """
@@ -17,11 +18,12 @@ from penstock.journal.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.block import parse_header
 from penstock.journal.bridge import forged_header
 from penstock.journal.disk import Disk, File, Part, write_all
-from penstock.journal.folder import store_folder
+from penstock.journal.folder import NAME as FOLDER
+from penstock.journal.folder import load_folder, store_folder
 from penstock.journal.reading import WINDOW, walk
 from penstock.journal.repair import NewSegment, Plan
 from penstock.journal.segment import BRIDGE, Footer, Segment, is_segment
-from penstock.journal.survey import Progress
+from penstock.journal.survey import MOVED, Progress
 from penstock.journal.tail import TailWriter
 
 ASIDE = ".damaged"
@@ -33,14 +35,16 @@ def carry_out(disk: Disk, plan: Plan, progress: Progress = lambda size: None) ->
     for name in disk.names():
         if name.endswith(_NEW):
             disk.unlink(name)
-    kept = [_copy_aside(disk, name, progress) for name in plan.copied]
+    kept = [_move_aside(disk, name) for name in plan.strays]
+    _rename(disk, plan.renamed)
+    kept += [_copy_aside(disk, name, progress) for name in plan.copied]
     for new in plan.new:
         _write(disk, new, progress)
     disk.sync()
-    if plan.writes_folder:
-        if "penstock.json" in disk.names():
-            kept.append(_copy_aside(disk, "penstock.json", progress))
-        store_folder(disk, plan.folder)
+    if plan.makes_folder and FOLDER in disk.names():
+        kept.append(_copy_aside(disk, FOLDER, progress))
+    before = plan.folder if plan.makes_folder else load_folder(disk) or plan.folder
+    store_folder(disk, plan.folder._replace(start=before.start))
     kept += [_move_aside(disk, name) for name in plan.moved if not is_segment(name)]
     disk.sync()
     for new in sorted(plan.new, key=lambda new: new.header.first, reverse=True):
@@ -48,11 +52,24 @@ def carry_out(disk: Disk, plan: Plan, progress: Progress = lambda size: None) ->
         disk.sync()
     kept += [_move_aside(disk, name) for name in plan.moved if is_segment(name)]
     disk.sync()
+    if before.start != plan.folder.start:
+        store_folder(disk, plan.folder)
     assert plan.tail is not None
     tail = TailWriter(disk)
     tail.publish(plan.tail)
     tail.close()
     return kept
+
+
+def _rename(disk: Disk, renamed: list[tuple[str, str]]) -> None:
+    """Give segments their names back, which others may have: by way of names that a survey knows."""
+    for old, new in renamed:
+        if old != new + MOVED:
+            disk.rename(old, new + MOVED)
+    disk.sync()
+    for _, new in renamed:
+        disk.rename(new + MOVED, new)
+    disk.sync()
 
 
 def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:

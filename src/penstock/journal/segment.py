@@ -57,6 +57,9 @@ BRIDGE = 2
 INDEX_STEP = 64 * 1024
 
 _NAME = re.compile(r"[0-9a-f]{16}\.seg")
+#: A segment that was to be removed, and is kept because live messages in it are damaged.
+KEPT = ".kept"
+_KEPT_NAME = re.compile(r"[0-9a-f]{16}\.seg\.kept")
 
 
 def segment_name(first: int) -> str:
@@ -69,6 +72,11 @@ def is_segment(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def is_kept(name: str) -> bool:
+    """Whether a file is a segment that is kept for the damaged messages in it."""
+    return _KEPT_NAME.fullmatch(name) is not None
+
+
 def _signed(raw: bytes) -> bytes:
     return raw[:-4] + crc32(raw[:-4]).to_bytes(4, "little")
 
@@ -78,7 +86,7 @@ def _sound(raw: bytes, magic: bytes) -> bool:
 
 
 class SegmentHeader(NamedTuple):
-    """See the drawing above."""
+    """See the drawing above. An older one keeps its version: its first block is chained to the bytes as they are."""
 
     durability: Durability
     identity: int
@@ -87,11 +95,12 @@ class SegmentHeader(NamedTuple):
     created: int
     chain: int
     epoch: int
+    version: int = VERSION
 
     def encode(self) -> bytes:
         """The 64 bytes. Their last four are what the first block is chained to."""
-        durability, *rest = self
-        return _signed(HEADER.pack(HEADER_MAGIC, VERSION, durability.value, *rest, 0))
+        durability, *rest, version = self
+        return _signed(HEADER.pack(HEADER_MAGIC, version, durability.value, *rest, 0))
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
@@ -103,7 +112,7 @@ class SegmentHeader(NamedTuple):
             raise JournalRefused(
                 f"a segment has format version {version}, this Penstock reads up to {VERSION}: use a newer Penstock"
             )
-        return cls(Durability(durability), *rest[:-1])
+        return cls(Durability(durability), *rest[:-1])._replace(version=version)
 
 
 class Footer(NamedTuple):

@@ -83,6 +83,10 @@ class TailWriter:
         self.generation += 1
         write_all(self._file, [tail._replace(generation=self.generation).encode()], 0)
 
+    def sync(self) -> None:
+        """Have what was published last on disk."""
+        self._file.sync()
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()

@@ -6,15 +6,17 @@ Whole batches are kept as they were staged: remembering one costs nothing per me
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.events import EventBatch
 from penstock.journal.rows import Message
-from penstock.schema import COLUMNS, MESSAGE_KINDS, Rows
+from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
+
+T = TypeVar("T")
 
 #: Payload bytes kept unless told otherwise.
 DEFAULT_BYTES = 64 * 2**20
@@ -49,6 +51,13 @@ class _Recent:
         indices = np.searchsorted(self.rows, np.array(positions, np.int64) - first)
         return [column[index] for index in indices.tolist()]
 
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """A fixed-width column of messages that are all in this batch."""
+        column = self.batch.columns.get(name)
+        if column is None:
+            return [COLUMN[name].default] * len(positions)
+        return [cast(int, column[self.index(position)]) for position in positions]
+
     def index(self, position: int) -> int:
         """Which of the batch's messages is at this position. It must be one."""
         row = position - self.batch.first
@@ -79,7 +88,16 @@ class RecentMessages:
 
     def payloads(self, positions: Sequence[int]) -> list[bytes | None]:
         """The payloads of messages, None for those that are not here."""
-        found: list[bytes | None] = []
+        return self._by_batch(positions, _Recent.payloads)
+
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int | None]:
+        """A fixed-width column of messages, None for those that are not here."""
+        return self._by_batch(positions, lambda recent, here: recent.numbers(name, here))
+
+    def _by_batch(
+        self, positions: Sequence[int], take: Callable[[_Recent, Sequence[int]], Sequence[T]]
+    ) -> list[T | None]:
+        found: list[T | None] = []
         start = 0
         while start < len(positions):
             recent = self._holding(positions[start])
@@ -90,9 +108,13 @@ class RecentMessages:
                 first, end = recent.batch.first, recent.batch.end
                 while stop < len(positions) and first <= positions[stop] < end:
                     stop += 1
-                found += recent.payloads(positions[start:stop])
+                found += take(recent, positions[start:stop])
             start = stop
         return found
+
+    def has(self, position: int) -> bool:
+        """Whether a message is here."""
+        return self._holding(position) is not None
 
     def message(self, position: int) -> Message | None:
         """A message with all that was published with it, if it is here."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from penstock.server.environment import PREFIX, Sorted, sort_out
 from penstock.server.explaining import accepted, is_text, known_keys, required_keys, steps
 from penstock.server.options import BadOption, Options, QueueOptions
 
-PREFIX = "PENSTOCK_"
 PROTOCOLS = ("phpmq", "sspq", "kokaq")
 DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.
@@ -34,6 +34,8 @@ class Layers:
 
     def __init__(self) -> None:
         self.table: dict[str, Any] = {}
+        #: The variables of the environment, by what they are.
+        self.variables = Sorted([], [], [])
         #: Where each key came from, tables and lists included.
         self._origins: dict[str, str] = {}
 
@@ -51,13 +53,13 @@ class Layers:
         self._origins |= {key: f"{path}, line {line}" for key, line in lines.items() if "[" in key}
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Lay the variables that start with ``PENSTOCK_`` over what is there."""
-        for variable in sorted(environment):
-            if variable.startswith(PREFIX) and variable != f"{PREFIX}CONFIG":
-                keys = _keys_of(variable)
-                text = environment[variable]
-                value = text.split() if keys[-1] in PROTOCOLS else _value(text, list(keys))
-                self.add_value(keys, value, f"the environment variable {variable}")
+        """Lay the variables that name an option over what is there. See ``variables`` for the others."""
+        self.variables = sort_out(environment, variables())
+        for variable in self.variables.options:
+            keys = _keys_of(variable)
+            text = environment[variable]
+            value = text.split() if keys[-1] in PROTOCOLS else _value(text, list(keys))
+            self.add_value(keys, value, f"the environment variable {variable}")
 
     def add_value(self, keys: tuple[str, ...], value: Any, origin: str) -> None:
         """Set one option, named by its path."""
@@ -188,11 +190,6 @@ _EXAMPLES = {
 
 def _keys_of(variable: str) -> tuple[str, ...]:
     """The option that an environment variable names."""
-    known = variables()
-    if variable not in known:
-        raise ConfigurationError(
-            f"the environment variable {variable} names no option; there are: {PREFIX}CONFIG, {', '.join(known)}"
-        )
     name = variable.removeprefix(PREFIX).lower()
     section, _, key = name.partition("_")
     return (section, key) if section in _SECTIONS else (name,)

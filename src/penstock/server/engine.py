@@ -28,6 +28,7 @@ from penstock.core.restore import restore
 from penstock.core.state import Delivery, Effect
 from penstock.core.table import Meta, Table
 from penstock.journal.checkpoints import Checkpoint
+from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.log import Log
 from penstock.journal.rows import Message
 from penstock.server.cache import DEFAULT_BYTES, RecentMessages
@@ -39,6 +40,13 @@ class Staged(NamedTuple):
     batch: EventBatch
     #: It begins a new segment.
     roll: bool
+
+
+class Damage(NamedTuple):
+    """Why a message can't be read, and the positions that are lost by it, end excluded."""
+
+    reason: str
+    lost: tuple[int, int]
 
 
 class Engine:
@@ -131,6 +139,14 @@ class Engine:
         stored = iter(self.messages(missing) if missing else ())
         return [next(stored).payload if payload is None else payload for payload in found]
 
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """One fixed-width column of what was published with live messages. As for ``payloads``."""
+        places = [self.moved.get(position, position) for position in positions] if self.moved else positions
+        found = self.recent.numbers(name, places)
+        missing = [place for place, number in zip(places, found, strict=True) if number is None]
+        stored = iter(self.log.numbers(name, missing) if missing else ())
+        return [next(stored) if number is None else number for number in found]
+
     def messages(self, positions: Sequence[int]) -> list[Message]:
         """Live messages with all that was published with them, from memory or the log. They must be committed."""
         places = [self.moved.get(position, position) for position in positions]
@@ -138,6 +154,21 @@ class Engine:
         missing = [place for place, message in zip(places, found, strict=True) if message is None]
         stored = iter(self.log.messages(missing) if missing else ())
         return [next(stored) if message is None else message for message in found]
+
+    def damage(self, positions: Iterable[int]) -> dict[int, Damage]:
+        """Those of these live messages that can't be read, and why. What is not committed yet is in memory."""
+        damaged: dict[int, Damage] = {}
+        for position in positions:
+            place = self.moved.get(position, position)
+            if place >= self.broker.committed or self.recent.has(position) or self.recent.has(place):
+                continue
+            try:
+                self.log.locate(place)
+            except JournalDamaged as error:
+                damaged[position] = Damage(f"{error.segment}, byte {error.offset}: {error.reason}", error.lost)
+            except (Gone, LogFailed) as error:
+                damaged[position] = Damage(str(error), (place, place + 1))
+        return damaged
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():

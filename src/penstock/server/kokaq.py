@@ -20,20 +20,26 @@ from penstock.server.options import KokaqListener, Right
 from penstock.server.runtime import Runtime
 from penstock.server.session import Session
 from penstock.wire import kokaq
-from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
 
 NO_METADATA = Metadata()
+#: The namespace of a queue that is named without one.
+DEFAULT_NAMESPACE = "default"
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: What a refused push is answered with. A full disk is our trouble, all else the sender's.
 REFUSALS = {Refusal.EXISTS: Reason.EXISTS, Refusal.DISK: Reason.INFRA, Refusal.DRAINING: Reason.INFRA}
 
 
 class Waiting(NamedTuple):
-    """An answer, to one or more requests, that may be given once the log is durable up to ``after``."""
+    """An answer, to one or more requests, that may be given once the log is durable up to ``after``.
+
+    ``tags`` are those that the peer had used on its components by the time of its request.
+    """
 
     after: int
     requests: int
     words: Callable[[], list[kokaq.KokaqResponse]]
+    tags: Tags
 
 
 class Missing(Exception):
@@ -58,6 +64,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._waiting: deque[Waiting] = deque()
         self._requests = 0
         self._client = -1
+        #: How the peer's first payload component was tagged; None until one came.
+        self._tags: Tags | None = None
+        self._told_of_pops = False
         self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
             Opcode.NOP: self._nop,
             Opcode.CREATE: self._create,
@@ -76,6 +85,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
         self._note_client(frame.client)
+        if self._tags is None and _has_payload(frame):
+            self._tags = frame.tags
         if isinstance(frame, kokaq.Pushes):
             return self._push_run(frame)
         operation = frame.operation
@@ -109,18 +120,25 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[kokaq.KokaqResponse] = []
         room = self.room
+        tags = self._waiting[0].tags if self._waiting else Tags.DRAWN
         while room > 0 and self._waiting and self._waiting[0].after <= committed:
             first = self._waiting.popleft()
             self._requests -= first.requests
             words = first.words()
             room -= sum(_size(each) for each in words)
+            if first.tags is not tags:  # at most once: they are learned from the first payload component
+                self._write(responses, tags)
+                responses, tags = [], first.tags
             responses += words
-        if responses:
-            self.write(kokaq.encode_responses(responses, self.decoder.variant))
+        self._write(responses, tags)
         if not self._waiting:
             self.runtime.awaiting.discard(self)
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
+
+    def _write(self, responses: list[kokaq.KokaqResponse], tags: Tags) -> None:
+        if responses:
+            self.write(kokaq.encode_responses(responses, self.decoder.variant, tags))
 
     def keep(self, before: int) -> None:
         """See Session."""
@@ -136,7 +154,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._await(words, after)
 
     def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
-        self._waiting.append(Waiting(after, requests, words))
+        self._waiting.append(Waiting(after, requests, words, self._tags or Tags.DRAWN))
         self._requests += requests
         self.runtime.awaiting.add(self)
 
@@ -169,8 +187,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self.inbox[0] = kokaq.Pushes(
                 frame.message_type, False, frame.client, frame.namespace, frame.queue,
                 frame.opaques[done.accepted :], frame.op_opaques[done.accepted :], frame.payloads[done.accepted :],
+                frame.tags,
             )  # fmt: skip
-            return self.refused(done)
+            return self.refused(done, queue, len(frame.payloads[done.accepted]))
         if done.accepted:
             after = runtime.broker.log.next_position
             self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
@@ -192,7 +211,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         done = self._publish(queue, request, metadata, asked)
         if done.refusal is not None:
             if not request.two_way and done.refusal is not Refusal.EXISTS:
-                return self.refused(done)
+                return self.refused(done, queue, len(request.payload or b""))
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True
         uuid = self.runtime.ids.raw(queue, done.first)
@@ -215,12 +234,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             correlation_id=metadata.correlation_id or b"",
             request_id=metadata.request_id or b"",
             asked_id=asked,
+            source_info=(metadata.source or "").encode(),
         )
 
     # Taking
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         item = self.runtime.broker.peek(queue, self.runtime.now())
         if item is None:
             self._fail(request, Reason.OK)
@@ -231,6 +254,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
+        self._warn_of_pops(request)
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
         if taken is None:
             self._fail(request, Reason.OK)
@@ -238,6 +265,15 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         item, deliveries = taken
         words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
         self._answer(request, words, self.runtime.broker.log.next_position)
+
+    def _warn_of_pops(self, request: Request) -> None:
+        """Who holds locks may mean ReleasePeekLock by 0x05, as the protocol's document numbers it: say what it is."""
+        if self.connection.out and not self._told_of_pops:
+            self._told_of_pops = True
+            self.runtime.log.warning(
+                "a peer that holds locks pops: 0x05 takes a message for good, and releases a lock only with its UUID",
+                **self.facts(), queue=f"{request.namespace}/{request.queue}",
+            )  # fmt: skip
 
     def _acquire(self, request: Request, metadata: Metadata) -> None:
         """Lock the head, or renew a lock that the UUID names."""
@@ -254,6 +290,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         queue = self._queue(request, "consume")
         if len(self.connection.out) >= self.limits.messages_out:
             self._fail(request, Reason.NOT_ALLOWED)
+            return
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
             return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:
@@ -280,7 +319,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def _nop(self, request: Request, metadata: Metadata) -> None:
         trouble = self.runtime.trouble() if request.message_type is MessageType.CONTROL else ""
         if trouble:
-            told = Metadata(source=trouble)
+            # The text takes the place of a second opaque byte: who has sent one gets that back, and no text.
+            told = Metadata(source=trouble) if not request.nop_opaque else None
             self._answer(request, lambda: [_response(request, Status.FAIL, Reason.INFRA, told)])
         else:
             self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK)])
@@ -299,11 +339,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 broker.create_namespace(namespace, now, self.connection.source)
                 self._succeed(request)
             return
-        if namespace not in broker.namespaces:
-            raise Missing
         if broker.queue(namespace, name) is not None:
             self._fail(request, Reason.EXISTS)
         elif runtime.make_queue(namespace, name, self.connection, policy=_policy(metadata)) is None:
+            self._not_made(namespace, name)
             self._fail(request, Reason.NOT_ALLOWED)
         else:
             self._succeed(request)
@@ -385,19 +424,22 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         return queue
 
     def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
+        namespace = namespace or DEFAULT_NAMESPACE
         self._require("publish", namespace, name)
         queue = self.runtime.broker.queue(namespace, name)
         if queue is not None:
             return queue
-        if not (self.create_queues and namespace and name):
+        if not (self.create_queues and name):
             raise Missing
         queue = self.runtime.make_queue(namespace, name, self.connection)
         if queue is None:
-            self.runtime.log.warning(
-                "queue not made", **self.facts(), queue=name, reason=self.runtime.why_no_queue(namespace, name)
-            )
+            self._not_made(namespace, name)
             raise Denied
         return queue
+
+    def _not_made(self, namespace: str, name: str) -> None:
+        reason = self.runtime.why_no_queue(namespace, name)
+        self.runtime.log.warning("queue not made", **self.facts(), queue=f"{namespace}/{name}", reason=reason)
 
 
 def _size(response: kokaq.KokaqResponse) -> int:
@@ -405,10 +447,16 @@ def _size(response: kokaq.KokaqResponse) -> int:
     return 12 + len(response.payload or b"") if isinstance(response, Response) else 12
 
 
+def _has_payload(frame: kokaq.KokaqRequest) -> bool:
+    """Whether a payload component came with it."""
+    return isinstance(frame, kokaq.Pushes) or frame.payload is not None
+
+
 def _names(request: Request) -> tuple[str, str]:
-    if not request.namespace or request.queue is None:
+    """The namespace and the queue; an empty namespace is the default one, an empty queue is the namespace itself."""
+    if request.namespace is None or request.queue is None:
         raise Missing
-    return request.namespace, request.queue
+    return request.namespace or DEFAULT_NAMESPACE, request.queue
 
 
 def _policy(metadata: Metadata) -> Policy:
@@ -422,4 +470,7 @@ def _policy(metadata: Metadata) -> Policy:
 
 
 def _response(request: Request, status: Status, reason: Reason, metadata: Metadata | None = None) -> Response:
-    return Response(request.message_type, request.opaque, request.opcode, status, reason, request.op_opaque, metadata)
+    return Response(
+        request.message_type, request.opaque, request.opcode, status, reason, request.op_opaque, metadata,
+        nop_opaque=request.nop_opaque,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from penstock.core.lane import Item
 from penstock.core.policy import SECOND
 from penstock.core.publishing import Published
 from penstock.core.queue import Out, Queue
+from penstock.journal.errors import UNREADABLE
 from penstock.journal.rows import Message
 from penstock.schema import Reason as Why
 from penstock.wire import kokaq
@@ -46,6 +47,7 @@ class Answers:
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
             lock_duration=min(policy.lock_duration // 1000, _MOST),
+            source=_limits(queue),
         )
 
     def broker_facts(self) -> Metadata:
@@ -56,6 +58,9 @@ class Answers:
         for queue in broker.queues.values():
             for name in ("published", "acknowledged"):
                 totals[name] = totals.get(name, 0) + getattr(queue.counters, name)
+        if broker.damaged:
+            totals["damaged"] = broker.damaged
+        totals["max_payload"] = runtime.options.limits.payload_bytes
         told = " ".join(f"{name}={value}" for name, value in totals.items())
         ready = sum(queue.ready for queue in broker.queues.values())
         return Metadata(created_at=min(runtime.started_at // SECOND, _MOST), depth=ready, source=told)
@@ -84,16 +89,26 @@ class MessageAnswer:
         self._lock = lock
         self._lock_ends = lock.deadline if lock is not None else 0
         self._message: Message | None = None
+        self._is_damaged = False
 
     def keep(self) -> None:
         """The log will not have the message much longer: read it now."""
-        if self._message is None:
-            (self._message,) = self._runtime.engine.messages([self.position])
+        if self._message is None and not self._is_damaged:
+            try:
+                (self._message,) = self._runtime.engine.messages([self.position])
+            except UNREADABLE as error:  # it could be when it was taken
+                self._is_damaged = True
+                if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([self.position])):
+                    facts = {"queue": self._queue.full_name, "position": self.position}
+                    self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
         """The answer, in as many pieces as it takes."""
         self.keep()
-        assert self._message is not None
+        if self._message is None:
+            told = self._request
+            failed = told.opcode, Status.FAIL, Reason.INFRA, told.op_opaque
+            return [Response(told.message_type, told.opaque, *failed, None)]
         metadata = self._metadata(self._message)
         if self._lock is not None:
             self._lock.shown = True
@@ -113,7 +128,7 @@ class MessageAnswer:
             created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
             uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
-            source=(message.carried_source or message.source).decode("utf-8", "replace")[:80],
+            source=_source(message),
             modified_at=message.at * 1000,
             request_id=message.request_id or None,
             correlation_id=message.correlation_id or None,
@@ -121,3 +136,18 @@ class MessageAnswer:
             priority=item.priority or None,
             dead_reason=Why(item.reason).name.lower() if item.reason else None,
         )
+
+
+def _source(message: Message) -> str:
+    """What the publisher said of itself, if it did; else its protocol, address and client."""
+    if message.source_info:
+        return message.source_info.decode("utf-8", "replace")
+    return (message.carried_source or message.source).decode("utf-8", "replace")[:80]
+
+
+def _limits(queue: Queue) -> str | None:
+    """What a queue may hold, and how many bytes it has, if it is limited at all."""
+    policy = queue.policy
+    told = {"max_depth": policy.max_depth, "max_bytes": policy.max_bytes}
+    found = {name: value for name, value in told.items() if value}
+    return " ".join(f"{name}={value}" for name, value in {**found, "bytes": queue.bytes}.items()) if found else None

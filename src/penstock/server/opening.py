@@ -11,6 +11,8 @@ from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.disk import Disk
 from penstock.journal.errors import LogFailed
 from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.log import FIRST_POSITION
+from penstock.journal.survey import TOO_OLD
 from penstock.server.admission import MIN_FREE
 from penstock.server.cache import DEFAULT_BYTES
 from penstock.server.engine import Engine, recover
@@ -38,31 +40,50 @@ def open_folder(
 
     Raises JournalRefused, with what to do, when the folder is in use, damaged, or newer than this Penstock.
     """
-    log = FileLog(disk, options)
+    log = FileLog(disk, options, look_first=True)
     try:
         checkpoints = Checkpoints(disk, log.identity)
         checkpoint = _newest(checkpoints, log)
         table = recover(log, checkpoint)
+        log.begin()
         engine = Engine(log, table, now, cache_bytes=cache_bytes)
     except BaseException:
         log.close()
         raise
-    report = [*map(str, log.report), *checkpoints.report, *_give_up_lost(engine, table, log.start, now)]
+    report = [*map(str, log.report), *checkpoints.report, *_give_up(engine, table, log.given_up, now)]
+    report += _set_aside(engine, table, log, now)
     upkeep = Upkeep(engine, log, Checkpoints(disk, log.identity, log.space), retention, min_free=min_free)
     return Opened(engine, upkeep, report)
 
 
-def _give_up_lost(engine: Engine, table: Table, start: int, now: int) -> list[str]:
-    """Messages whose payloads should have been carried forward, but the copies are gone: no start can bring them back.
+def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], now: int) -> list[str]:
+    """Drop the messages whose payloads lay where an operator has given up what was there, by a repair.
 
-    Only damage does that: a block that was on disk, and was cut off as if it had been torn.
+    Others that can't be read are not given up: they are set aside when somebody asks for them.
     """
-    rows = np.flatnonzero(table.places() < start)
-    lost = 0
+    places, lost = table.places(), 0
+    gone = np.zeros(len(table), np.bool_)
+    for low, high in ranges:
+        gone |= (places >= low) & (places < high)
+    rows = np.flatnonzero(gone)
     for number in np.unique(table.columns["queue"][rows]).tolist():
         positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
         lost += engine.broker.drop_damaged(engine.broker.queues[number], positions, now)
-    return [f"{lost} live messages were lost with a damaged part of the journal, and are given up"] if lost else []
+    return [f"{lost} live messages were given up by a repair, and are dropped"] if lost else []
+
+
+def _set_aside(engine: Engine, table: Table, log: FileLog, now: int) -> list[str]:
+    """Set messages aside that lie nowhere: they were carried forward, and the copies cut off as if they were torn.
+
+    Only damage does that. They stay in the books, and come back if the journal does.
+    """
+    rows = np.flatnonzero(table.places() < log.start)
+    count = 0
+    for number in np.unique(table.columns["queue"][rows]).tolist():
+        positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()
+        reasons = {position: each.reason for position, each in engine.damage(positions).items()}
+        count += engine.broker.set_aside(engine.broker.queues[number], reasons, now)
+    return [f"{count} live messages can not be read, and are set aside"] if count else []
 
 
 def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:
@@ -71,6 +92,15 @@ def _newest(checkpoints: Checkpoints, log: FileLog) -> Checkpoint | None:
         checkpoint = checkpoints.newest_good()
     except OSError as error:
         raise LogFailed(f"a checkpoint can not be read: {error}. Mend the disk and start again") from error
-    if checkpoint is not None:
-        log.check_reach(checkpoint.position)
+    if checkpoint is not None and not log.check_reach(checkpoint.position):
+        checkpoints.report.append(f"the checkpoint at {checkpoint.position} is passed over: {TOO_OLD}")
+        checkpoint = None
+    if checkpoint is None and _should_have_one(log):
+        checkpoints.report.append("there is no checkpoint of use: the state was worked out from the journal alone")
     return checkpoint
+
+
+def _should_have_one(log: FileLog) -> bool:
+    """One is written when a segment is finished, and at a clean stop; before anything is trimmed at the latest."""
+    segments = log.segments()
+    return log.start > FIRST_POSITION or len(segments) > 1 or any(segment.clean for segment in segments)

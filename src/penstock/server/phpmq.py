@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from penstock.core.policy import SECOND
 from penstock.core.queue import Out, Queue
 from penstock.server.options import PhpmqListener
@@ -36,15 +38,29 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         return None if isinstance(frame, phpmq.Consume) else frame
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
-        """See Session. A time to live is what remains of it, in whole seconds, rounded up."""
+        """See Session. Neighbours that are alike in having a time to live, or none, make one frame."""
         style = self.decoder.style
         assert style is not None  # whoever gets deliveries has asked for them, in some style
         ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
-        ttls = None
-        if style.dispatch_ttl:
-            now = self.runtime.now()
-            ttls = tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
-        return phpmq.encode([phpmq.Dispatch(queue.name, tuple(ids), tuple(payloads), ttls)], style)
+        shown = self._as_sent(outs) if style.dispatch_ttl is None else [style.dispatch_ttl] * len(outs)
+        frames: list[phpmq.PhpmqFrame] = []
+        start = 0
+        for with_ttl, alike in groupby(shown):
+            run = slice(start, start + len(list(alike)))
+            ttls = self._remaining(outs[run]) if with_ttl else None
+            frames.append(phpmq.Dispatch(queue.name, tuple(ids[run]), tuple(payloads[run]), ttls))
+            start = run.stop
+        return phpmq.encode(frames, style)
+
+    def _as_sent(self, outs: list[Out]) -> list[bool]:
+        """Whether each message has a time to live, or was published with one of 0, which is none."""
+        told = self.runtime.engine.numbers("with_ttl", [out.item.position for out in outs])
+        return [bool(number or out.item.expires) for number, out in zip(told, outs, strict=True)]
+
+    def _remaining(self, outs: list[Out]) -> tuple[int, ...]:
+        """What remains of each time to live, in whole seconds, rounded up; 0 is for ever."""
+        now = self.runtime.now()
+        return tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
 
     def no_message(self, queue: Queue) -> None:
         """See Session. The queue was deleted under a window: whoever consumes on must not wait for ever unheard."""
@@ -56,11 +72,18 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             return True
         ttl = None if frame.ttl is None else frame.ttl * SECOND
         runtime = self.runtime
-        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), ttl=ttl)
+        done = runtime.broker.publish(
+            self.connection, queue, frame.payloads, runtime.now(), ttl=ttl, with_ttl=ttl is not None
+        )
         if done.refusal is None:
             return True
         self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)
-        return self.refused(done)
+        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+
+    @property
+    def queue_in_hand(self) -> str:
+        """See Session."""
+        return f"{self.namespace}/{self.decoder.queue_in_hand}" if self.decoder.queue_in_hand else ""
 
     def _consume(self, frame: phpmq.Consume) -> None:
         queue = self._queue("consume", frame.queue)

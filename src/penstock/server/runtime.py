@@ -12,16 +12,16 @@ import ipaddress
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
-from penstock.core.queue import Connection, Queue
+from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import Delivery
-from penstock.journal.errors import LogFull
+from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.server.access import Peer, Rights, plain_address
 from penstock.server.commits import Commits
-from penstock.server.engine import Engine
+from penstock.server.engine import Damage, Engine
 from penstock.server.ids import Ids
 from penstock.server.logs import Log
 from penstock.server.options import Options
@@ -38,6 +38,10 @@ ROUND = 0.25
 LEAST_OUTPUT = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
+#: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
+NEIGHBOURS = 500
+#: How often that is done for one request.
+HEADS = 2
 
 
 class Runtime:
@@ -302,6 +306,54 @@ class Runtime:
 
     def _raise(self, error: Exception) -> None:
         raise error
+
+    # Messages
+
+    def read(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
+        """The payloads of messages that are to be handed over. Those that can't be read are set aside and left out."""
+        positions = [out.item.position for out in outs]
+        try:
+            return outs, self.engine.payloads(positions)
+        except UNREADABLE:
+            damaged = self.engine.damage(positions)
+            self.set_aside(queue, damaged)
+            sound = [out for out in outs if out.item.position not in damaged]
+            return sound, self.engine.payloads([out.item.position for out in sound])
+
+    def sound_head(self, queue: Queue) -> bool:
+        """See to it that the next message of a queue can be read: damaged ones before it are set aside.
+
+        So nothing is taken for good that nobody can be shown. False: there are more damaged ones than fit into a turn.
+        """
+        for _ in range(HEADS):
+            item = self.broker.peek(queue, self.now())
+            damaged = self.engine.damage([item.position]) if item is not None else {}
+            if not damaged:
+                return True
+            self.set_aside(queue, damaged)
+        return False
+
+    def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
+        """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
+        damaged = {**found, **self._neighbours(queue, found)}
+        count = self.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.now())
+        if count:
+            self.count("damaged", count)
+            reason, lost = next(iter(damaged.values()))
+            facts = {"queue": queue.full_name, "messages": count, "first": min(damaged), "last": max(damaged)}
+            text = "damaged messages are set aside; put the file back, or give them up by a repair"
+            self.log.error(text, **facts, reason=reason, lost=f"{lost[0]} to {lost[1] - 1}")
+            self.touched()
+        return count
+
+    def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
+        """What else is ready in the damaged parts of the journal: they would be met one by one."""
+        near: set[int] = set()
+        for lost in {each.lost for each in damaged.values()}:
+            low = max(position for position, each in damaged.items() if each.lost == lost)
+            near.update(range(max(low, lost[0]), min(lost[1], low + NEIGHBOURS)))
+        near -= damaged.keys()
+        return self.engine.damage(at for at in sorted(near) if queue.find_ready(at) is not None)
 
     # Queues
 

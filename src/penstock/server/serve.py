@@ -28,12 +28,14 @@ from penstock.journal.space import is_full
 from penstock.server.chores import Chores, MemoryChores
 from penstock.server.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine import Engine
+from penstock.server.environment import Sorted
 from penstock.server.listening import Door, ListenError, open_doors
 from penstock.server.logs import Log
 from penstock.server.opening import open_folder
 from penstock.server.options import Options, QueueOptions
 from penstock.server.readers import Readers
 from penstock.server.runtime import Runtime
+from penstock.server.scrub import Scrub
 from penstock.server.side_door import SideDoor
 from penstock.server.supervising import FlightProcess, wanted_settings
 from penstock.server.upkeep import Retention, Upkeep
@@ -50,9 +52,13 @@ STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the d
 T = TypeVar("T")
 
 
-def serve(options: Options) -> int:
-    """Run a broker until a signal ends it. Returns the exit code."""
+def serve(options: Options, variables: Sorted | None = None) -> int:
+    """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    for unknown in variables.unknown if variables else ():
+        log.warning("an environment variable names no option, and is passed over", **unknown.facts())
+    if variables and variables.services:
+        log.debug("environment variables of a service are passed over", variables=" ".join(variables.services))
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_Life(options, log).run())
@@ -107,6 +113,7 @@ class _Life:
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
         chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
+        scrub = Scrub(runtime, upkeep.log) if upkeep else None
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
@@ -115,6 +122,8 @@ class _Life:
             await self._first_commit(runtime)
             if not self.stopping.is_set():
                 await self._let_in(runtime, self.side_door, flight)
+                if scrub is not None:
+                    scrub.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -125,6 +134,8 @@ class _Life:
             if self.flight is not None:
                 await self.flight.stop()
             await chores.stop()
+            if scrub is not None:
+                await scrub.stop()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
         if self.failure is not None:
@@ -263,8 +274,10 @@ class _Life:
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
             temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
             temporary.rename(path)
-        told = {door["protocol"]: door["address"] for door in listeners}
-        self.log.info("ready", **told)
+        told: dict[str, list[str]] = {}
+        for door in listeners:
+            told.setdefault(door["protocol"], []).append(door["address"])
+        self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
     # Running

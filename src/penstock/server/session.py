@@ -294,10 +294,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
-    def refused(self, published: Published) -> bool:
+    def refused(self, published: Published, queue: Queue, size: int) -> bool:
         """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
 
-        Returns what ``handle`` should: False, try again.
+        ``size`` is that of the first message that was refused. Returns what ``handle`` should: False, try again.
         """
         now = self.runtime.loop.time()
         assert published.refusal is not None
@@ -307,13 +307,29 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.stalled.add(self)
         if hopeless or now - self.stalled_since >= self.limits.refused_seconds:
             self.runtime.count("publish_refused")
-            self.close("publish refused", reason=published.refusal.value)
+            limit = self._limit(published.refusal, queue)
+            self.close("publish refused", queue=queue.full_name, size=size, limit=limit, reason=published.refusal.value)
         return False
+
+    def _limit(self, refusal: Refusal, queue: Queue) -> str:
+        """What it was that a message did not keep to, in words for the log."""
+        if refusal is Refusal.DISK:
+            return f"{self.runtime.options.journal.min_free_bytes} bytes free"
+        policy = queue.policy
+        limits = [] if refusal is Refusal.TOO_LARGE or not policy.max_depth else [f"{policy.max_depth} messages"]
+        return ", ".join([*limits, *([f"{policy.max_bytes} bytes"] if policy.max_bytes else [])])
 
     def protocol_error(self, error: WireError) -> None:
         """The peer's bytes make no sense: say so in the log, and end."""
         self.runtime.count("protocol_errors")
-        self.close("protocol error", offset=error.offset, code=error.code, reason=error.reason)
+        facts = {"size": error.size, "limit": error.limit} if error.limit else {}
+        named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
+        self.close("protocol error", offset=error.offset, code=error.code, **named, **facts, reason=error.reason)
+
+    @property
+    def queue_in_hand(self) -> str:
+        """The queue that the message which is coming in is for, as far as that is known."""
+        return ""
 
     def close(self, event: str, **facts: Any) -> None:
         """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
@@ -427,7 +443,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not waiting:
             self.outbox.popleft()
         if outs:
-            payloads = self.runtime.engine.payloads([out.item.position for out in outs])
+            outs, payloads = self.runtime.read(queue, outs)
+        if outs:
             data = self.encode_deliveries(queue, outs, payloads)
             for out in outs:
                 out.shown = True

@@ -110,7 +110,9 @@ class SideRequests:
         positions = array("Q")
         for connection in self._broker.connections.values():
             positions.extend(connection.out)
-        return requests.OutNow(position=self._broker.log.next_position, messages=positions.tobytes())
+        damaged = array("Q", [position for queue in self._broker.queues.values() for position in queue.damaged])
+        told = {"messages": positions.tobytes(), "damaged": damaged.tobytes()}
+        return requests.OutNow(position=self._broker.log.next_position, **told)
 
     # Leases
 

@@ -62,7 +62,12 @@ class SspqSession(Session[sspq.SspqFrame]):
         if done.refusal is None:
             return True
         self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])
-        return self.refused(done)
+        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+
+    @property
+    def queue_in_hand(self) -> str:
+        """See Session."""
+        return f"{self.namespace}/{self.name}"
 
     def _receive(self, *, dead: bool) -> None:
         right: Right = "dead-letter" if dead else "consume"

@@ -19,8 +19,9 @@ import numpy as np
 from penstock.core.gathering import Array
 from penstock.core.table import Table
 from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.errors import LogFull
+from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.journal.files import FileLog
+from penstock.journal.rows import Message
 from penstock.server.admission import MIN_FREE, Admission
 from penstock.server.engine import Engine, locations, recover
 from penstock.server.readers import Pin
@@ -96,6 +97,8 @@ class Upkeep:
         self.checkpoints = checkpoints
         self.retention = retention or Retention()
         self.admission = Admission(engine, log, min_free)
+        #: Segments with live messages that can't be read: they are not thrown away.
+        self.damaged: set[str] = set()
         #: Asked for the pins of readers, in whatever thread.
         self.pins: Callable[[], list[Pin]] = list
 
@@ -172,7 +175,7 @@ class Upkeep:
         segments = self.log.segments()
         places = table.places()
         which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
-        there = which >= 0  # what lies before the log was lost to damage, and is given up by the next event about it
+        there = which >= 0  # what lies before the log is damaged, and lies in a segment that is kept for it
         counts = np.bincount(which[there], minlength=len(segments))
         weights = table.columns["size"][there] + np.float64(ROW_BYTES)
         sizes = np.bincount(which[there], weights, minlength=len(segments))
@@ -205,7 +208,7 @@ class Upkeep:
     def steps(self, table: Table, before: int) -> list[Step]:
         """How to give back the segments below a position, oldest first."""
         places = table.places()
-        rows = np.flatnonzero((places < before) & (places >= self.log.start))
+        rows = np.flatnonzero(places < before)
         ends = [segment.end for segment in self.log.segments() if segment.end <= before]
         which = np.searchsorted(np.array(ends, np.uint64), places[rows], side="right")
         steps = []
@@ -221,11 +224,30 @@ class Upkeep:
         """
         left = step.size
         for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
-            messages = self.engine.messages(table.columns["position"][rows].tolist())
-            moved = self.engine.broker.carry(messages, table.columns["queue"][rows].tolist(), now)
+            messages, queues = self._readable(table, rows, now)
+            moved = self.engine.broker.carry(messages, queues, now)
             self.engine.move(moved)
             left -= _copies(table, rows)
             yield left
+
+    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[Message], list[int]]:
+        """Live messages and their queues. Those that can't be read are set aside, and the segments they lie in kept."""
+        positions: list[int] = table.columns["position"][rows].tolist()
+        numbers: list[int] = table.columns["queue"][rows].tolist()
+        try:
+            return self.engine.messages(positions), numbers
+        except UNREADABLE:
+            damaged = self.engine.damage(positions)
+        broker, segments = self.engine.broker, self.log.segments()
+        queues = dict(zip(positions, numbers, strict=True))
+        for position, damage in damaged.items():
+            number = queues.pop(position)
+            queue = broker.queues.get(broker.homes.get(position, number))
+            if queue is not None:
+                broker.set_aside(queue, {position: damage.reason}, now)
+            place = self.engine.moved.get(position, position)
+            self.damaged |= {segment.name for segment in segments if segment.first <= place < segment.end}
+        return self.engine.messages(list(queues)), list(queues.values())
 
     def plan(self, now: int) -> Plan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.
@@ -240,13 +262,21 @@ class Upkeep:
             self.write_down(table)
         except LogFull as error:
             unwritten = error
+        self.release_kept(table)
         before, missing = self.victims(table)
         return Plan(table, self.steps(table, before), dropped, unwritten, missing)
 
     def trim(self, before: int) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
         self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
-        self.log.trim(before)
+        self.log.trim(before, self.damaged)
+
+    def release_kept(self, table: Table) -> None:
+        """Segments that were kept for damaged messages go when none of these lies there any more."""
+        places = table.places()
+        for kept in self.log.kept():
+            if not ((places >= kept.first) & (places < kept.end)).any():
+                self.log.release(kept)
 
     def forget_places(self, plan: Plan) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""

@@ -19,7 +19,7 @@ from struct import Struct
 
 from msgspec import Struct as Frame
 
-from penstock.wire.stream import StreamDecoder
+from penstock.wire.stream import StreamDecoder, too_large
 
 MAGIC = 0x5599
 #: Retry counter that never runs out.
@@ -123,7 +123,7 @@ class Decoder(StreamDecoder[SspqFrame]):
             raise self._bad("bad-magic", f"a package starts with 0x5599, not 0x{head >> 16:04x}")
         if size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
-            raise self._bad("payload-too-large", reason, at=4, peer_at_fault=False)
+            raise too_large(self._bad("payload-too-large", reason, at=4, peer_at_fault=False), size, self.max_payload)
         kind = head >> 8 & 0xFF
         if kind == Kind.SEND:
             payload = (yield size) if size else b""

@@ -35,8 +35,12 @@ class WireError(Exception):
 
     ``offset`` counts bytes from the start of the stream and points at the field at fault. ``code`` is for programs and
     stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false where the bytes are sound but
-    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message.
+    more than we are willing to take (a limit of ours), and where the stream ended in the middle of a message. ``size``
+    and ``limit`` are those of a payload that is too large, else 0.
     """
+
+    size = 0
+    limit = 0
 
     def __init__(self, protocol: str, offset: int, code: str, reason: str, *, peer_at_fault: bool = True) -> None:
         super().__init__(f"{protocol}: {reason} (at byte {offset})")
@@ -45,6 +49,12 @@ class WireError(Exception):
         self.code = code
         self.reason = reason
         self.peer_at_fault = peer_at_fault
+
+
+def too_large(error: WireError, size: int, limit: int) -> WireError:
+    """The error, with what it is about."""
+    error.size, error.limit = size, limit
+    return error
 
 
 class StreamDecoder(ABC, Generic[FrameT]):

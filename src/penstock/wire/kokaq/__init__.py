@@ -30,6 +30,7 @@ from penstock.wire.kokaq.frames import (
     Request,
     Response,
     Status,
+    Tags,
     Variant,
     singles,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "Response",
     "ServerDecoder",
     "Status",
+    "Tags",
     "Variant",
     "encode_requests",
     "encode_responses",

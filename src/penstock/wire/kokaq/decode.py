@@ -37,7 +37,7 @@ from penstock.wire.kokaq.frames import (
     CANONICAL,
     MAGIC,
     OPCODES,
-    PUSHED_MIDDLE,
+    PUSHED_MIDDLES,
     PUSHED_OP,
     START,
     VERSION,
@@ -56,11 +56,12 @@ from penstock.wire.kokaq.frames import (
     Request,
     Response,
     Status,
+    Tags,
     Variant,
 )
 from penstock.wire.kokaq.runs import MetadataRun
 from penstock.wire.kokaq.shapes import shape_at
-from penstock.wire.stream import StreamDecoder
+from penstock.wire.stream import StreamDecoder, too_large
 
 FrameT = TypeVar("FrameT")
 
@@ -68,7 +69,7 @@ FrameT = TypeVar("FrameT")
 class _Body(NamedTuple):
     """What the components of a message hold, and the first problem found in them.
 
-    ``raw`` is the metadata as it came, from its field count on.
+    ``raw`` is the metadata as it came, from its field count on, ``tags`` how the payload is tagged.
     """
 
     metadata: Metadata | None = None
@@ -77,6 +78,7 @@ class _Body(NamedTuple):
     payload: bytes | None = None
     problem: str | None = None
     raw: bytes = b""
+    tags: Tags = Tags.DRAWN
 
 
 _NO_BODY = _Body()
@@ -84,6 +86,9 @@ _SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
 #: How many components the operation header's tag announces.
 _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
 _COMPONENT_TAGS = (1, 2)
+_NOP = int(Opcode.NOP)
+_TAGS = {tags.payload: tags for tags in Tags}
+_PUSHED_MIDDLES = frozenset(PUSHED_MIDDLES.values())
 _COMMON = Struct(">I4s")
 _HEADERS = Struct(">I4s4s")
 _COMPONENT = Struct(">BHxBBH")
@@ -130,20 +135,21 @@ class _Decoder(StreamDecoder[FrameT]):
             if magic != MAGIC:
                 raise self._bad("bad-component-magic", f"a component's magic is 0x0420, not 0x{magic:04x}", at=1)
             if namespace or queue:
-                body = yield from self._payload(body, namespace, queue, size)
+                body = yield from self._payload(body, namespace, queue, size, _TAGS[own_tag])
             else:
                 body = yield from self._metadata(body, size)
         return body
 
-    def _payload(self, body: _Body, namespace: int, queue: int, size: int) -> Generator[int, bytes, _Body]:
+    def _payload(self, body: _Body, namespace: int, queue: int, size: int, tags: Tags) -> Generator[int, bytes, _Body]:
         if body.payload is not None:
             raise self._bad("duplicate-component", "a message has at most one payload component", at=4)
         if size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
-            raise self._bad("payload-too-large", reason, at=6, peer_at_fault=False)
+            error = self._bad("payload-too-large", reason, at=6, peer_at_fault=False)
+            raise too_large(error, size, self.max_payload)
         names = yield namespace + queue
         payload = (yield size) if size else b""
-        return _with_payload(body, names, namespace, payload)
+        return _with_payload(body, names, namespace, payload, tags)
 
     def _metadata(self, body: _Body, count: int) -> Generator[int, bytes, _Body]:
         if body.metadata is not None:
@@ -180,7 +186,7 @@ class _Decoder(StreamDecoder[FrameT]):
                 pos = at + size
                 if body.payload is not None or size > self.max_payload or pos > end:
                     return None
-                body = _with_payload(body, data[start:at], namespace, data[at:pos])
+                body = _with_payload(body, data[start:at], namespace, data[at:pos], _TAGS[own_tag])
             else:
                 pos = _fields_end(data, start, size)
                 if body.metadata is not None or not start <= pos <= start + MAX_METADATA:
@@ -204,12 +210,12 @@ def _fields_end(data: bytes, pos: int, count: int) -> int:
 def _with_metadata(body: _Body, count: int, fields: bytes) -> _Body:
     metadata, problem = parse_fields(fields)
     raw = count.to_bytes(4, "big") + fields
-    return _Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem, raw)
+    return _Body(metadata, body.namespace, body.queue, body.payload, body.problem or problem, raw, body.tags)
 
 
-def _with_payload(body: _Body, names: bytes, split: int, payload: bytes) -> _Body:
+def _with_payload(body: _Body, names: bytes, split: int, payload: bytes, tags: Tags) -> _Body:
     namespace, queue, problem = _read_names(names, split)
-    return _Body(body.metadata, namespace, queue, payload, body.problem or problem, body.raw)
+    return _Body(body.metadata, namespace, queue, payload, body.problem or problem, body.raw, tags)
 
 
 def _read_names(names: bytes, split: int) -> tuple[str, str, str | None]:
@@ -290,7 +296,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             reason = f"0x{type_byte:02x} is not the type byte of a request ({self._stage.known})"
             raise self._bad("bad-type-byte", reason, at=3)
         operation = yield 4
-        body = yield from self._components(operation[3])
+        body = (yield from self._components(operation[3])) if operation[0] != _NOP else _NO_BODY
         return _request(reading, opaque, operation, body)
 
     def _run(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
@@ -341,16 +347,18 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             pos = stop
         if payloads:
             own_bytes = bytes(op_opaques)
-            frames.append(Pushes(*reading, op & 0xFF, namespace, queue, tuple(opaques), own_bytes, tuple(payloads)))
+            client, tags = op & 0xFF, _TAGS[middle[1]]
+            frames.append(Pushes(*reading, client, namespace, queue, tuple(opaques), own_bytes, tuple(payloads), tags))
         return pos
 
     def _single(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
         """Take the one request at ``pos``, whatever it is, if it is complete and sound."""
         head, opaque, operation = _HEADERS.unpack_from(data, pos)
         reading = self._stage.types.get(head & 0xFF)
-        if reading is None or head >> 8 != START or operation[3] not in _COMPONENTS:
+        tag = operation[3] if operation[0] != _NOP else 0
+        if reading is None or head >> 8 != START or tag not in _COMPONENTS:
             return pos
-        found = self._whole_components(data, pos + 12, operation[3])
+        found = self._whole_components(data, pos + 12, tag)
         if found is None:
             return pos
         frames.append(_request(reading, opaque, operation, found[1]))
@@ -358,15 +366,17 @@ class ServerDecoder(_Decoder[KokaqRequest]):
 
 
 def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:
-    opcode, client, op_opaque, _ = operation
-    metadata, namespace, queue, payload, problem, _ = body
+    opcode, client, op_opaque, last = operation
+    metadata, namespace, queue, payload, problem, _, tags = body
+    if opcode == _NOP:
+        return Request(*reading, opaque, opcode, client, op_opaque, nop_opaque=last)
     if opcode not in OPCODES:
         problem = f"opcode 0x{opcode:02x} is unknown"
     elif opcode == Opcode.PUSH and metadata is None and payload is not None and problem is None:
         assert namespace is not None
         assert queue is not None
-        return Pushes(*reading, client, namespace, queue, (opaque,), bytes((op_opaque,)), (payload,))
-    return Request(*reading, opaque, opcode, client, op_opaque, metadata, namespace, queue, payload, problem)
+        return Pushes(*reading, client, namespace, queue, (opaque,), bytes((op_opaque,)), (payload,), tags)
+    return Request(*reading, opaque, opcode, client, op_opaque, metadata, namespace, queue, payload, problem, tags=tags)
 
 
 class ClientDecoder(_Decoder[KokaqResponse]):
@@ -388,7 +398,7 @@ class ClientDecoder(_Decoder[KokaqResponse]):
             reason = f"0x{type_byte:02x} is not the type byte of a response ({self.variant})"
             raise self._bad("bad-type-byte", reason, at=3)
         operation = yield 4
-        body = yield from self._components(operation[3])
+        body = (yield from self._components(operation[3])) if not _ends_in_opaque(operation) else _NO_BODY
         return _response(message_type, opaque, operation, body)
 
     def _run(self, data: bytes, pos: int, frames: list[KokaqResponse]) -> int:
@@ -415,7 +425,7 @@ class ClientDecoder(_Decoder[KokaqResponse]):
         last = len(data) - _PUSHED.size
         while pos <= last:
             its_head, opaque, op, op_opaque, middle, uuid = _PUSHED.unpack_from(data, pos)
-            if its_head != head or op != PUSHED_OP or middle != PUSHED_MIDDLE:
+            if its_head != head or op != PUSHED_OP or middle not in _PUSHED_MIDDLES:
                 break
             opaques.append(opaque)
             op_opaques.append(op_opaque)
@@ -429,9 +439,10 @@ class ClientDecoder(_Decoder[KokaqResponse]):
         """Take the one response at ``pos``, whatever it is, and if it is a delivery those behind it that look alike."""
         head, opaque, operation = _HEADERS.unpack_from(data, pos)
         message_type = self._types.get(head & 0xFF)
-        if message_type is None or head >> 8 != START or operation[3] not in _COMPONENTS:
+        tag = operation[3] if not _ends_in_opaque(operation) else 0
+        if message_type is None or head >> 8 != START or tag not in _COMPONENTS:
             return pos
-        found = self._whole_components(data, pos + 12, operation[3])
+        found = self._whole_components(data, pos + 12, tag)
         if found is None:
             return pos
         after, body = found
@@ -473,12 +484,22 @@ class ClientDecoder(_Decoder[KokaqResponse]):
 
 
 def _response(message_type: MessageType, opaque: bytes, operation: bytes, body: _Body) -> KokaqResponse:
-    opcode, outcome, op_opaque, _ = operation
-    metadata, namespace, queue, payload, problem, raw = body
+    opcode, outcome, op_opaque, last = operation
+    metadata, namespace, queue, payload, problem, raw, _ = body
     if outcome == _SUCCESS_OK and metadata is not None and problem is None:
         if namespace is not None and queue is not None and payload is not None:
             kind = message_type, opcode, namespace, queue
             return Deliveries(*kind, (opaque,), bytes((op_opaque,)), MetadataRun((raw,)), (payload,))
         if opcode == Opcode.PUSH and metadata.uuid is not None and metadata == Metadata(uuid=metadata.uuid):
             return Pushed(message_type, (opaque,), bytes((op_opaque,)), (metadata.uuid,))
-    return Response(message_type, opaque, opcode, outcome >> 4, outcome & 15, op_opaque, *body[:-1])
+    nop_opaque = last if _ends_in_opaque(operation) else 0
+    return Response(message_type, opaque, opcode, outcome >> 4, outcome & 15, op_opaque, *body[:5], nop_opaque)
+
+
+def _ends_in_opaque(operation: bytes) -> bool:
+    """Whether the last byte of an answer's operation header is a Nop's second opaque byte, and no tag.
+
+    A Nop that fails may be answered with a reason in metadata: 0 to 3 are then a tag.
+    """
+    opcode, outcome, _, last = operation
+    return opcode == _NOP and (outcome >> 4 == Status.SUCCESS or last not in _COMPONENTS)

@@ -7,11 +7,11 @@ from functools import lru_cache
 from operator import countOf
 from struct import Struct
 
-from penstock.wire.kokaq.fields import METADATA_START, write_component
+from penstock.wire.kokaq.fields import COMPONENT_START, write_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
-    PUSHED_MIDDLE,
+    PUSHED_MIDDLES,
     PUSHED_OP,
     START,
     WIRE_MAX_NAME,
@@ -26,17 +26,20 @@ from penstock.wire.kokaq.frames import (
     Request,
     Response,
     Status,
+    Tags,
     Variant,
 )
 
 _HEADERS = Struct(">I4sBBBB")
+_NOP_ANSWER = "a successful answer to Nop has no components: its last byte is an opaque one"
 
 
 def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL) -> bytes:
     """The bytes of these requests, as a client that speaks ``variant`` sends them.
 
     Raises ``ValueError`` for what cannot be expressed or what a server would have to answer Fail/Bad at sight: sizes
-    and numbers out of range, an unknown opcode, names without a payload component, a frame with a problem.
+    and numbers out of range, an unknown opcode, names without a payload component, a Nop with components, a frame with
+    a problem.
     """
     parts: list[bytes] = []
     for frame in frames:
@@ -44,8 +47,8 @@ def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL
     return b"".join(parts)
 
 
-def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONICAL) -> bytes:
-    """The bytes of these responses to a client that speaks ``variant``.
+def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONICAL, tags: Tags = Tags.DRAWN) -> bytes:
+    """The bytes of these responses to a client that speaks ``variant``, with ``tags`` on their components.
 
     Raises ``ValueError`` as :func:`encode_requests` does. A larger payload than one response can hold is first to be
     taken apart by :func:`in_pieces`.
@@ -53,29 +56,37 @@ def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONIC
     parts: list[bytes] = []
     for frame in frames:
         if isinstance(frame, Pushed):
-            parts += _pushed_parts(frame, variant)
+            parts += _pushed_parts(frame, variant, tags)
         elif isinstance(frame, Deliveries):
-            parts += _deliveries_parts(frame, variant)
+            parts += _deliveries_parts(frame, variant, tags)
         else:
-            parts += _response_parts(frame, variant)
+            parts += _response_parts(frame, variant, tags)
     return b"".join(parts)
 
 
 def _request_parts(frame: Request, variant: Variant) -> list[bytes]:
     if frame.opcode not in OPCODES:
         raise ValueError(f"opcode 0x{frame.opcode:02x} is unknown")
+    if frame.opcode == Opcode.NOP and _has_components(frame):
+        raise ValueError("a Nop has no components: its last byte is an opaque one")
     head = START << 8 | variant.request_byte(frame.message_type, frame.two_way)
-    return _message_parts(frame, head, frame.client, "the client")
+    return _message_parts(frame, head, frame.client, "the client", frame.tags)
 
 
-def _response_parts(frame: Response, variant: Variant) -> list[bytes]:
+def _response_parts(frame: Response, variant: Variant, tags: Tags) -> list[bytes]:
     if not 0 <= frame.status <= 15 or not 0 <= frame.reason <= 15:
         raise ValueError(f"status and reason are 0 to 15, not {frame.status} and {frame.reason}")
+    if not frame.opcode and frame.status == Status.SUCCESS and _has_components(frame):
+        raise ValueError(_NOP_ANSWER)
     head = START << 8 | variant.response_byte(frame.message_type)
-    return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome")
+    return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome", tags)
 
 
-def _message_parts(frame: Request | Response, head: int, second: int, second_name: str) -> list[bytes]:
+def _has_components(frame: Request | Response) -> bool:
+    return frame.metadata is not None or frame.payload is not None
+
+
+def _message_parts(frame: Request | Response, head: int, second: int, second_name: str, tags: Tags) -> list[bytes]:
     if frame.problem is not None:
         raise ValueError(f"a frame with a problem cannot be sent: {frame.problem}")
     _check_opaques((frame.opaque,))
@@ -84,22 +95,26 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
     parts = [b""]
     tag = 0
     if frame.metadata is not None:
-        tag |= 2
-        parts.append(write_component(frame.metadata))
+        tag |= tags.metadata
+        parts += [tags.metadata_start, write_fields(frame.metadata)]
     if frame.payload is not None:
-        tag |= 1
-        component = _component(frame.namespace or "", frame.queue or "")
+        tag |= tags.payload
+        component = _component(frame.namespace or "", frame.queue or "", tags.payload)
         parts += [*_sized({len(frame.payload)}, *component).values(), frame.payload]
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"
         )
-    parts[0] = _HEADERS.pack(head, frame.opaque, frame.opcode, second, frame.op_opaque, tag)
+    if frame.nop_opaque:
+        _check_byte("the opaque byte", frame.nop_opaque)
+        if tag or frame.opcode != Opcode.NOP:
+            raise ValueError("a second opaque byte is in the place of the tag: only a Nop without components has one")
+    parts[0] = _HEADERS.pack(head, frame.opaque, frame.opcode, second, frame.op_opaque, tag or frame.nop_opaque)
     return parts
 
 
 @lru_cache(maxsize=1024)
-def _component(namespace: str, queue: str) -> tuple[bytes, bytes]:
+def _component(namespace: str, queue: str, tag: int) -> tuple[bytes, bytes]:
     """A payload component up to its payload size, and the names that follow the size."""
     names = namespace.encode(), queue.encode()
     if not names[0] and not names[1]:
@@ -107,7 +122,7 @@ def _component(namespace: str, queue: str) -> tuple[bytes, bytes]:
     for name in names:
         if len(name) > WIRE_MAX_NAME:
             raise ValueError(f"a name of {len(name)} bytes is over the protocol's limit of {WIRE_MAX_NAME}")
-    return bytes((1, 0x04, 0x20, 0, len(names[0]), len(names[1]))), names[0] + names[1]
+    return bytes((tag, *COMPONENT_START, len(names[0]), len(names[1]))), names[0] + names[1]
 
 
 def _sized(sizes: set[int], before: bytes, behind: bytes) -> dict[int, bytes]:
@@ -143,9 +158,10 @@ def _pushes_parts(frame: Pushes, variant: Variant) -> list[bytes]:
     _check_lengths(opaques, op_opaques, payloads)
     _check_opaques(opaques)
     _check_byte("the client", frame.client)
-    component, names = _component(frame.namespace, frame.queue)
+    component, names = _component(frame.namespace, frame.queue, frame.tags.payload)
     sizes = list(map(len, payloads))
-    starts = {byte: bytes((Opcode.PUSH, frame.client, byte, 1)) + component for byte in _distinct(op_opaques)}
+    op = Opcode.PUSH, frame.client
+    starts = {byte: bytes((*op, byte, frame.tags.payload)) + component for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.request_byte(frame.message_type, frame.two_way)).to_bytes(4, "big")
     parts = [head] * (4 * len(payloads))
     parts[1::4] = opaques
@@ -164,7 +180,7 @@ def _each(made: dict[int, bytes], keys: Sequence[int]) -> list[bytes]:
     return [*made.values()] * len(keys) if len(made) == 1 else list(map(made.__getitem__, keys))
 
 
-def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
+def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     opaques, op_opaques, uuids = frame.opaques, frame.op_opaques, frame.uuids
     _check_lengths(opaques, op_opaques, uuids)
     _check_opaques(opaques)
@@ -172,7 +188,7 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
         raise ValueError("a UUID has 16 bytes")
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     start = PUSHED_OP.to_bytes(2, "big")
-    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLE for byte in _distinct(op_opaques)}
+    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLES[tags] for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
@@ -180,16 +196,19 @@ def _pushed_parts(frame: Pushed, variant: Variant) -> list[bytes]:
     return parts
 
 
-def _deliveries_parts(frame: Deliveries, variant: Variant) -> list[bytes]:
+def _deliveries_parts(frame: Deliveries, variant: Variant, tags: Tags) -> list[bytes]:
     """Six parts a delivery: four bytes, its opaque, all up to the field count, the fields, then as in a push."""
     opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
     _check_lengths(opaques, op_opaques, frame.metadata, payloads)
     _check_opaques(opaques)
     _check_byte("the opcode", frame.opcode)
+    if frame.opcode == Opcode.NOP:
+        raise ValueError(_NOP_ANSWER)
     sizes = list(map(len, payloads))
-    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue))
+    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue, tags.payload))
     outcome = Status.SUCCESS << 4 | Reason.OK
-    starts = {byte: bytes((frame.opcode, outcome, byte, 3)) + METADATA_START for byte in _distinct(op_opaques)}
+    component = b"\x03" + tags.metadata_start
+    starts = {byte: bytes((frame.opcode, outcome, byte)) + component for byte in _distinct(op_opaques)}
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     parts = [head] * (6 * len(payloads))
     parts[1::6] = opaques

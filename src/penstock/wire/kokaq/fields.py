@@ -140,8 +140,8 @@ KNOWN = {
 assert tuple(known.name for known in KNOWN.values()) == Metadata.__struct_fields__[:-1]
 #: The tags by the name of their field.
 TAGS = {known.name: tag for tag, known in KNOWN.items()}
-#: A metadata component up to its field count: tag 2, the magic, an opaque of 0.
-METADATA_START = b"\x02\x04\x20\x00"
+#: A component's header between its tag and its sizes: the magic, and an opaque byte of 0.
+COMPONENT_START = b"\x04\x20\x00"
 _WRITERS = tuple((tag, known.write) for tag, known in KNOWN.items())
 
 
@@ -172,8 +172,8 @@ def parse_fields(raw: bytes) -> tuple[Metadata, str | None]:
     return Metadata(**found, others=tuple(others)), problem
 
 
-def write_component(metadata: Metadata) -> bytes:
-    """A whole metadata component: known fields in the order of their tags, then the others.
+def write_fields(metadata: Metadata) -> bytes:
+    """A metadata component from its field count on: known fields in the order of their tags, then the others.
 
     Raises ``ValueError`` for a value that its field cannot hold, and for more than the limits of this module allow.
     """
@@ -194,7 +194,7 @@ def write_component(metadata: Metadata) -> bytes:
             raise ValueError(f"{len(fields)} metadata fields are over the limit of {MAX_FIELDS}")
         if (size := sum(map(len, fields))) > MAX_METADATA:
             raise ValueError(f"metadata of {size} bytes is over the limit of {MAX_METADATA}")
-    return b"".join([METADATA_START, len(fields).to_bytes(4, "big"), *fields])
+    return b"".join([len(fields).to_bytes(4, "big"), *fields])
 
 
 def _check_others(others: tuple[Field, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from msgspec import Struct as Frame
 
-from penstock.wire.kokaq.fields import Metadata
+from penstock.wire.kokaq.fields import COMPONENT_START, Metadata
 from penstock.wire.kokaq.runs import MetadataRun
 
 MAGIC = 0x0420
@@ -98,6 +98,22 @@ class Variant(Frame, frozen=True, gc=False):
         return flags << 6 | number if self.bit_order is BitOrder.LOW else number << 2 | flags
 
 
+class Tags(Enum):
+    """Which component has which tag: the protocol's drawings of components and its listings differ.
+
+    ``payload`` and ``metadata`` are the tags of the components, and their bits in the operation header's tag;
+    ``metadata_start`` is a metadata component up to its field count.
+    """
+
+    DRAWN = "drawn"  # payload 1, metadata 2: as we send
+    LISTED = "listed"  # metadata 1, payload 2
+
+    def __init__(self, name: str) -> None:
+        self.payload = 1 if name == "drawn" else 2
+        self.metadata = 3 - self.payload
+        self.metadata_start = bytes((self.metadata,)) + COMPONENT_START
+
+
 CANONICAL = Variant(Numbering.CANONICAL, BitOrder.LOW)
 VARIANTS = tuple(Variant(numbering, order) for numbering in Numbering for order in BitOrder)
 
@@ -107,6 +123,9 @@ class Request(Frame, frozen=True, gc=False):
 
     ``problem`` says why the request, though it could be read, cannot be carried out: an unknown opcode, a bad metadata
     field, a name that is not UTF-8 (its bad bytes are then shown escaped). It is answered Fail/Bad.
+
+    ``nop_opaque`` is the second opaque byte, which only a Nop has, in the place of the tag: nothing follows a Nop.
+    ``tags`` is how the payload component was tagged; DRAWN if there was none.
     """
 
     message_type: MessageType
@@ -120,6 +139,8 @@ class Request(Frame, frozen=True, gc=False):
     queue: str | None = None
     payload: bytes | None = None
     problem: str | None = None
+    nop_opaque: int = 0
+    tags: Tags = Tags.DRAWN
 
     @property
     def operation(self) -> Opcode | None:
@@ -132,7 +153,7 @@ class Request(Frame, frozen=True, gc=False):
 class Pushes(Frame, frozen=True, gc=False):
     """A run of sound Push requests to one queue, without metadata. Every such request decodes to this, even a lone one.
 
-    The last three sequences are equally long; ``op_opaques`` has one byte for each.
+    The three sequences are equally long; ``op_opaques`` has one byte for each. ``tags`` is how all are tagged.
     """
 
     message_type: MessageType
@@ -143,12 +164,14 @@ class Pushes(Frame, frozen=True, gc=False):
     opaques: tuple[bytes, ...]
     op_opaques: bytes
     payloads: tuple[bytes, ...]
+    tags: Tags = Tags.DRAWN
 
 
 class Response(Frame, frozen=True, gc=False):
     """One response. ``status`` and ``reason`` are a Status and a Reason where the number is known.
 
-    A bad field or name leaves the response readable and is told in ``problem``, as in a request.
+    A bad field or name leaves the response readable and is told in ``problem``, as in a request. ``nop_opaque`` is as
+    in a request too: an answer to Nop that is no success may have components in its place.
     """
 
     message_type: MessageType
@@ -162,6 +185,7 @@ class Response(Frame, frozen=True, gc=False):
     queue: str | None = None
     payload: bytes | None = None
     problem: str | None = None
+    nop_opaque: int = 0
 
 
 class Pushed(Frame, frozen=True, gc=False):
@@ -199,7 +223,10 @@ START = MAGIC << 8 | VERSION
 #: The first two bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
 PUSHED_OP = Opcode.PUSH << 8 | Status.SUCCESS << 4 | Reason.OK
 #: What stands before that answer's UUID: the operation header's tag, the component's header, the field's tag and size.
-PUSHED_MIDDLE = bytes.fromhex("02 02042000 00000001 0510")
+PUSHED_MIDDLES = {
+    Tags.DRAWN: bytes.fromhex("02 02042000 00000001 0510"),
+    Tags.LISTED: bytes.fromhex("01 01042000 00000001 0510"),
+}
 
 
 @overload
@@ -216,9 +243,12 @@ def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
         common = frame.message_type, frame.two_way
         columns = zip(frame.opaques, frame.op_opaques, frame.payloads, strict=True)
         return [
-            Request(*common, opaque, Opcode.PUSH, frame.client, byte, None, frame.namespace, frame.queue, payload)
+            Request(
+                *common, opaque, Opcode.PUSH, frame.client, byte, None, frame.namespace, frame.queue, payload,
+                tags=frame.tags,
+            )
             for opaque, byte, payload in columns
-        ]
+        ]  # fmt: skip
     if isinstance(frame, Pushed):
         outcome = Opcode.PUSH, Status.SUCCESS, Reason.OK
         return [

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct as Frame
 
-from penstock.wire.kokaq.fields import KNOWN, TAGS, Metadata, parse_fields, write_component
+from penstock.wire.kokaq.fields import KNOWN, TAGS, Metadata, parse_fields, write_fields
 
 _INTEGERS = {4: "I", 8: "Q"}
 _IDENTIFIERS = ("uuid", "request_id")
@@ -30,7 +30,7 @@ class MetadataRun(Frame, frozen=True, gc=False):
     @classmethod
     def of(cls, run: Iterable[Metadata]) -> MetadataRun:
         """A run of any metadata. Raises ``ValueError`` for what cannot be expressed."""
-        return cls(tuple(write_component(each)[4:] for each in run))
+        return cls(tuple(write_fields(each) for each in run))
 
     @classmethod
     def columns(cls, **columns: Sequence[Any]) -> MetadataRun:

@@ -38,7 +38,7 @@ from penstock.wire.phpmq.frames import (
     Requeue,
     Style,
 )
-from penstock.wire.stream import StreamDecoder, WireError
+from penstock.wire.stream import StreamDecoder, WireError, too_large
 
 #: The packets of each type and packet count, in the order in which we send them.
 _LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
@@ -67,6 +67,8 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         self.dialect = dialect
         #: How the peer writes, learned from its first message; None until then.
         self.style: Style | None = None
+        #: The queue of the message that was read field by field last, or is being read.
+        self.queue_in_hand = ""
         self._form: Form | None = None
         #: Whether the last message may still be followed by its line end.
         self._line_end_due = False
@@ -75,15 +77,15 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         """See :meth:`StreamDecoder.feed`. ``style`` is that of all frames returned so far."""
         frames = super().feed(data)
         if self._form is not None:
-            ttl = self._dispatch_ttl(frames, self._form.width)
+            ttl = self._dispatch_ttl(frames)
             ttl = self.dialect is Dialect.TTL if self.dialect else ttl
             if self.style is None or self.style.dispatch_ttl is not ttl:
                 self.style = Style(self._form.width, self._form.line_end, ttl)
         return frames
 
     @abstractmethod
-    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
-        """Whether dispatches carry a TTL, from these frames and all before them."""
+    def _dispatch_ttl(self, frames: list[PhpmqFrame]) -> bool | None:
+        """Whether dispatches carry a TTL, from these frames and all before them; None is as each was published."""
 
     # The exact parser, from the message down to its parts.
 
@@ -204,7 +206,8 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         """The limits, before anything of the content is there."""
         if packet is Packet.CONTENT and size > self.max_payload:
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
-            raise self._error(at, "payload-too-large", reason, peer_at_fault=False)
+            error = self._error(at, "payload-too-large", reason, peer_at_fault=False)
+            raise too_large(error, size, self.max_payload)
         what, least, most = BOUNDS[packet]
         if not least <= size <= most:
             raise self._error(at, "bad-size", f"{what} has {least} to {most} bytes, not {size}")
@@ -212,7 +215,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     def _check_content(self, packet: Packet, content: bytes) -> None:
         if packet is Packet.QUEUE:
             try:
-                content.decode()
+                self.queue_in_hand = content.decode()
             except UnicodeDecodeError as error:
                 raise self._bad("bad-name", "a queue name is UTF-8", at=error.start) from None
         elif packet in (Packet.COUNT, Packet.TTL):
@@ -271,8 +274,9 @@ class ServerDecoder(_Decoder):
     """Decodes what a server receives.
 
     ``style`` is what to answer in. Unless ``dialect`` says whether dispatches carry a TTL, they do once the client has
-    sent a TTL, a 005 or a 006; before that they do on a connection with 32 wide headers that has sent no 001 of two
-    packets. A dialect does not narrow what is taken, but for the width.
+    sent a TTL, a 005 or a 006, and they don't once it has sent a 001 of two packets and none of these. A client that
+    has only consumed gets each message as it was published: ``dispatch_ttl`` is None. A dialect does not narrow what is
+    taken, but for the width.
     """
 
     _sender = "client"
@@ -280,13 +284,13 @@ class ServerDecoder(_Decoder):
     _saw_ttl = False
     _saw_plain = False
 
-    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
+    def _dispatch_ttl(self, frames: list[PhpmqFrame]) -> bool | None:
         if not self._saw_ttl:
             for frame in frames:
                 ttl = frame.ttl if isinstance(frame, Publish) else None
                 self._saw_plain |= isinstance(frame, Publish) and ttl is None
                 self._saw_ttl |= isinstance(frame, Requeue | Reject) or ttl is not None
-        return self._saw_ttl or (width == 32 and not self._saw_plain)
+        return True if self._saw_ttl else False if self._saw_plain else None
 
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         """Take messages that differ in one content only: up to its joint they are one head, behind it one tail."""
@@ -341,12 +345,12 @@ class ClientDecoder(_Decoder):
 
     _sender = "server"
     _takes = frozenset({Kind.DISPATCH})
-    _last_had_ttl = False
+    _seen: frozenset[bool] = frozenset()
 
-    def _dispatch_ttl(self, frames: list[PhpmqFrame], width: int) -> bool:
-        if frames:
-            self._last_had_ttl = isinstance(last := frames[-1], Dispatch) and last.ttls is not None
-        return self._last_had_ttl
+    def _dispatch_ttl(self, frames: list[PhpmqFrame]) -> bool | None:
+        if len(self._seen) < 2:
+            self._seen |= {frame.ttls is not None for frame in frames if isinstance(frame, Dispatch)}
+        return next(iter(self._seen)) if len(self._seen) == 1 else None
 
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         queue, head_end = self._queue(data, pos, form)

@@ -23,9 +23,9 @@ from penstock.wire.phpmq.frames import (
 def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
     """The bytes of these frames in this style, for either direction.
 
-    Whether a 001 has a TTL is the frame's choice, whether a 003 has one the style's: TTLs are left out where the style
-    has none, and where it has one a dispatch without TTLs says 0, never. In the lined form the last content has its
-    line end too.
+    Whether a 001 has a TTL is the frame's choice, whether a 003 has one the style's, if it says so: TTLs are left out
+    where the style has none, and where it has one a dispatch without TTLs says 0, never. In the lined form the last
+    content has its line end too.
 
     Raises ``ValueError`` for what PHPMQ can't say: an empty or too long queue name, a too long ID, a TTL or a count out
     of range, a dispatch with unequal numbers of IDs, payloads and TTLs.
@@ -35,7 +35,7 @@ def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _encode_frame(frame: PhpmqFrame, form: Form, dispatch_ttl: bool) -> bytes:
+def _encode_frame(frame: PhpmqFrame, form: Form, dispatch_ttl: bool | None) -> bytes:
     match frame:
         case Publish(queue, payloads, ttl):
             return _like(Kind.PUBLISH, queue, Packet.CONTENT, payloads, form, ttl=ttl)
@@ -44,7 +44,7 @@ def _encode_frame(frame: PhpmqFrame, form: Form, dispatch_ttl: bool) -> bytes:
                 raise ValueError(f"a count has no sign, unlike {count}")
             return _like(Kind.CONSUME, queue, Packet.COUNT, (b"%d" % count,), form)
         case Dispatch():
-            return _dispatches(frame, form, dispatch_ttl)
+            return _dispatches(frame, form, frame.ttls is not None if dispatch_ttl is None else dispatch_ttl)
         case Acknowledge(queue, ids):
             return _like(Kind.ACKNOWLEDGE, queue, Packet.ID, ids, form)
         case Requeue(queue, each, ttl):

@@ -57,12 +57,14 @@ class Dialect(StrEnum):
 class Style(Frame, frozen=True, gc=False):
     r"""How messages are written: the width of packet headers, the line end (``b""``, LF or CRLF), TTLs in dispatches.
 
+    ``dispatch_ttl`` None leaves that to each dispatch.
+
     The defaults are those of the newest protocol document and of the public PHP library.
     """
 
     width: int = 32
     line_end: bytes = b""
-    dispatch_ttl: bool = True
+    dispatch_ttl: bool | None = True
 
     def __post_init__(self) -> None:
         if self.width not in (32, 36):

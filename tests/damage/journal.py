@@ -1,0 +1,123 @@
+"""A journal with everything in it that can be damaged: on a disk in memory, so that copies cost nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from penstock.core.broker import Broker
+from penstock.core.policy import SECOND
+from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.segment import is_segment
+from penstock.server.opening import Opened, open_folder
+from penstock.server.upkeep import Retention
+from support.simdisk import SimDisk
+from support.workload import Workload
+
+OPTIONS = FileLogOptions(segment_bytes=4_000, reserve=512)
+KEEP = Retention(age=40 * SECOND)
+
+Files = dict[str, bytes]
+
+
+class Pristine(NamedTuple):
+    """A journal as a broker has left it, as it was some time before, and another one; and what is in it."""
+
+    files: Files
+    older: Files
+    foreign: Files
+    now: int
+    #: The payloads of the live messages, by position, and where they lie.
+    live: dict[int, bytes]
+    places: dict[int, int]
+    #: The positions of the events that readers are shown, and of all others.
+    events: dict[int, int]
+
+
+def disk_of(files: Files) -> SimDisk:
+    """A disk with these files, all of them synced."""
+    disk = SimDisk()
+    for name, content in files.items():
+        disk.create(name).write([content], 0)
+    disk.crash("all")
+    return disk
+
+
+def files_of(disk: SimDisk) -> Files:
+    """What is on a disk, but for the lock."""
+    return {name: bytes(inode.seen) for name, inode in disk.seen.items() if name != "lock"}
+
+
+@cache
+def pristine(*, clean: bool) -> Pristine:
+    """The journal; ``clean``: its broker was stopped, and not killed."""
+    disk, now, older = _live(7, clean=clean)
+    files = files_of(disk)
+    assert sum(map(is_segment, files)) >= 5
+    assert sum(name.endswith(".ckpt") for name in files) == 2
+    opened = start(files, now)
+    live = live_messages(opened)
+    places = {position: opened.engine.moved.get(position, position) for position in live}
+    assert opened.upkeep.log.start > 1
+    assert any(place != position for position, place in places.items())
+    assert any(place < opened.upkeep.log.segments()[2].first for place in places.values())
+    opened.engine.log.close()
+    return Pristine(files, older, files_of(_live(8, clean=True)[0]), now, live, places, events(files))
+
+
+def _live(seed: int, *, clean: bool) -> tuple[SimDisk, int, Files]:
+    """Random clients, with compaction in between. Returns the disk, the time, and the files at some moment before."""
+    disk = SimDisk(seed)
+    workload = Workload(seed, Broker())
+    opened = open_folder(disk, workload.now, OPTIONS, KEEP)
+    workload = Workload(seed, opened.engine.broker)
+    older: Files = {}
+    for step in range(1, 421):
+        workload.step()
+        opened.engine.commit(workload.now)
+        if step in (120, 240, 330, 400):
+            opened.upkeep.checkpoint(workload.now)
+            opened.upkeep.retain(workload.now)
+        if step == 250:
+            older = files_of(disk)
+    if clean:
+        opened.upkeep.checkpoint(workload.now, clean=True)
+        opened.engine.log.close()
+    disk.crash("all")
+    return disk, workload.now, older
+
+
+def start(files: Files | SimDisk, now: int) -> Opened:
+    """A broker on these files."""
+    return open_folder(files if isinstance(files, SimDisk) else disk_of(files), now, OPTIONS, KEEP)
+
+
+def live_messages(opened: Opened) -> dict[int, bytes]:
+    """The payloads of everything alive that can be read. What can't be is set aside, and the books must add up."""
+    engine = opened.engine
+    found: dict[int, bytes] = {}
+    for queue in engine.broker.queues.values():
+        positions = [item.position for lane in queue.lanes.values() for item in lane]
+        positions += [item.position for item in (*queue.delayed, *queue.dead)]
+        positions += queue.out
+        damaged = engine.damage(positions)
+        engine.broker.set_aside(queue, {at: damage.reason for at, damage in damaged.items()}, 0)
+        sound = [position for position in positions if position not in queue.damaged]
+        found |= zip(sound, engine.payloads(sound), strict=True)
+    engine.broker.check()
+    return found
+
+
+def set_aside(opened: Opened) -> set[int]:
+    """The positions of the messages that are set aside."""
+    return {position for queue in opened.engine.broker.queues.values() for position in queue.damaged}
+
+
+def events(files: Files) -> dict[int, int]:
+    """Every event that can be read: position -> checksum of its block, which covers it and all before."""
+    log = FileLog(disk_of(files), OPTIONS)
+    found: dict[int, int] = {}
+    for block in log.read(0):
+        found |= dict.fromkeys(range(block.first, block.end), block.header.body_crc)
+    log.close()
+    return found

@@ -1,0 +1,43 @@
+"""The matrix: every damage alone, and some of the pairs; ``scripts/damage`` does all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from damage import __main__ as command
+from damage import matrix
+from damage.journal import pristine
+from penstock.journal.disk import Disk
+from penstock.journal.repair import Plan, plan
+from penstock.journal.survey import Survey
+
+#: Of some thousand pairs, so many are passed over.
+EVERY = 151
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
+def test_start_verify_and_repair_agree(clean: bool) -> None:
+    wrong: dict[str, str] = {}
+    for name in command.cases(clean=clean, every=EVERY):
+        try:
+            command.run(name, clean=clean)
+        except Exception as error:  # all of them are told, not only the first
+            wrong[name] = repr(error)
+    assert not wrong
+
+
+def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repair that does not tell what it gives up is found out."""
+    before = pristine(clean=True)
+
+    def silent(disk: Disk, found: Survey) -> Plan:
+        todo = plan(disk, found)
+        todo.lost.clear()
+        return todo
+
+    monkeypatch.setattr(matrix, "plan", silent)
+    missing = next(each for each in matrix.damages(before) if each.name == "second: missing")
+    with pytest.raises(matrix.Wrong, match="lost without a word"):
+        matrix.check(before, [missing])
+    assert command.main(["--case", missing.name]) == 1
+    assert "second: missing, after a clean stop" in capsys.readouterr().out

@@ -1,0 +1,69 @@
+"""Writes a small journal that has something of everything: see README.md. Times are fixed, so that nothing expires."""
+
+from __future__ import annotations
+
+import sys
+
+from penstock.core.policy import SECOND
+from penstock.journal.disk import RealDisk
+from penstock.journal.files import FileLogOptions
+from penstock.server.engine import Engine
+from penstock.server.opening import open_folder
+
+NOW = 1_750_000_000 * SECOND
+#: 2100: what has a time to live here outlives the tests.
+LATER = 4_102_444_800
+#: In the order in which a consumer gets them: (queue, payload, expires).
+WAITING = [
+    ("jobs", b"urgent", 0),
+    ("jobs", b"plain 1", 0),
+    ("jobs", b"plain 2", 0),
+    ("jobs", b"with a life", LATER),
+    ("jobs", b"for ever", 0),
+    ("mails", b"large " + b"x" * 5000, 0),
+    ("mails", b"after the checkpoint", 0),
+]
+DEAD = ("jobs", b"rejected")
+CORRELATION_ID = b"order 17"
+
+
+def main(folder: str) -> None:
+    """Make the journal, with a clean stop between its two halves."""
+    options = FileLogOptions(reserve=4096)
+    opened = open_folder(RealDisk(folder), NOW, options, min_free=0)
+    _first_half(opened.engine)
+    opened.engine.log.sync()
+    opened.upkeep.checkpoint(NOW + 2 * SECOND, clean=True)
+    opened.engine.log.close()
+    engine = open_folder(RealDisk(folder), NOW + 3 * SECOND, options, min_free=0).engine
+    broker = engine.broker
+    mails = broker.queue("default", "mails")
+    assert mails is not None
+    sspq = broker.connect(9, b"sspq 127.0.0.1:9")
+    broker.publish(sspq, mails, [b"after the checkpoint"], NOW + 3 * SECOND, retries=3)
+    engine.commit(NOW + 3 * SECOND)
+    engine.log.close()
+
+
+def _first_half(engine: Engine) -> None:
+    broker = engine.broker
+    broker.create_namespace("default", NOW)
+    jobs = broker.create_queue("default", "jobs", NOW)
+    mails = broker.create_queue("default", "mails", NOW)
+    phpmq, kokaq = broker.connect(1, b"phpmq 127.0.0.1:1"), broker.connect(2, b"kokaq 127.0.0.1:2 QueueService")
+    broker.publish(phpmq, jobs, [b"rejected", b"acknowledged", b"plain 1", b"plain 2"], NOW)
+    broker.publish(phpmq, jobs, [b"with a life"], NOW, ttl=LATER * SECOND - NOW)
+    broker.publish(phpmq, jobs, [b"for ever"], NOW, ttl=0)
+    broker.publish(phpmq, mails, [b"large " + b"x" * 5000], NOW)
+    engine.commit(NOW)
+    broker.subscribe(phpmq, jobs, 2, NOW)
+    rejected, acknowledged = list(phpmq.out)
+    broker.subscribe(phpmq, jobs, 0, NOW)
+    broker.reject(phpmq, jobs, [rejected], NOW + SECOND)
+    broker.acknowledge(phpmq, jobs, [acknowledged], NOW + SECOND)
+    broker.publish(kokaq, jobs, [b"urgent"], NOW, priority=9, correlation_id=CORRELATION_ID, request_id=b"r" * 16)
+    engine.commit(NOW + SECOND)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,57 @@
+"""The conversations in docs/protocols, byte for byte, each with a fresh broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.wire import kokaq, phpmq, sspq
+from support.brokers import BrokerProcess
+from support.conversations import Conversation, Walk, conversations
+
+ALL = conversations()
+
+
+def test_every_protocol_has_one() -> None:
+    assert {each.protocol for each in ALL} == {"phpmq", "sspq", "kokaq"}
+    assert all(any(step.who == "<" for step in each.steps) for each in ALL)
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=str)
+def test_it_is_what_a_broker_says(conversation: Conversation, tmp_path: Path) -> None:
+    options = "".join(f", {option}" for option in conversation.options.split())
+    others = "".join(f"{name} = []\n" for name in ("phpmq", "sspq", "kokaq") if name != conversation.protocol)
+    listener = f'{conversation.protocol} = [{{ address = "127.0.0.1:0"{options} }}]'
+    with BrokerProcess(tmp_path, others + listener) as broker:
+        walk = Walk(lambda: broker.dial(conversation.protocol))
+        walk.run(conversation)
+        assert broker.stop() == 0
+        assert broker.events("protocol error") == []
+    for told in walk.told:
+        check_codecs(conversation.protocol, told[">"], told["<"])
+
+
+def check_codecs(protocol: str, asked: bytes, answered: bytes) -> None:
+    """Our codecs read both sides, and write what each has said in the same bytes."""
+    if protocol == "sspq":
+        both = sspq.encode(sspq.Decoder().feed(asked)), sspq.encode(sspq.Decoder().feed(answered))
+        assert both == (asked, answered)
+    elif protocol == "phpmq":
+        theirs, ours = phpmq.ServerDecoder(), phpmq.ClientDecoder()
+        frames = theirs.feed(asked), ours.feed(answered)
+        assert theirs.style is not None
+        assert (theirs.error, ours.error) == (None, None)
+        assert phpmq.encode(frames[0], theirs.style) == asked
+        assert phpmq.encode(frames[1], ours.style or theirs.style) == answered
+    else:
+        learned = kokaq.ServerDecoder()
+        requests = learned.feed(asked)
+        reader = kokaq.ClientDecoder(variant=learned.variant)
+        responses = reader.feed(answered)
+        assert (learned.close(), reader.close()) == (None, None)
+        assert kokaq.encode_requests(requests, learned.variant) == asked
+        tags = next(frame.tags for frame in requests if isinstance(frame, kokaq.Pushes) or frame.payload is not None)
+        assert kokaq.encode_responses(responses, learned.variant, tags) == answered
+        opaques = [[each.opaque for each in kokaq.singles(frames)] for frames in (requests, responses)]
+        assert opaques[0] == opaques[1]

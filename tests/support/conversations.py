@@ -1,0 +1,103 @@
+"""The conversations on the pages of the protocols: read from ``conversation`` blocks, and held against a broker.
+
+The notation is described on the pages. The first line of a block names the listener and its options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from support.brokers import Peer
+
+PAGES = Path(__file__).parents[2] / "docs" / "protocols"
+_BLOCK = re.compile(r"^```conversation\nlistener (\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TOKEN = re.compile(r"[0-9a-f]{2}|\{text\}|\{[\w-]+:\d+\}")
+
+
+class Step(NamedTuple):
+    """Who speaks (``>`` or ``<``; ``---``: the connection ends), and the bytes and placeholders of what is said."""
+
+    who: str
+    tokens: tuple[str, ...] = ()
+
+
+class Conversation(NamedTuple):
+    """A block of a page."""
+
+    page: str
+    number: int
+    protocol: str
+    options: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return f"{self.page} {self.number}"
+
+
+def conversations() -> list[Conversation]:
+    """All blocks of all pages."""
+    found = []
+    for page in sorted(PAGES.glob("*.md")):
+        for number, (protocol, options, text) in enumerate(_BLOCK.findall(page.read_text(encoding="utf-8")), 1):
+            found.append(Conversation(page.name, number, protocol, options.strip(), tuple(_steps(text))))
+    return found
+
+
+def _steps(text: str) -> Iterator[Step]:
+    step: Step | None = None
+    for line in text.splitlines():
+        said = line.partition(";")[0].strip()
+        who = "---" if said == "---" else said[:1] if said[:1] in "<>" else ""
+        if who and said:
+            if step is not None:
+                yield step
+            step = Step(who)
+        words = tuple((said[1:] if who in ("<", ">") else "" if who else said).split())
+        assert all(_TOKEN.fullmatch(word) for word in words), f"what is this? {line}"
+        if words:
+            assert step is not None
+            step = Step(step.who, step.tokens + words)
+    if step is not None:
+        yield step
+
+
+class Walk:
+    """One conversation with a broker. ``told`` has what each side said, connection by connection."""
+
+    def __init__(self, connect: Callable[[], Peer]) -> None:
+        self._connect = connect
+        self._peer = connect()
+        self._known: dict[str, bytes] = {}
+        self.told: list[dict[str, bytes]] = [{"<": b"", ">": b""}]
+
+    def run(self, conversation: Conversation) -> None:
+        """Say what the client says, and compare each byte of what the server does."""
+        for who, tokens in conversation.steps:
+            if who == "---":
+                self._peer.close()
+                self._peer = self._connect()
+                self.told.append({"<": b"", ">": b""})
+            elif who == ">":
+                said = b"".join(self._known[_name(token)] if "{" in token else bytes.fromhex(token) for token in tokens)
+                self._peer.send(said)
+                self.told[-1][">"] += said
+            else:
+                self.told[-1]["<"] += b"".join(map(self._heard, tokens))
+
+    def _heard(self, token: str) -> bytes:
+        if token == "{text}":
+            size = self._peer.read(1)
+            return size + self._peer.read(size[0])
+        if "{" not in token:
+            self._peer.expect(bytes.fromhex(token))
+            return bytes.fromhex(token)
+        found = self._peer.read(int(token[1:-1].rpartition(":")[2]))
+        assert self._known.setdefault(_name(token), found) == found
+        return found
+
+
+def _name(token: str) -> str:
+    return token[1:].partition(":")[0]
