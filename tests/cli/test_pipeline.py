@@ -46,11 +46,11 @@ def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) ->
 
 
 def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    done = Progress(done=True, earlier=1_234)
+    done = Progress(done=True, before_rows=1_234, total_rows=1_234)
     assert pipeline._end(done, {"as_json": False}) == 0
-    assert "already done: 1,234 rows were sent before" in capsys.readouterr().err
+    assert "already done: all of its 1,234 rows" in capsys.readouterr().err
     assert pipeline._end(done, {"as_json": True}) == 0
-    assert '"earlier":1234' in capsys.readouterr().out.replace(" ", "")
+    assert '"before_rows":1234' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
