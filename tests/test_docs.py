@@ -8,8 +8,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from penstock.journal import arrow
+from penstock.spark.pipelines import insight_main
+from penstock.spark.pipelines.frames import FRAMES
 from support.livebroker import LiveBroker
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +75,42 @@ def test_python_on_the_page_runs(page: Path, request: pytest.FixtureRequest, tmp
         elif language == "text" and printed:
             assert text == printed
             printed = ""
+
+
+DUCKDB = [(page, text) for page in PAGES for language, text in blocks(page) if language == "sql" and "DuckDB" in text]
+
+
+@pytest.mark.parametrize(("page", "query"), DUCKDB, ids=lambda value: name(value) if isinstance(value, Path) else "")
+def test_sql_for_duckdb_is_sql(page: Path, query: str) -> None:
+    assert duckdb.extract_statements(query)
+
+
+#: Tables that we make, and the page that describes each.
+TABLES = {
+    "journal.md": (arrow.EVENTS, arrow.MESSAGES),
+    "pipelines.md": (FRAMES, *insight_main.TABLES.values()),
+}
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_columns_whose_names_are_words_of_duckdb_are_told(page: str) -> None:
+    """A name that is there for good can't be another one, so the page says how to write it."""
+    names = {column for schema in TABLES[page] for column in schema.names}
+    reserved = [column for column in names if not _is_a_name(column)]
+    text = (ROOT / "docs" / page).read_text()
+    assert reserved
+    for column in reserved:
+        assert re.search(rf'^\|[^|]*\b{column}\b[^|]*\|.*`"{column}"`', text, re.MULTILINE), (
+            f"{page} does not say to quote {column}"
+        )
+
+
+def _is_a_name(column: str) -> bool:
+    try:
+        duckdb.extract_statements(f"select {column}, max({column}) from t where {column} > 1")
+    except duckdb.Error:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

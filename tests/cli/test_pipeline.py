@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import pipeline
+from penstock.spark.pipelines.running import Progress
 from support.commands import penstock
 
 COMMANDS = ("archive", "insight", "replay", "decode", "init", "submit-file")
@@ -41,6 +43,14 @@ def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) ->
     assert endpoint in done.err
     assert len(done.err.splitlines()) == 1
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    done = Progress(done=True, before_rows=1_234, total_rows=1_234)
+    assert pipeline._end(done, {"as_json": False}) == 0
+    assert "already done: all of its 1,234 rows" in capsys.readouterr().err
+    assert pipeline._end(done, {"as_json": True}) == 0
+    assert '"before_rows":1234' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:

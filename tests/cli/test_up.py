@@ -124,9 +124,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_pipeline_died_of() -> None:
-    """The line that says something is told; and whether a new Spark would do better."""
+    """The line that says something is told."""
     driver = pytest.importorskip("penstock.cli.up.driver")
     full = OSError("An error occurred while calling o63.start.\n: java.io.IOException: No space left\n\tat x.y.Z")
     assert driver.broken({"archive": full}) == Broken(reason="archive: java.io.IOException: No space left")
-    race = ValueError("Task not serializable\nCaused by: java.lang.X: Illegal size 5 of collection, expected 6\n")
-    assert driver.broken({"insight": race}) == Broken(reason="insight: Task not serializable", again=True)

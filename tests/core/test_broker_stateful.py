@@ -7,9 +7,11 @@ anew from its journal can take the place of the one under test: that is all a re
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,7 +26,7 @@ from penstock.core.queue import Connection, Queue
 from penstock.core.restore import restore
 from penstock.core.state import NoMessage
 from penstock.core.table import Table
-from penstock.core.writing import Portion, WriterError
+from penstock.core.writing import Portion, RowsDiffer, WriterError
 from penstock.journal.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
@@ -182,11 +184,11 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(
         writer=st.sampled_from(["v", "w"]),
-        numbers=st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2)),
+        numbers=st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2), st.integers(0, 2)),
         rows=st.dictionaries(PICKS, st.lists(ROWS, min_size=1, max_size=4), max_size=2),
     )
     def write(
-        self, writer: str, numbers: tuple[int, int, int], rows: dict[int, list[tuple[int, int, int, int]]]
+        self, writer: str, numbers: tuple[int, int, int, int], rows: dict[int, list[tuple[int, int, int, int]]]
     ) -> None:
         by_name = {self.name(pick): each for pick, each in rows.items()}
         expected = self.model.write((writer, *numbers), by_name, self.now, self.broker.log.next_position)
@@ -196,6 +198,8 @@ class BrokerMachine(RuleBasedStateMachine):
             portions.append(Portion(self.queue(name), list(map(bytes, sizes)), ttl, delay, priority))
         try:
             done = self.broker.write(b"spark test", ChunkKey(writer, *numbers), portions, self.now)
+        except RowsDiffer:
+            assert expected == "differs"
         except WriterError:
             assert expected == "gap"
         else:
@@ -205,7 +209,8 @@ class BrokerMachine(RuleBasedStateMachine):
     def write_on(self, writer: str) -> None:
         """The next chunk, so that chunks are not mostly out of turn."""
         epoch, chunks = self.model.writers.get(writer, (0, {}))
-        self.write(writer, (epoch, 0, chunks.get(0, 0)), {0: [(1, -1, 0, 0), (2, -1, 0, 0)]})
+        taken, last = chunks.get(0, (0, 0))
+        self.write(writer, (epoch, 0, taken, last), {0: [(1, -1, 0, 0), (2, -1, 0, 0)]})
 
     @rule(writer=st.sampled_from(["v", "w"]))
     def end_writer(self, writer: str) -> None:
@@ -422,10 +427,35 @@ class BrokerMachine(RuleBasedStateMachine):
             at: (each.reader, each.until, [m.position for m in each.messages]) for at, each in self.model.leases.items()
         }
         assert self.broker.leased == sum(len(messages) for _, _, messages in leases.values())
-        writers = {name: (each.epoch, each.chunks) for name, each in self.broker.writers.items()}
+        writers = {
+            name: (each.epoch, {part: (count, each.digests.get(part, 0)) for part, count in each.chunks.items()})
+            for name, each in self.broker.writers.items()
+        }
         assert writers == self.model.writers
         assert self.broker.partitions == sum(len(chunks) for _, chunks in writers.values())
+        assert all(each.digests.keys() <= each.chunks.keys() for each in self.broker.writers.values())
         assert self.broker.shares == ({"": (len(writers), self.broker.partitions)} if writers else {})
+
+    @rule(writer=st.sampled_from(["v", "w"]), change=st.integers(0, 5))
+    def check_written(self, writer: str, change: int) -> None:
+        """What the model knows is what the broker has; with anything changed it is not."""
+        epoch, known = self.model.writers.get(writer, (0, {}))
+        parts, wrong = dict(known), bool(known)
+        match change:
+            case 0 if known:
+                parts.popitem()
+            case 1:
+                parts[7], wrong = (1, 0), True
+            case 2 if known:
+                parts[next(iter(parts))] = (99, 0)
+            case 3 if any(digest for _, digest in known.values()):
+                parts = {part: (count, digest + 5) for part, (count, digest) in parts.items()}
+            case _:
+                wrong = False
+        with pytest.raises(RowsDiffer) if wrong else nullcontext():
+            self.broker.check_written(writer, epoch, parts)
+        if known:
+            self.broker.check_written(writer, epoch - 1, parts)
 
     @invariant()
     def nothing_lost(self) -> None:

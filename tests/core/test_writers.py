@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import pairwise
+from zlib import crc32
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core import writing
 from penstock.core.broker import Broker
@@ -12,7 +18,7 @@ from penstock.core.held import ChunkKey, WriterEntry
 from penstock.core.policy import SECOND, Policy
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, TooManyWriters, WriterError
+from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
 from penstock.schema import Kind
 
 NOW = 1_750_000_000 * SECOND
@@ -61,6 +67,60 @@ def test_a_chunk_that_is_missing_is_told(broker: Broker) -> None:
         broker.write(b"spark", ChunkKey("job", 0, 5, 2), [Portion(queue, [b"x"])], NOW)
     assert queue.empty
     assert not broker.writers
+
+
+def test_other_rows_under_the_same_numbers_are_refused(broker: Broker) -> None:
+    """Of each partition only the last chunk is compared: whoever goes on from there has to come past it."""
+    queue = queue_of(broker)
+    for chunk, digest in ((0, 7), (1, 8)):
+        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, digest), [Portion(queue, [b"x"])], NOW)
+    before = broker.log.next_position
+    assert broker.was_written(ChunkKey("job", 0, 0, 0, 99))
+    assert broker.was_written(ChunkKey("job", 0, 0, 1, 8))
+    assert broker.was_written(ChunkKey("job", 0, 0, 1))
+    with pytest.raises(RowsDiffer, match="writer 'job', epoch 0, partition 0 are not what they were"):
+        broker.write(b"spark", ChunkKey("job", 0, 0, 1, 9), [Portion(queue, [b"y"])], NOW)
+    assert broker.log.next_position == before
+
+
+def test_what_is_said_of_an_older_chunk_is_not_held_against_a_newer(broker: Broker) -> None:
+    queue = queue_of(broker)
+    for chunk, digest in ((0, 7), (1, 0)):
+        broker.write(b"spark", ChunkKey("job", 0, 0, chunk, digest), [Portion(queue, [b"x"])], NOW)
+    assert broker.was_written(ChunkKey("job", 0, 0, 1, 9))
+    assert not broker.writers["job"].digests
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({0: (2, 8), 1: (1, 5)}, ""),
+        ({0: (2, 0), 1: (1, 0)}, ""),
+        ({0: (2, 8)}, "partition 1 .*: 0 chunks were sent, and 1 are here"),
+        ({0: (2, 8), 1: (1, 5), 2: (1, 1)}, "partition 2 .*: 1 chunks were sent, and 0 are here"),
+        ({0: (1, 7), 1: (1, 5)}, "partition 0 .*: 1 chunks were sent, and 2 are here"),
+        ({0: (2, 9), 1: (1, 5)}, "partition 0 .*: they were written before with other rows"),
+    ],
+)
+def test_what_was_written_is_compared(broker: Broker, parts: dict[int, tuple[int, int]], says: str) -> None:
+    queue = queue_of(broker)
+    for key in (ChunkKey("job", 3, 0, 0, 7), ChunkKey("job", 3, 0, 1, 8), ChunkKey("job", 3, 1, 0, 5)):
+        broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW)
+    broker.check_written("job", 2, parts)
+    with pytest.raises(RowsDiffer, match=says) if says else nullcontext():
+        broker.check_written("job", 3, parts)
+    with pytest.raises(RowsDiffer):
+        broker.check_written("job", 4, parts)
+    with pytest.raises(RowsDiffer):
+        broker.check_written("another", 3, parts)
+
+
+def test_a_writer_of_an_older_journal_has_said_nothing_of_its_rows(broker: Broker) -> None:
+    assert msgspec.json.decode(b'{"epoch":1,"chunks":{"0":2}}', type=WriterEntry).digests == {}
+    assert msgspec.json.decode(b'{"writer":"job","epoch":1,"partition":0,"chunk":1}', type=ChunkKey).digest == 0
+    broker.writers["job"] = WriterEntry(1, {0: 2})
+    assert broker.was_written(ChunkKey("job", 1, 0, 1, 8))
+    broker.check_written("job", 1, {0: (2, 8)})
 
 
 def test_a_new_epoch_forgets_the_partitions_of_the_old(broker: Broker) -> None:
@@ -166,3 +226,39 @@ def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
         broker.write(b"spark", ChunkKey("one", 0, 1), [Portion(queue, [b"x"])], NOW)
     for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these take no more room
         assert not broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW).duplicate
+
+
+CUTS = st.lists(st.integers(0, 12), max_size=3).map(sorted)
+
+
+@given(rows=st.lists(st.sampled_from("abcd"), max_size=12), data=st.data())
+def test_no_batch_counts_as_done_that_is_not_there_once(rows: list[str], data: st.DataObject) -> None:
+    """However it was cut at first, however far that came, and however it is cut when it is repeated."""
+    broker = Broker()
+    broker.create_namespace("default", NOW)
+    queue = queue_of(broker)
+    first, second = (_tasks(rows, data.draw(CUTS)) for _ in range(2))
+    try:
+        for partition, task in enumerate(first):
+            _send(broker, queue, partition, task, data.draw(st.integers(0, 6)))
+        parts = {partition: _send(broker, queue, partition, task) for partition, task in enumerate(second)}
+        broker.check_written("job", 0, {partition: sent for partition, sent in parts.items() if sent[0]})
+    except RowsDiffer:
+        assert [sorted(task) for task in first] != [sorted(task) for task in second]
+        return
+    published = [payload for batch in broker.log.take() for payload in batch.columns.get("payload", ())]
+    assert sorted(published) == sorted(row.encode() for row in rows)
+
+
+def _tasks(rows: list[str], cuts: list[int]) -> list[list[str]]:
+    return [rows[low:high] for low, high in pairwise([0, *cuts, len(rows)])]
+
+
+def _send(broker: Broker, queue: Queue, partition: int, rows: list[str], most: int = 99) -> tuple[int, int]:
+    """So many chunks of two rows at most. Returns their number, and the digest."""
+    number = digest = 0
+    for number, chunk in enumerate([rows[at : at + 2] for at in range(0, len(rows), 2)][:most], 1):
+        digest += sum(crc32(row.encode()) for row in chunk)
+        key = ChunkKey("job", 0, partition, number - 1, digest)
+        broker.write(b"spark", key, [Portion(queue, [row.encode() for row in chunk])], NOW)
+    return number, digest

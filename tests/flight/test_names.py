@@ -104,6 +104,14 @@ class TestWriters:
         assert callers["new-token"].write(row(), writer="w", queue="default/mine")[0]["duplicate"]
         assert [each["owner"] for each in callers["boss"].act("writers")] == ["etl"]
 
+    def test_nobody_compares_with_what_another_has_written(self, callers: Callers) -> None:
+        check: dict[str, Any] = {"writer": "nightly", "epoch": 0}
+        callers["victim"].write(row(), writer="nightly", queue="default/mine", digest=5)
+        assert callers["victim"].act("check-written", **check, parts=[(0, 1, 5)]) is True
+        for caller in ("thief", "boss"):
+            for parts in ([(0, 1, 5)], [(0, 1, 6)], []):
+                assert problem(partial(callers[caller].act, "check-written", **check, parts=parts)).code == "denied"
+
     def test_an_empty_chunk_needs_a_right_too(self, callers: Callers) -> None:
         begin: dict[str, Any] = {"writer": "begin", "queue": "default/other"}
         assert problem(lambda: callers["narrow"].write(NOTHING, **begin)).code == "denied"

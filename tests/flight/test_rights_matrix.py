@@ -79,6 +79,7 @@ CALLS: dict[str, tuple[set[str], Call]] = {
     "readers": ({"read", "consume", "administer"}, action("readers")),
     "forget-reader": ({"read", "consume", "administer"}, action("forget-reader", reader="?")),
     "lease": ({"consume"}, action("lease", queue="default/?", reader="l-?", instance="1", start=0)),
+    "check-written": ({"publish"}, action("check-written", writer="?", epoch=0, parts=[])),
     "end-writer": ({"publish", "administer"}, action("end-writer", writer="?")),
     "writers": ({"publish", "administer"}, action("writers")),
     "list_actions": (ANY, lambda flight, name: flight.client.list_actions(flight.options)),
@@ -95,7 +96,7 @@ CALLS: dict[str, tuple[set[str], Call]] = {
     },
 }
 #: Calls whose answer is about no queue.
-ABOUT_NONE = {"status", "locate", "readers", "forget-reader", "end-writer", "writers", "list_actions"}
+ABOUT_NONE = {"status", "locate", "readers", "forget-reader", "check-written", "end-writer", "writers", "list_actions"}
 ABOUT_NONE |= {"do_get leased", "get_flight_info leased"}
 
 

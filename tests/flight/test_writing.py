@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,22 @@ class TestWriting:
         assert [each["duplicate"] for each in again] == [True, True]
         assert flight.write([batch(payload=[b"d"])], queue="write/one", writer="numbers", chunk=2)[0]["rows"] == 1
         assert payloads(flight, "write/one")[-4:] == [b"a", b"b", b"c", b"d"]
+
+    def test_repetitions_with_other_rows(self, flight: Flight) -> None:
+        write = {"queue": "write/one", "writer": "digests", "epoch": 1}
+        first, second = ([batch(payload=[text])] for text in (b"first", b"second"))
+        for digest, rows in ((5, first), (5, first)):
+            flight.write(rows, **write, digest=digest)
+        before = payloads(flight, "write/one")
+        found = problem(lambda: flight.write(second, **write, digest=6))
+        assert (found.code, "partition 0 are not what they were" in found.text) == ("differs", True)
+        assert payloads(flight, "write/one") == before
+        assert flight.act("check-written", writer="digests", epoch=1, parts=[(0, 1, 5)]) is True
+        for parts in ([], [(0, 1, 6)], [(0, 2, 5)], [(0, 1, 5), (1, 1, 1)]):
+            found = problem(partial(flight.act, "check-written", writer="digests", epoch=1, parts=parts))
+            assert found.code == "differs"
+        found = problem(lambda: flight.write([*first, *second], **write, chunk=1, digest=7))
+        assert (found.code, "a digest is of one batch" in found.text) == ("bad-request", True)
 
     def test_epochs(self, flight: Flight) -> None:
         for epoch in (5, 6):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.flight.requests import CHUNK_BYTES
-from penstock.spark.chunks import chunks
+from penstock.spark.chunks import DIGESTS, chunks, digest
 from penstock.spark.errors import SourceError
 
 
@@ -53,3 +55,33 @@ def test_nothing_makes_no_chunk() -> None:
 def test_a_payload_that_is_too_large() -> None:
     with pytest.raises(SourceError, match="is the most that can be written"):
         list(chunks([batch([CHUNK_BYTES + 1])]))
+
+
+def test_digests_are_of_rows_and_not_of_their_order() -> None:
+    whole = pa.record_batch({"payload": ["a", "b", "c"], "priority": [1, 2, None]})
+    turned = whole.take(pa.array([2, 0, 1]))
+    assert digest(whole) == digest(turned) == sum(digest(whole.slice(at, 1)) for at in range(3)) % DIGESTS
+    assert digest(whole.slice(0, 2)) != digest(whole.slice(1, 2))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"payload": ["ab", "c"]},
+        {"payload": ["a", "bc"], "queue": ["default/x"] * 2},
+        {"payload": ["a", "bc"], "ttl": [None, 1.5]},
+        {"payload": ["a", "bc", ""]},
+        {"payload": ["a", "a", "bc"]},
+    ],
+)
+def test_other_rows_have_other_digests(other: dict[str, list[object]]) -> None:
+    assert digest(pa.record_batch(other)) != digest(pa.record_batch({"payload": ["a", "bc"]}))
+
+
+def test_text_and_its_bytes_are_the_same() -> None:
+    assert digest(pa.record_batch({"payload": ["ä"]})) == digest(pa.record_batch({"payload": ["ä".encode()]}))
+
+
+def test_digests_of_every_type_that_can_be_written() -> None:
+    rows = {"priority": [Decimal(7)], "ttl": [timedelta(hours=1)], "delay": [0.5], "correlation_id": [b"x"]}
+    assert 0 < digest(pa.record_batch({"payload": [b"x"], **rows})) < DIGESTS

@@ -2,52 +2,75 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.spark.pipelines import insight
+from penstock.spark.pipelines import insight, insight_main, parts
+from penstock.spark.pipelines.lake import Lake
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES, Memory, bucket, duration, percentile
 from support.history import Plain, nearest_rank, random_events
 
+Tables = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
+KEYS = ("namespace", "queue", "minute", "reason", "protocol", "host")
 
-def run(spark: Any, events: pa.Table, cuts: list[int], delay: int) -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
-    """The three tables after batches of these sizes: later rows take the place of earlier ones."""
-    tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {"queues": {}, "dead_letters": {}, "talkers": {}}
-    memory, state = Memory(), insight.empty_state(spark)
-    at = 0
-    for size in cuts:
-        part = events.slice(at, size)
-        at += size
-        if not part.num_rows:
-            continue
-        frame = spark.createDataFrame(part)
-        newest = part.column("at").cast(pa.int64()).to_pylist()
-        until = max(memory.watermark, *newest)
-        outcome = insight.transform(frame, state, memory.watermark or min(newest), until)
-        ledger = insight.add(memory, outcome, until)
-        for name, rows in (
-            ("queues", ledger.queue_rows()),
-            ("dead_letters", ledger.reason_rows()),
-            ("talkers", ledger.talker_rows()),
-        ):
-            for row in rows:
-                keys = ("namespace", "queue", "minute", "reason", "protocol", "host")
-                tables[name][tuple(row[key] for key in keys if key in row)] = row
-        memory = ledger.memory(delay)
-        state = spark.createDataFrame(outcome.state.toArrow())
-    assert at >= events.num_rows
+
+def in_one(spark: Any, events: pa.Table) -> Tables:
+    """The three tables after one batch of all events."""
+    times = events.column("at").cast(pa.int64()).to_pylist()
+    outcome = insight.transform(spark.createDataFrame(events), insight.empty_state(spark), min(times), max(times))
+    ledger = insight.add(Memory(), outcome, max(times))
+    rows = {"queues": ledger.queue_rows(), "dead_letters": ledger.reason_rows(), "talkers": ledger.talker_rows()}
+    return {name: {tuple(row[key] for key in KEYS if key in row): row for row in found} for name, found in rows.items()}
+
+
+def in_batches(spark: Any, events: pa.Table, folder: Path, count: int) -> Tables:
+    """The three tables in a lake after so many batches."""
+    lake = Lake(folder, "insight")
+    lake.prepare()
+    pipeline = insight_main.Insight(spark, lake, insight_main.Options())
+    size = events.num_rows // count + 1
+    for number in range(count):
+        pipeline.batch(spark.createDataFrame(events.slice(number * size, size)), number)
+    tables: Tables = {}
+    for name in insight_main.TABLES:
+        rows = insight_main.recent(pipeline.folder / name, 1e6)
+        tables[name] = {tuple(row[key] for key in KEYS if key in row): row for row in rows}
+        assert len(tables[name]) == len(rows)
     return tables
 
 
-@pytest.mark.parametrize(("seed", "parts"), [(1, 1), (2, 3)])
-def test_tables_are_what_the_events_say(spark: Any, tmp_path: Path, seed: int, parts: int) -> None:
-    events = random_events(tmp_path / "journal", seed, 600)
-    size = events.num_rows // parts + 1
-    tables = run(spark, events, [size] * parts, 2 * MINUTE)
-    plain = Plain(events)
+def test_tables_are_what_the_events_say(spark: Any, tmp_path: Path) -> None:
+    events = random_events(tmp_path / "journal", 1, 600)
+    check(in_one(spark, events), Plain(events))
+
+
+def test_tables_are_the_same_from_batches_that_read_only_what_they_are_about(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a few messages, of which there are too many at last, so that they are put together as well."""
+    monkeypatch.setattr(parts, "GRAIN", 8)
+    choices: list[parts.Choice] = []
+
+    def choose(*given: Any) -> parts.Choice:
+        monkeypatch.setattr(parts, "MOST_PARTS", 0 if len(choices) == 2 else 10_000)
+        choices.append(real(*given))
+        return choices[-1]
+
+    real = parts.choose
+    monkeypatch.setattr(parts, "choose", choose)
+    events = random_events(tmp_path / "journal", 2, 600)
+    check(in_batches(spark, events, tmp_path / "lake", 3), Plain(events))
+    assert choices[1].kept
+    assert choices[1].replaced
+    assert choices[2].ranges
+
+
+def check(tables: Tables, plain: Plain) -> None:
+    """The tables against what was worked out the plain way."""
     queues = tables["queues"]
     assert {(*key[:2], key[2] // MINUTE) for key in queues} == plain.ends.keys()
     for key, sums, (depth, dead_depth, oldest) in plain.rows():
@@ -65,6 +88,27 @@ def test_tables_are_what_the_events_say(spark: Any, tmp_path: Path, seed: int, p
         for key, row in tables["talkers"].items()
     }
     assert talkers == plain.talkers
+
+
+#: How a plan shows a frame: where it begins and ends, in rows from the current one.
+FRAME = re.compile(r"specifiedwindowframe\(\w+, ([^,]+), ([^)]+?)(?:\(\))?\)")
+
+
+def test_no_frame_of_rows_is_computed_anew_for_every_row(spark: Any, tmp_path: Path) -> None:
+    """A frame costs in all what its rows are if it begins at the first row, or is as wide for every row."""
+    frame = spark.createDataFrame(random_events(tmp_path / "journal", 1, 50))
+    outcome = insight.transform(frame, insight.empty_state(spark), 0, 1)
+    plans = "".join(each._jdf.queryExecution().toString() for each in outcome)
+    frames = {(start.strip(), end.strip()) for start, end in FRAME.findall(plans)}
+    assert ("unboundedpreceding$()", "-1") in frames  # the pattern finds some
+    assert [each for each in frames if "unboundedfollowing" in each[1] and "unboundedpreceding" not in each[0]] == []
+
+
+def test_all_windows_over_messages_share_one_shuffle(spark: Any, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(random_events(tmp_path / "journal", 1, 50))
+    outcome = insight.transform(frame, insight.empty_state(spark), 0, 1)
+    plan = outcome.lives._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("Exchange hashpartitioning") == 1
 
 
 def test_percentiles_are_off_by_one_percent_at_most() -> None:

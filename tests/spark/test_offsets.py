@@ -8,13 +8,26 @@ from typing import Any
 import pytest
 
 from penstock.spark.errors import SourceError
-from penstock.spark.offsets import Offset, offset
+from penstock.spark.offsets import MOST_PARTS, Offset, lengths, offset, shares, subject
+from penstock.spark.options import Settings
+
+JOURNAL = "0123456789abcdef"
+READ = Settings(queue="default/jobs")
+CONSUME = Settings(queue="default/jobs", mode="consume", reader="worker")
 
 
-@pytest.mark.parametrize("mode", ["read", "consume"])
-def test_there_and_back(mode: str) -> None:
-    one = Offset("0123456789abcdef", 7, mode)
-    assert offset(json.loads(json.dumps(one.to_dict())), mode) == one
+@pytest.mark.parametrize("settings", [READ, CONSUME, Settings(), Settings(pattern="a/*", view="events")])
+@pytest.mark.parametrize("parts", [None, (), (3,), (1, 2, 3)])
+def test_there_and_back(settings: Settings, parts: tuple[int, ...] | None) -> None:
+    one = Offset(JOURNAL, 7, settings.mode, subject(settings), parts, 3 if settings.mode == "consume" else 0)
+    assert offset(json.loads(json.dumps(one.to_dict())), settings) == one
+
+
+@pytest.mark.parametrize("settings", [READ, CONSUME])
+def test_those_of_an_older_version_are_of_anything(settings: Settings) -> None:
+    mode = {"mode": "consume"} if settings is CONSUME else {}
+    found = offset({"identity": JOURNAL, "position": 7, **mode}, settings)
+    assert (found.position, found.of, found.parts) == (7, None, None)
 
 
 @pytest.mark.parametrize(
@@ -23,16 +36,68 @@ def test_there_and_back(mode: str) -> None:
         {},
         {"position": 7},
         {"identity": "x", "position": 7},
-        {"identity": "0123456789abcdef", "position": 0},
-        {"identity": "0123456789abcdef", "position": True},
-        {"identity": "0123456789abcdef", "position": "7"},
+        {"identity": JOURNAL, "position": 0},
+        {"identity": JOURNAL, "position": True},
+        {"identity": JOURNAL, "position": "7"},
+        {"identity": JOURNAL, "position": 7, "parts": 7},
+        {"identity": JOURNAL, "position": 7, "parts": [1, 0]},
+        {"identity": JOURNAL, "position": 7, "parts": ["1"]},
+        {"identity": JOURNAL, "position": 7, "parts": [], "start": -1},
     ],
 )
 def test_those_of_others(found: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match="none of ours"):
-        offset(found)
+        offset(found, READ)
 
 
 def test_another_mode() -> None:
     with pytest.raises(SourceError, match="mode=consume, and this query has mode=read"):
-        offset(Offset("0123456789abcdef", 7, "consume").to_dict())
+        offset(Offset(JOURNAL, 7, "consume").to_dict(), READ)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        (READ, Settings(queue="default/other"), "of view=messages, queue=default/jobs, and .* queue=default/other"),
+        (READ, Settings(pattern="default/*"), r"queue=default/jobs, and .* queuePattern=default/\*"),
+        (Settings(pattern="a/*"), Settings(), r"queuePattern=a/\*, and .* queuePattern=\*/\*"),
+        (READ, Settings(queue="default/jobs", view="events"), "of view=messages, .* reads view=events"),
+    ],
+)
+def test_of_something_else(was: Settings, now: Settings, says: str) -> None:
+    with pytest.raises(SourceError, match=f"{says}.*startingPosition=7 it goes on"):
+        offset(Offset(JOURNAL, 7, of=subject(was)).to_dict(), now)
+
+
+def test_all_queues_can_be_said_in_two_ways() -> None:
+    assert subject(Settings()) == subject(Settings(pattern="*/*"))
+
+
+@pytest.mark.parametrize("change", [{"queue": "default/other"}, {"reader": "another"}])
+def test_leases_of_something_else(change: dict[str, str]) -> None:
+    now = Settings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
+    with pytest.raises(
+        SourceError, match=f"the checkpoint is of queue=default/jobs, reader=worker.*{change.popitem()[1]}"
+    ):
+        offset(Offset(JOURNAL, 7, "consume", subject(CONSUME)).to_dict(), now)
+
+
+def test_parts_end_where_the_batch_does() -> None:
+    assert Offset(JOURNAL, 10, parts=(2, 3)).spans() == [(5, 7), (7, 10)]
+    assert Offset(JOURNAL, 10, parts=()).spans() == []
+
+
+def test_there_are_never_too_many_parts() -> None:
+    stop = 10 * MOST_PARTS
+    parts = lengths(1, range(2, stop), stop)
+    assert MOST_PARTS // 2 < len(parts) <= MOST_PARTS
+    assert sum(parts) == stop - 1
+    assert lengths(5, [6, 9], 10) == [1, 3, 1]
+    assert lengths(5, [], 10) == [5]
+
+
+def test_shares() -> None:
+    assert shares(0, 4) == []
+    assert shares(3, 4) == [1, 1, 1]
+    assert shares(10, 4) == [2, 3, 2, 3]
+    assert sum(shares(10**6, 10**5)) == 10**6

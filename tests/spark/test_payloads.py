@@ -10,7 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.spark.pipelines import avro
+from penstock.spark.pipelines.avro_fingerprint import canonical, fingerprint
 from penstock.spark.pipelines.payloads import Decoding, decode, inferred, pack, unpack
 
 ORDER = pa.struct(
@@ -137,13 +141,91 @@ def test_avro() -> None:
         "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "price": Decimal("12.34"), "hash": b"\xab\xcd", "x": 1.5,
     }  # fmt: skip
     assert one(payload, decoding) == (expected, None)
-    assert one(b"\xc3\x01" + bytes(8) + payload, decoding) == (expected, None)
+    assert one(b"\xc3\x01" + fingerprint(AVRO) + payload, decoding) == (expected, None)
+    known = fingerprint(AVRO).hex()
+    assert one(b"\xc3\x01" + bytes(8) + payload, decoding)[1] == (
+        f"the Avro value was written with another schema: its fingerprint is {'0' * 16}, that of the schema {known}"
+    )
     assert one(payload + b"!", decoding)[1] == f"1 byte(s) are left over behind the Avro value, at byte {len(payload)}"
     for end in range(len(payload)):
         assert one(payload[:end], decoding)[1] is not None
 
 
-@pytest.mark.parametrize("schema", ["{", '"strange"', '["int", "string"]', '{"type": "_keep"}', "7"])
+#: What Avro's own test data says (share/test/data/schema-tests.txt).
+FINGERPRINTS = {
+    '"null"': 7195948357588979594,
+    '{"type": "boolean"}': -6970731678124411036,
+    '"int"': 8247732601305521295,
+    '{"type": "fixed", "name": "foo", "size": 15}': 1756455273707447556,
+    '{"type": "record", "name": "foo", "fields": [{"name": "f1", "type": "boolean"}]}': 7843277075252814651,
+}
+
+
+@pytest.mark.parametrize(("schema", "number"), FINGERPRINTS.items())
+def test_fingerprints_are_those_of_avro(schema: str, number: int) -> None:
+    assert fingerprint(json.loads(schema)) == number.to_bytes(8, "little", signed=True)
+
+
+def test_the_canonical_form_has_full_names_and_nothing_that_readers_ignore() -> None:
+    inner = {"type": "enum", "name": "K", "symbols": ["A"], "doc": "x", "aliases": ["L"]}
+    fields = [
+        {"name": "one", "type": [{"type": "null"}, inner], "default": None},
+        {"name": "two", "type": {"type": "map", "values": "K"}},
+        {"name": "three", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "four", "type": {"type": "array", "items": {"type": "fixed", "size": 2, "name": "other.F"}}},
+    ]
+    schema = {"fields": fields, "namespace": "shop", "name": "Order", "type": "record"}
+    assert canonical(schema) == (
+        '{"name":"shop.Order","type":"record","fields":['
+        '{"name":"one","type":["null",{"name":"shop.K","type":"enum","symbols":["A"]}]},'
+        '{"name":"two","type":{"type":"map","values":"shop.K"}},{"name":"three","type":"long"},'
+        '{"name":"four","type":{"type":"array","items":{"name":"other.F","type":"fixed","size":2}}}]}'
+    )
+
+
+def test_a_bare_avro_value_may_begin_like_single_object_encoding() -> None:
+    assert zigzag(-98) == b"\xc3\x01"
+    assert one(zigzag(-98), Decoding("avro", b'"int"')) == (-98, None)
+    pair = {"type": "record", "name": "P", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "bytes"}]}
+    payload = zigzag(-98) + zigzag(20) + b"12345678901234567890"
+    assert one(payload, Decoding("avro", json.dumps(pair).encode())) == ({"a": -98, "b": payload[3:]}, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [
+        ('"int"', zigzag(2**31)),
+        ('"long"', b"\xff" * 9 + b"\x7f"),
+        ('{"type": "int", "logicalType": "date"}', zigzag(2**31 - 1)),
+        ('{"type": "bytes", "logicalType": "decimal", "precision": 2}', zigzag(2) + b"\x7f\xff"),
+        ('{"type": "array", "items": "null"}', zigzag(4) * 4 + zigzag(0)),
+    ],
+)
+def test_avro_values_that_no_column_holds(schema: str, payload: bytes) -> None:
+    """They are told of one by one: a value that Arrow refuses would stop all others."""
+    value, reason = one(payload, Decoding("avro", schema.encode()))
+    assert value is None
+    assert reason is not None
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_avro_value_or_have_a_reason(payload: bytes) -> None:
+    value, reason = one(payload, Decoding("avro", json.dumps(AVRO).encode()))
+    assert (value is None) is (reason is not None)
+
+
+NO_SCHEMAS = [
+    "{", '"strange"', '["int", "string"]', "7", "null", "{}", "[]", '["null"]', '{"type": "record", "name": "R"}',
+    '{"type": "array"}', '{"type": "map"}', '{"type": "enum", "name": "E"}', '{"type": "fixed", "name": "F"}',
+    '{"type": "fixed", "name": "F", "size": "x"}', '{"type": "record", "name": "R", "fields": [7]}',
+    '{"type": "bytes", "logicalType": "decimal"}', '{"type": "bytes", "logicalType": "decimal", "precision": 99}',
+    '{"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}',
+    *(f'{{"type": "{name}"}}' for name in dir(avro.Parser) if not name.startswith("__")),
+    *(f'{{"type": "{name.lstrip("_")}"}}' for name in dir(avro.Parser) if not name.startswith("__")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", NO_SCHEMAS)
 def test_avro_schemas_that_are_none(schema: str) -> None:
     with pytest.raises(ValueError, match=r"Avro|union"):
         Decoding("avro", schema.encode()).check()

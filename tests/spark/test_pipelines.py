@@ -21,6 +21,7 @@ from penstock.client import connect
 from penstock.journal import arrow
 from penstock.journal.following import JournalReader
 from penstock.spark.pipelines import archive_main, decode, insight_main
+from penstock.spark.pipelines import replay as replays
 from penstock.spark.pipelines.lake import Lake, LakeError
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.payloads import Decoding, pack
@@ -271,6 +272,27 @@ def test_insight_is_what_the_journal_says(
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_report(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+) -> None:
+    broker, lake = new_broker(), tmp_path / "lake"
+    broker.publish("jobs", *[b"x"] * 100)
+    options = insight_main.Options(report_seconds=0)
+    told: list[str] = []
+
+    def in_the_batch(progress: Progress) -> bool:
+        told.append(progress.doing)
+        return progress.doing.startswith("batch 0: ")
+
+    stopped = until(lambda how: insight_main.run(spark, source(broker), str(lake), options, how), in_the_batch)
+    assert (stopped.rows, stopped.batches, stopped.done) == (0, 0, False)
+    assert told[-2].startswith("batch 0: ")
+    report = lake / "insight" / "report.html"
+    assert not report.exists()
+    assert insight_main.run(spark, source(broker), str(lake), options, Run(once=True)).done
+    assert "default/jobs" in report.read_text()
+
+
 class Killed(BaseException):
     """In place of a real kill."""
 
@@ -308,8 +330,9 @@ def _killed(*_: object) -> None:
 
 
 def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
-    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replays, "PART_BYTES", 4096)  # so that there are some parts
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
     archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))
@@ -319,7 +342,7 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
         return Replay(spark, source(broker), str(lake), name).run(chosen, rate, how)
 
     first = until(lambda how: replay("one", choice, how), lambda progress: progress.rows >= 30)
-    assert (first.rows, first.done) == (30, False)
+    assert (first.rows, first.total_rows, first.done) == (30, 99, False)
     # As if it had been killed before it could write down that the third chunk was taken.
     state = lake / "_penstock" / "replay-one" / "state.json"
     known = json.loads(state.read_text())
@@ -328,7 +351,8 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     state.write_text(json.dumps({**known, "chunk": 2, "rows": 20, "position": positions.collect()[0][0]}))
     assert replay("one", choice, Run()).done
     assert [int(payload) for payload in broker.take("again")] == [number for number in range(100) if number != 7]
-    assert replay("one", choice, Run()).rows == 0
+    again = replay("one", choice, Run())
+    assert (again.rows, again.before_rows, again.total_rows, again.done) == (0, 99, 99, True)
     with pytest.raises(LakeError, match="is another one"):
         replay("one", Choice(to="default/again"), Run())
     start = positions.collect()[0][0]
@@ -382,13 +406,18 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     (captures / "garbled.bin").write_bytes(b"\x55\x99\x5e\x03\0\0\0\x01x" + b"garbage!")
     output = tmp_path / "frames"
     found = decode.run(spark, decode.find_files([str(captures)]), decode.Captures(payloads=True), str(output))
-    assert found == {"frames": 2 * expected + 1, "errors": 1}
+    assert (found.frames, found.errors, found.whole) == (2 * expected + 1, 1, True)
     table = spark.read.parquet(str(output))
     by_kind = {tuple(row)[:2]: row["count"] for row in table.groupBy("protocol", "type").count().collect()}
     assert by_kind["phpmq", "PUBLISH"] == by_kind["phpmq", "ACKNOWLEDGE"] == 40
     assert table.where("code = 'bad-magic' and offset = 9 and length = 8").count() == 1
+    stop = threading.Event()
+    stop.set()
+    before = sorted(output.iterdir())
+    assert not decode.run(spark, [str(captures)], decode.Captures(), str(output), Run(stop=stop)).whole
+    assert sorted(output.iterdir()) == before
     again = decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(output))
-    assert again == {"frames": 1, "errors": 1}
+    assert (again.frames, again.errors) == (1, 1)
     with pytest.raises(LakeError, match="holds something else"):
         decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(captures))
 

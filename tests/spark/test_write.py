@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.client import connect
 from penstock.flight.calls import Write
 from penstock.spark import sink
-from penstock.spark.errors import SourceError
-from penstock.spark.options import Use, parse
+from penstock.spark.errors import RowsDiffer, SourceError
+from penstock.spark.options import Settings, Use, parse
 from penstock.spark.sink import BatchWriter
 from support.queries import ended
 from support.sparks import SparkBroker
@@ -99,6 +100,57 @@ def test_a_named_write_counts_once(spark: SparkSession, broker: SparkBroker, que
     assert sum(contents(spark, broker, queue).values()) == 20
 
 
+def test_a_named_write_that_is_cut_differently_is_refused(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue)
+    rows = spark.range(30).selectExpr("cast(id as string) as payload")
+    name = {"queue": queue, "writerName": f"w-{queue}", "epoch": 1}
+    save(rows.coalesce(1).repartition(3), broker, **name)
+    save(rows.coalesce(1).repartition(3), broker, **name)
+    for other in (rows.coalesce(1).repartition(2), rows.coalesce(1).repartition(4), rows.coalesce(1)):
+        with pytest.raises(Exception, match=r"are not what they were.*checkRepeats=false"):
+            save(other, broker, **name)
+    save(rows.coalesce(1), broker, **name, checkRepeats="false")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        ([["a", "b"], ["c", "d"]], [["a"], ["b", "c", "d"]], False),
+        ([["a", "b"], ["c"]], [["a", "b", "c"], []], False),
+        ([["a"], ["b"]], [["a"], ["x"]], False),
+        ([["a", "b"], ["c"]], [["a", "b"]], False),
+        ([["a", "b"]], [["a", "b"], ["c"]], True),
+        ([["a", "b"]], [[]], True),
+    ],
+    ids=["moved", "emptied", "changed", "fewer", "the rest", "nothing"],
+)
+def test_a_repetition_counts_as_done_if_it_fits(
+    broker: SparkBroker, queue: str, first: list[list[str]], second: list[list[str]], fits: bool
+) -> None:
+    broker.publish(queue)
+    options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}", "epoch": "1"}
+    settings = parse(options, Use.WRITE)
+    for partition, rows in enumerate(first):
+        task(settings, partition, rows)
+    writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
+    with nullcontext() if fits else pytest.raises(RowsDiffer, match=r"are not what they were.*checkRepeats=false"):
+        writer.commit([task(settings, partition, rows) for partition, rows in enumerate(second)])
+
+
+def task(settings: Settings, partition: int, rows: list[str]) -> sink.Done:
+    name = Write(queue=settings.queue, writer=settings.writer, epoch=1, partition=partition)
+    return sink.write(settings, name, iter([pa.record_batch({"payload": pa.array(rows, pa.string())})]))
+
+
+def test_the_order_of_rows_in_a_chunk_is_of_no_matter(broker: SparkBroker, queue: str) -> None:
+    broker.publish(queue)
+    options = {"endpoint": broker.endpoint, "queue": queue, "writerName": f"w-{queue}", "epoch": "1"}
+    settings = parse(options, Use.WRITE)
+    assert [task(settings, 0, rows).repeated for rows in (["a", "b"], ["b", "a"])] == [0, 1]
+    with pytest.raises(RowsDiffer):
+        task(settings, 0, ["b", "b"])
+
+
 def copy(spark: SparkSession, broker: SparkBroker, source: str, target: str, folder: Path, **options: Any) -> None:
     """Copy a queue with a stream, as far as it goes."""
     stream = broker.stream(spark, queue=source, columns="payload", maxMessagesPerTrigger=4)
@@ -144,7 +196,7 @@ def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, capl
         writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
         name = Write(queue=settings.queue, writer=writer.name, epoch=epoch)
         done = sink.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
-        writer.commit([done, sink.Done(0, 0)])
+        writer.commit([done, sink.Done(writer.name, 1)])
         assert bool(caplog.text) == bool(words)
         assert words in caplog.text
 

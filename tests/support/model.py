@@ -40,7 +40,8 @@ class Model:
         self.connections: dict[int, bool] = {}  # the value: it spends retries
         self.effects: list[Effect] = []
         self.leases: dict[int, ModelLease] = {}
-        self.writers: dict[str, tuple[int, dict[int, int]]] = {}  # the newest epoch, and the chunks of each partition
+        #: The newest epoch, and of each partition the number of chunks and the last digest.
+        self.writers: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {}
         self.draining = False
         self._serial = 0
 
@@ -146,16 +147,24 @@ class Model:
         return message
 
     def write(
-        self, key: tuple[str, int, int, int], rows: dict[str, list[tuple[int, int, int, int]]], now: int, first: int
+        self,
+        key: tuple[str, int, int, int, int],
+        rows: dict[str, list[tuple[int, int, int, int]]],
+        now: int,
+        first: int,
     ) -> str:
         """``rows`` has size, ttl (-1: as the queue says), delay and priority. Returns what becomes of the chunk."""
-        writer, epoch, partition, chunk = key
+        writer, epoch, partition, chunk, digest = key
         newest, chunks = self.writers.get(writer, (epoch, {}))
         if epoch < newest:
             return "duplicate"
         chunks = chunks if epoch == newest else {}
-        if chunk != chunks.get(partition, 0):
-            return "duplicate" if chunk < chunks.get(partition, 0) else "gap"
+        taken, last = chunks.get(partition, (0, 0))
+        if chunk > taken:
+            return "gap"
+        if chunk < taken:
+            differs = chunk == taken - 1 and digest and last and digest != last
+            return "differs" if differs else "duplicate"
         for name, each in rows.items():
             _, refusal = self._admit(self.queues[name], [row[0] for row in each], b"", any(row[2] for row in each))
             if refusal:
@@ -165,7 +174,7 @@ class Model:
                 span = self.queues[name].policy.default_ttl if ttl < 0 else ttl
                 self._add(self.queues[name], first, size, now + span if span else 0, now, priority, delay)
                 first += 1
-        self.writers[writer] = (epoch, chunks | {partition: chunk + 1})
+        self.writers[writer] = (epoch, chunks | {partition: (chunk + 1, digest)})
         for name in rows:
             self._dispatch(name, now)
             self._make_room(name, now)

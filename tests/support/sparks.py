@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client import connect
-from penstock.flight.calls import Action, Range, Readers, Status
+from penstock.flight.calls import Action, Range, Read, Readers, Status
 from penstock.flight.requests import Reader
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Settings
@@ -86,11 +86,23 @@ class SparkBroker(LiveBroker):
 
     def ask(self, action: Action, answer: type[T]) -> T:
         """An action of its endpoint."""
+        with self.flight() as flight:
+            return flight.ask(action, answer)
+
+    @contextmanager
+    def flight(self) -> Iterator[Endpoint]:
+        """A connection to its endpoint."""
         endpoint = Endpoint(Settings(endpoint=self.endpoint))
         try:
-            return endpoint.ask(action, answer)
+            yield endpoint
         finally:
             endpoint.close()
+
+    def payloads(self, queue: str) -> list[bytes]:
+        """All that was ever published into a queue of namespace ``default``, without Spark."""
+        with self.flight() as flight:
+            batches = flight.get(Read(queue=f"default/{queue}", columns=["payload"]))
+            return [payload for batch in batches for payload in batch.column("payload").to_pylist()]
 
     def status(self) -> Range:
         """From where to where its journal goes."""

@@ -23,7 +23,8 @@ def lasting(broker: Broker, now: int) -> dict[str, Any]:
         "leases": {position: _lease(lease) for position, lease in broker.leases.items()},
         "leased": broker.leased,
         "writers": {
-            name: (each.epoch, dict(each.chunks), each.owner, each.at) for name, each in broker.writers.items()
+            name: (each.epoch, dict(each.chunks), dict(each.digests), each.owner, each.at)
+            for name, each in broker.writers.items()
         },
         "partitions": broker.partitions,
         "shares": dict(broker.shares),

@@ -183,7 +183,9 @@ class Workload:
         taken = known.chunks.get(partition, 0) if known else 0
         step = random.randrange(8)
         owner = ("", "one", "two")[partition]
-        key = ChunkKey(name, epoch, partition, max(0, taken - (step == 0)), owner=owner)
+        key = ChunkKey(name, epoch, partition, taken, random.randrange(3), owner=owner)
+        if step == 0 and known and taken:
+            key = ChunkKey(name, epoch, partition, taken - 1, known.digests.get(partition, 0), owner=owner)
         if step == 1:
             key = ChunkKey(name, epoch + 1, partition, owner=owner)
         queues = random.sample(list(self.broker.queues.values()), random.randint(1, len(self.broker.queues)))

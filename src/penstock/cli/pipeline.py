@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import complain, counting, json_option, note, say, tell
+from penstock.cli.output import complain, json_option, note, say, tell
+from penstock.cli.signs import Signs, ending, signs, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,13 +139,12 @@ def _broker(flags: dict[str, Any]) -> Broker:
 
 
 @contextmanager
-def _session(name: str, flags: dict[str, Any]) -> Iterator[SparkSession]:
+def _session(name: str, flags: dict[str, Any], shown: Signs) -> Iterator[SparkSession]:
     """A session, ended at the end: Spark's own process must not outlive us."""
     from penstock.spark.session import session  # noqa: PLC0415
 
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints every error as a page of JSON
-    if not flags["as_json"]:
-        note("starting Spark …")
+    shown.begin("starting Spark …")
     if os.environ.get("LC_ALL", "") in ("C", "POSIX"):
         os.environ["LC_ALL"] = "C.UTF-8"  # else Java can't make folders for queues whose names are not ASCII
     with _quiet():
@@ -181,47 +181,35 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _running(flags: dict[str, Any]) -> Iterator[Run]:
+def _running(flags: dict[str, Any], shown: Signs) -> Iterator[Run]:
     """How to run: Ctrl-C and SIGTERM stop it cleanly, and progress is shown."""
     from penstock.spark.pipelines.running import Run  # noqa: PLC0415
 
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with counting(hidden=flags["as_json"]) as bar:
-            task = bar.add_task("rows", total=None, rate="")
-            shown = [-1]
-
-            def show(progress: Progress) -> None:
-                lag = (
-                    ""
-                    if progress.lag_rows is None
-                    else f", {progress.lag_rows:,} behind ({progress.lag_seconds:.0f} s)"
-                )
-                bar.update(task, completed=progress.rows, rate=f"{progress.rate:,.0f}/s{lag}")
-                if flags["as_json"] and progress.batches > shown[0] and progress.batches:
-                    shown[0] = progress.batches
-                    tell(_told(progress))
-
-            yield Run(once=flags.get("once", True), seconds=flags.get("every", 5.0), stop=stop, tell=show)
+        yield Run(once=flags.get("once", True), seconds=flags.get("every", 5.0), stop=stop, tell=shown.show)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _told(progress: Progress) -> dict[str, Any]:
-    found: dict[str, Any] = {"rows": progress.rows, "batches": progress.batches, "seconds": round(progress.seconds, 3)}
-    return {**found, "lag_rows": progress.lag_rows, "lag_seconds": progress.lag_seconds, "done": progress.done}
+@contextmanager
+def _started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, Run]]:
+    """Spark, and how to run something on it. Both are shown to be alive."""
+    with signs(flags["as_json"]) as shown, _session(name, flags, shown) as spark, _running(flags, shown) as run:
+        yield spark, run
 
 
 def _end(progress: Progress, flags: dict[str, Any], *lines: str) -> int:
     """Say how it ended. A stream that was stopped by a signal has done what it was told."""
+    once = flags.get("once", True)
     if flags["as_json"]:
-        tell(_told(progress))
+        tell(values(progress))
     else:
-        note(f"{progress.rows:,} rows in {progress.seconds:.1f} s")
+        note(ending(progress, once=once))
         say(*lines)
-    return 0 if progress.done or not flags.get("once", True) else INTERRUPTED
+    return 0 if progress.done or not once else INTERRUPTED
 
 
 @pipeline.command("archive", epilog=_EXIT_CODES)
@@ -262,7 +250,7 @@ def archive(**flags: Any) -> int:
     )  # fmt: skip
     archive_main.lake_of(flags["lake"], options)
     broker = _broker(flags)
-    with _session("archive", flags) as spark, _running(flags) as run:
+    with _started("archive", flags) as (spark, run):
         progress = archive_main.run(spark, broker, flags["lake"], options, run)
     return _end(progress, flags, f"{flags['lake']}/{flags['table']}")
 
@@ -300,9 +288,10 @@ def insight(**flags: Any) -> int:
         report_seconds=flags["report_every"], report_hours=flags["report_hours"],
     )  # fmt: skip
     broker = _broker(flags)
-    with _session("insight", flags) as spark, _running(flags) as run:
+    with _started("insight", flags) as (spark, run):
         progress = insight_main.run(spark, broker, flags["lake"], options, run)
-    return _end(progress, flags, f"{flags['lake']}/insight/report.html")
+    report = f"{flags['lake']}/insight/report.html"
+    return _end(progress, flags, *([report] if os.path.exists(report) else []))
 
 
 @pipeline.command("replay", epilog=_EXIT_CODES)
@@ -345,7 +334,7 @@ def replay(**flags: Any) -> int:
         to_position=flags["to_position"], to=flags["to"], create=flags["create"], chunk_rows=chunk_rows(flags["rate"]),
     )  # fmt: skip
     broker = _broker(flags)
-    with _session("replay", flags) as spark, _running(flags) as run:
+    with _started("replay", flags) as (spark, run):
         progress = Replay(spark, broker, flags["lake"], flags["name"]).run(choice, flags["rate"], run)
     return _end(progress, flags)
 
@@ -378,14 +367,17 @@ def decode(files: tuple[str, ...], **flags: Any) -> int:
 
     found = decoding.find_files(files)
     captures = decoding.Captures(flags["protocol"], flags["direction"], frozenset(flags["ports"]), flags["payloads"])
-    with _session("decode", flags) as spark:
-        counts = decoding.run(spark, found, captures, flags["output"])
+    with _started("decode", flags) as (spark, run):
+        done = decoding.run(spark, found, captures, flags["output"], run)
     if flags["as_json"]:
-        tell({"files": len(found), **counts})
-    else:
-        note(f"{counts['frames']:,} frames and {counts['errors']:,} errors in {len(found):,} files")
+        told = {"files": len(found), "frames": done.frames, "errors": done.errors}
+        tell({**told, "seconds": round(done.seconds, 3), "done": done.whole})
+    elif done.whole:
+        note(f"{done.frames:,} frames and {done.errors:,} errors in {len(found):,} files, {done.seconds:.1f} s")
         say(flags["output"])
-    return 0
+    else:
+        note(f"interrupted: {flags['output']} is as it was before")
+    return 0 if done.whole else INTERRUPTED
 
 
 @pipeline.command("init", epilog="Exit codes: 0 done, 2 wrong use, 3 the folder is not empty.")

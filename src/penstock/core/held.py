@@ -23,7 +23,7 @@ MOST_LEASED = 1_000_000
 #: Leases that may be outstanding.
 MOST_LEASES = 10_000
 #: Writers that are remembered, and partitions of all of them together. They are kept without a limit of time, and each
-#: partition costs some 100 bytes of memory.
+#: partition costs some 200 bytes of memory.
 MOST_WRITERS = 10_000
 MOST_PARTITIONS = 1_000_000
 #: Bytes of a ``HELD`` row, roughly: far below a block's, so that a segment can begin however much is held.
@@ -57,6 +57,8 @@ class WriterEntry(msgspec.Struct):
 
     epoch: int
     chunks: dict[int, int]
+    #: What the writer said of the rows of these chunks, for each partition of which it said something.
+    digests: dict[int, int] = msgspec.field(default_factory=dict)
     #: The identity that it belongs to; empty for one of a broker without access rules, or of an older journal.
     owner: str = ""
     #: When its last chunk was taken.
@@ -65,6 +67,9 @@ class WriterEntry(msgspec.Struct):
     def note(self, key: ChunkKey) -> None:
         """One more chunk of this epoch was taken."""
         self.chunks[key.partition] = key.chunk + 1
+        self.digests[key.partition] = key.digest
+        if not key.digest:
+            del self.digests[key.partition]
         self.owner, self.at = key.owner, key.at
 
 
@@ -75,6 +80,8 @@ class ChunkKey(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     partition: int = 0
     chunk: int = 0
+    #: Of the rows of all chunks of the partition up to this one. 0: nothing is said of them.
+    digest: int = 0
     #: Whose the writer is from now on, and when that was.
     owner: str = ""
     at: int = 0
@@ -149,7 +156,7 @@ def _parts(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> I
             part, size = Held(), 0
     for name, writer in writers.items():
         part.writers[name] = writer
-        size += 1_000 + 24 * len(writer.chunks)
+        size += 1_000 + 56 * len(writer.chunks)
         if size > ROW_BYTES:
             yield part
             part, size = Held(), 0

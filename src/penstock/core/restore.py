@@ -38,7 +38,7 @@ def restore(table: Table, next_position: int, now: int = 0) -> Broker:
     _fill(broker, table, leased.values())
     _lease(broker, table, leased)
     for name, each in meta.writers.items():
-        broker.writers[name] = replace(each, chunks=dict(each.chunks))
+        broker.writers[name] = replace(each, chunks=dict(each.chunks), digests=dict(each.digests))
         broker.count_writer(each)
     for number, requests in meta.requests.items():
         if (queue := broker.queues.get(number)) is not None:

@@ -3,12 +3,17 @@
 A chunk is known by writer, epoch, partition and number. Its messages and the row that says so are in one block, so a
 crash keeps both or neither. Of each writer the newest epoch is remembered, for ever: how many chunks of each partition
 were taken. What comes again is answered as done, and so is everything of an older epoch.
+
+What comes again must be what it was. Whoever repeats a batch may have cut it into other partitions, and to take its
+chunks for known ones would lose rows and publish others twice. So a writer may send a *digest* with each chunk: a
+number for the rows of all chunks of the partition so far. With the same numbers, and another digest, a chunk is
+refused; and at the end a writer can have it checked that the broker has what it has sent, and nothing else.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,6 +29,10 @@ from penstock.schema import FOREVER, Kind
 
 class WriterError(Exception):
     """A chunk that can't be taken as things stand. The text says why, and what would be right."""
+
+
+class RowsDiffer(WriterError):
+    """What is repeated is not what was written before."""
 
 
 class TooManyWriters(WriterError):
@@ -61,7 +70,7 @@ class Writing(Carrying):
     """Writers. See the module's description."""
 
     def was_written(self, key: ChunkKey) -> bool:
-        """Whether this chunk counts already. Raises WriterError if one before it is missing."""
+        """Whether this chunk counts already. Raises WriterError if one before it is missing, or it has other rows."""
         known = self.writers.get(key.writer)
         taken = 0
         if known is not None:
@@ -73,7 +82,26 @@ class Writing(Carrying):
                 f"chunk {key.chunk} of writer {key.writer!r}, epoch {key.epoch}, partition {key.partition} comes too "
                 f"early: the next is chunk {taken}"
             )
+        # Only the last one can be compared. Who goes on from there comes past it, and who does not is found at the end.
+        if known is not None and key.chunk == taken - 1:
+            _compare(key, known.digests.get(key.partition, 0))
         return key.chunk < taken
+
+    def check_written(self, writer: str, epoch: int, parts: Mapping[int, tuple[int, int]]) -> None:
+        """Raises RowsDiffer unless exactly this was taken: of each partition so many chunks, with this digest.
+
+        Of an epoch before the newest nothing is known any more, and nothing of it was taken since.
+        """
+        known = self.writers.get(writer) or WriterEntry(epoch, {})
+        if epoch < known.epoch:
+            return
+        chunks = known.chunks if epoch == known.epoch else {}
+        for partition in sorted(chunks.keys() | parts.keys()):
+            count, digest = parts.get(partition, (0, 0))
+            if count != chunks.get(partition, 0):
+                text = f"{count} chunks were sent, and {chunks.get(partition, 0)} are here"
+                raise RowsDiffer(_differs(ChunkKey(writer, epoch, partition), text))
+            _compare(ChunkKey(writer, epoch, partition, count, digest), known.digests.get(partition, 0))
 
     def write(self, source: bytes, key: ChunkKey, portions: Sequence[Portion], now: int) -> Wrote:
         """Publish a chunk, once. It must not be confirmed before the log is durable up to ``log.next_position``.
@@ -161,6 +189,17 @@ class Writing(Carrying):
                 )
             else:
                 queue.append_run(first + start, sizes[start:stop], priority, expires, FOREVER)
+
+
+def _compare(key: ChunkKey, known: int) -> None:
+    """Raises RowsDiffer if a repetition says something else of its rows than what was said of those that were taken."""
+    if key.digest and known and key.digest != known:
+        raise RowsDiffer(_differs(key, "they were written before with other rows"))
+
+
+def _differs(key: ChunkKey, why: str) -> str:
+    which = f"writer {key.writer!r}, epoch {key.epoch}, partition {key.partition}"
+    return f"the chunks of {which} are not what they were: {why}"
 
 
 def _size(portion: Portion) -> int:

@@ -25,6 +25,7 @@ Code = Literal[
     "no-queue",  # there is no such queue
     "data-loss",  # positions of the range are gone: `lost` says which
     "replaced",  # it is another journal now
+    "differs",  # what is repeated is not what was written before
     "refused",  # the broker did not take the messages: the queue or the disk is full
     "taken-over",  # another query leases under the same reader name
     "away",  # the broker does not answer; try again
@@ -211,6 +212,9 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     epoch: int = 0
     partition: int = 0
     chunk: int = 0
+    #: A number of the writer's choice for the rows of the partition up to the end of this chunk, so that a repetition
+    #: with other rows is refused instead of counted as done. 0: none. With one, a call has one batch.
+    digest: int = 0
     create_queues: bool = False
     #: The writer must be known: one that has ended takes nothing more of those who have not heard of it.
     begun: bool = False
@@ -224,10 +228,32 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool = False
 
 
+class CheckWritten(msgspec.Struct, frozen=True, kw_only=True, tag="check-written"):
+    """Action: is this, and nothing else, what was written in an epoch? Answered by true, or the problem ``differs``."""
+
+    writer: str
+    epoch: int = 0
+    #: Of each partition: its number, how many chunks it has, and the digest of the last (0: none).
+    parts: list[tuple[int, int, int]]
+
+
 class EndWriter(msgspec.Struct, frozen=True, kw_only=True, tag="end-writer"):
     """Action: nothing of this writer will be repeated, so it can be forgotten. Answered by whether it was known."""
 
     writer: str
 
 
-Action = Status | Queues | Locate | Advance | Plan | Progress | Readers | ForgetReader | Lease | EndWriter | Writers
+Action = (
+    Status
+    | Queues
+    | Locate
+    | Advance
+    | Plan
+    | Progress
+    | Readers
+    | ForgetReader
+    | Lease
+    | CheckWritten
+    | EndWriter
+    | Writers
+)

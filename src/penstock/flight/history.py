@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -38,6 +39,17 @@ class Checked(NamedTuple):
     start: int
     stop: int
     losses: list[DataLoss]
+
+    def kept(self) -> Iterator[tuple[int, int]]:
+        """What of the range is not lost."""
+        start = self.start
+        for loss in sorted(self.losses, key=lambda loss: loss.lost):
+            low, high = loss.lost
+            if start < min(low, self.stop):
+                yield start, min(low, self.stop)
+            start = max(start, high)
+        if start < self.stop:
+            yield start, self.stop
 
 
 class History:
@@ -101,8 +113,15 @@ class History:
     def read(self, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:
         """Rows of ``messages`` or ``events``. All is checked before the first batch is asked for."""
         queues = self.chooser(call, caller, accept_loss=call.accept_loss)
-        start, stop, _ = self.check(call)
-        columns = call.columns or None
-        return arrow.read(
-            self.reader, call.view, start, stop, queues=queues, columns=columns, accept_loss=call.accept_loss
-        )
+        checked = self.check(call)
+
+        def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
+            columns = call.columns or None
+            return arrow.read(
+                self.reader, call.view, start, stop, queues=queues, columns=columns, accept_loss=call.accept_loss
+            )
+
+        if not checked.losses:
+            return rows(checked.start, checked.stop)
+        # What retention has given up may lie on the disk for a while. It is lost all the same, at every re-read.
+        return chain.from_iterable(rows(*span) for span in checked.kept())

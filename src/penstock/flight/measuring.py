@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from penstock.flight.access import Caller
 from penstock.flight.calls import Advance, Advanced, Lag, Lost, Plan, Planned, Range
-from penstock.flight.history import Checked, Chooser, History
+from penstock.flight.history import Chooser, History
 from penstock.flight.problems import trouble
 from penstock.flight.tallies import Tallies, Tally
 from penstock.journal.catalogue import QueueName
@@ -58,11 +59,13 @@ class Measures:
         if call.max_rows < 0 or call.max_bytes < 0:
             raise trouble("bad-request", "max_rows and max_bytes are not negative; 0 is without limit")
         queues = self._history.chooser(call, caller, accept_loss=call.accept_loss)
-        start, stop, _ = self._history.check(call)
+        checked = self._history.check(call)
+        start, stop = checked.start, checked.stop
         if not call.max_rows and not call.max_bytes:
             return Advanced(stop=stop, rows=0, bytes=0)
         selection = Selection(start, stop, queues, messages=call.view == "messages")
-        blocks = self._reader.read(start, stop, verify=False, accept_loss=call.accept_loss)
+        reads = (self._reader.read(*span, verify=False, accept_loss=call.accept_loss) for span in checked.kept())
+        blocks = chain.from_iterable(reads)
         pieces = (piece for found in merged(blocks) if (piece := selection.piece(found)) is not None)
         return _advanced(pieces, stop, call.max_rows or 2**63, call.max_bytes or 2**63)
 
@@ -73,7 +76,7 @@ class Measures:
             raise trouble("bad-request", "part_bytes is above 0, and partitions not below")
         self._history.chooser(call, caller, accept_loss=call.accept_loss)
         checked = self._history.check(call)
-        pieces = [self._sizes(start, stop) for start, stop in _kept(checked)]
+        pieces = [self._sizes(start, stop) for start, stop in checked.kept()]
         total = sum(float(sizes[-1]) for _, sizes in pieces if len(sizes))
         wanted = min(max(call.partitions, math.ceil(total / call.part_bytes)), MOST_PARTS)
         ranges: list[tuple[int, int]] = []
@@ -182,18 +185,6 @@ def _payload_sizes(piece: Piece) -> npt.NDArray[np.int64]:
     whole[piece.block.message_rows()] = np.diff(piece.block.binary("payload")[0])
     sizes: npt.NDArray[np.int64] = whole[piece.rows]
     return sizes
-
-
-def _kept(checked: Checked) -> Iterator[tuple[int, int]]:
-    """What of a range is not lost."""
-    start = checked.start
-    for loss in sorted(checked.losses, key=lambda loss: loss.lost):
-        low, high = loss.lost
-        if start < min(low, checked.stop):
-            yield start, min(low, checked.stop)
-        start = max(start, high)
-    if start < checked.stop:
-        yield start, checked.stop
 
 
 def _cut(positions: Floats, sizes: Floats, parts: int) -> list[tuple[int, int]]:

@@ -155,11 +155,22 @@ class Write(_Request, frozen=True, kw_only=True, tag="write"):
     #: u64
     priority: bytes = b""
     correlation_ids: list[bytes] = []
+    #: Of the rows of the partition up to the end of this chunk; 0: none. With another one, what comes again is refused.
+    digest: int = 0
     create_queues: bool = False
     #: The writer must be known.
     begun: bool = False
     #: Who writes, for the journal: as in "10.0.0.1:4711".
     peer: str = ""
+    owner: str = ""
+
+
+class CheckWritten(_Request, frozen=True, kw_only=True, tag="check-written"):
+    """Is this what was taken of an epoch? Partition, chunks and digest of each. Answered by true."""
+
+    writer: str
+    epoch: int
+    parts: list[tuple[int, int, int]]
     owner: str = ""
 
 
@@ -228,4 +239,17 @@ class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
     owner: str = ""
 
 
-Request = Rights | Outs | Lease | LeasedRows | Waiting | Write | EndWriter | Writers | Report | Readers | ForgetReader
+Request = (
+    Rights
+    | Outs
+    | Lease
+    | LeasedRows
+    | Waiting
+    | Write
+    | CheckWritten
+    | EndWriter
+    | Writers
+    | Report
+    | Readers
+    | ForgetReader
+)

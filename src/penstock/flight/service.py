@@ -75,6 +75,8 @@ class Service:
         caller.demand_somewhere("publish")
         check_schema(shape)
         for number, batch in enumerate(batches, call.chunk):
+            if call.digest and number > call.chunk:
+                raise trouble("bad-request", "a digest is of one batch: send the next in a call of its own")
             request = as_request(call, number, batch, caller.peer.name, caller.identity)
             self._check_publish(request, call.queue, caller)
             yield self.door.ask(request, calls.Written)
@@ -153,6 +155,12 @@ class Service:
             case calls.ForgetReader():
                 caller.demand_one_of("read", "consume", "administer")
                 return self.door.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
+            case calls.CheckWritten():
+                caller.demand_somewhere("publish")
+                asked = requests.CheckWritten(
+                    writer=call.writer, epoch=call.epoch, parts=call.parts, owner=caller.identity
+                )
+                return self.door.ask(asked, bool)
             case calls.EndWriter():
                 caller.demand_one_of("publish", "administer")
                 return self.door.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)

@@ -59,6 +59,7 @@ def as_request(call: Write, number: int, batch: pa.RecordBatch, peer: str, owner
         epoch=call.epoch,
         partition=call.partition,
         chunk=number,
+        digest=call.digest,
         queues=names,
         queue=indices,
         payloads=_column(batch, "payload", pa.binary()).to_pylist(),

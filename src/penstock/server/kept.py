@@ -181,9 +181,14 @@ KEPT = (
     ),
     Kept(
         "writers",
-        "about 400 bytes each, 100 for a partition",
+        "about 400 bytes each, 200 for a partition",
         "10,000, with 1,000,000 partitions; they count in `state_bytes`",
-        ("core/state:State.writers", "core/state:State.shares", "core/held:WriterEntry.chunks"),
+        (
+            "core/state:State.writers",
+            "core/state:State.shares",
+            "core/held:WriterEntry.chunks",
+            "core/held:WriterEntry.digests",
+        ),
     ),
     Kept(
         "readers",

@@ -16,7 +16,7 @@ from penstock.core.broker import Broker
 from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, TooManyWriters, WriterError
+from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
@@ -63,6 +63,8 @@ class SideRequests:
             return error.problem
         except (TooMany, TooManyWriters) as error:
             return Problem(code="refused", text=str(error))
+        except RowsDiffer as error:
+            return Problem(code="differs", text=str(error))
         except NotYours as error:
             return Problem(code="denied", text=str(error))
         except WriterError as error:
@@ -84,6 +86,11 @@ class SideRequests:
                 return self._waiting(request)
             case requests.Write():
                 return await self._write(request)
+            case requests.CheckWritten():
+                check_writer(self._broker, request.writer, request.owner)
+                parts = {partition: (chunks, digest) for partition, chunks, digest in request.parts}
+                self._broker.check_written(request.writer, request.epoch, parts)
+                return True
             case requests.EndWriter():
                 check_writer(self._broker, request.writer, request.owner)
                 known = self._broker.end_writer(request.writer, self._runtime.now(), b"spark")
@@ -232,7 +239,9 @@ class SideRequests:
         check_writer(self._broker, request.writer, request.owner)
         if request.begun and request.writer not in self._broker.writers:
             raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
-        key = ChunkKey(request.writer, request.epoch, request.partition, request.chunk, owner=request.owner)
+        key = ChunkKey(
+            request.writer, request.epoch, request.partition, request.chunk, request.digest, owner=request.owner
+        )
         duplicate = self._broker.was_written(key)
         if not duplicate:
             check_share(self._broker, request, runtime.options.limits)

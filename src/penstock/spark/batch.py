@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.flight.calls import Locate, Pick, Plan, Planned, Queues, Range, Read, Status
+from penstock.flight.calls import Locate, Pick, Plan, Planned, Range, Read, Status
 from penstock.spark import schemas
 from penstock.spark.endpoint import Endpoint, log
 from penstock.spark.errors import BadOption, DataLoss, NoQueue
 from penstock.spark.fetching import Part, fetch
 from penstock.spark.filters import Narrowed
+from penstock.spark.names import check_there, no_queue
 from penstock.spark.options import Settings
-
-Right = Literal["read", "consume", "publish"]
 
 #: Told with every loss, so that whoever gets the error knows what can be done.
 ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
@@ -61,7 +59,12 @@ class BatchReader(DataSourceReader):
         if start >= stop:
             check_queue(endpoint, settings)
             return
-        planned = plan(endpoint, settings, pick, (start, stop), status.identity)
+        try:
+            planned = plan(endpoint, settings, pick, (start, stop), status.identity)
+        except NoQueue:
+            if pick.queue != settings.queue:
+                raise  # it was named by a filter
+            raise no_queue(endpoint, settings) from None
         for low, high in planned.ranges:
             yield part(settings, pick, (low, high), planned.identity, self._columns)
 
@@ -150,10 +153,5 @@ def part(settings: Settings, pick: Pick, span: tuple[int, int], identity: str, c
 
 def check_queue(endpoint: Endpoint, settings: Settings) -> None:
     """Raise NoQueue for a queue that is named and not there, also where there is nothing to read."""
-    if settings.queue and settings.fail_on_data_loss and not queues(endpoint, settings):
-        raise NoQueue(f"there is no queue {settings.queue} (penstock at {settings.endpoint}). {ADVICE}")
-
-
-def queues(endpoint: Endpoint, settings: Settings, right: Right = "read") -> list[str]:
-    """The queues that the options mean, that exist now, and that we have a right to."""
-    return endpoint.ask(Queues(queue=settings.queue, pattern=settings.pattern, right=right), list[str])
+    if settings.fail_on_data_loss:
+        check_there(endpoint, settings)

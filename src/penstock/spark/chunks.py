@@ -6,7 +6,10 @@ Where a chunk ends depends on its rows alone, and not on the batches in which Sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha1
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +22,10 @@ from penstock.spark.errors import SourceError
 #: These numbers must not change from one version to the next: a query that is run again would cut differently.
 ROWS = 10_000
 BYTES = 4 * 2**20
+#: Digests are below this, as all numbers in calls.
+DIGESTS = 2**63
+#: What is taken of a row's SHA-1, which is the fastest that Python has for more than some bytes.
+_HASH = np.dtype([("taken", "<u8"), ("left", "V12")])
 
 
 def chunks(batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, size: int = BYTES) -> Iterator[pa.RecordBatch]:
@@ -44,6 +51,24 @@ def chunks(batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, size: int = B
                 room_rows, room_bytes = rows, size
     if held:
         yield _joined(held)
+
+
+def digest(batch: pa.RecordBatch) -> int:
+    """A number for these rows, whatever their order: those of several batches are the sum, modulo ``DIGESTS``.
+
+    It must not change from one version to the next, either.
+    """
+    columns = [_values(batch.column(name)) for name in sorted(batch.schema.names)]
+    encode = msgspec.msgpack.Encoder().encode
+    rows = columns[0] if len(columns) == 1 else map(encode, zip(*columns, strict=True))
+    hashes = b"".join([sha1(row, usedforsecurity=False).digest() for row in rows])
+    return int(np.frombuffer(hashes, _HASH)["taken"].sum(dtype=np.uint64)) % DIGESTS
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Text and bytes are the same to the broker."""
+    found: list[Any] = (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
+    return found
 
 
 def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

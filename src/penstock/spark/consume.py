@@ -4,9 +4,10 @@ Offsets are positions of the journal's lease events, ends excluded:
 
     latestOffset(S)      leases made before S are settled, as their batch is done; what was leased from S on is leased
                          still, and is the next batch; only if there is nothing, more is leased
-    partitions(S, E)     the leased rows in S..E, split over tasks
+    partitions(S, E)     the leased rows in S..E, split over tasks as E says
 
-So a driver that comes back with the same start gets the same rows, however often, until the lease's time is up.
+So a driver that comes back with the same start gets the same rows, however often, until the lease's time is up; and
+each task gets the same of them, whatever the options are then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -23,13 +24,14 @@ from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
 from penstock.flight.requests import Leased
-from penstock.spark.batch import queues
 from penstock.spark.endpoint import log
-from penstock.spark.errors import NoQueue, Replaced
+from penstock.spark.errors import Replaced
 from penstock.spark.fetching import Part
-from penstock.spark.offsets import Offset, offset
+from penstock.spark.names import check_there
+from penstock.spark.offsets import Offset, offset, shares, subject
 from penstock.spark.options import Settings
 from penstock.spark.reader import Reader
+from penstock.spark.reporting import NO_LAG
 
 #: Messages of a batch if the options have no limit. What is leased, nobody else can have.
 DEFAULT_ROWS = 100_000
@@ -49,6 +51,7 @@ class ConsumingReader(Reader):
         #: Tells this run of the query from another one that is still alive somewhere.
         self._instance = str(uuid.uuid4())
         self._identity = ""
+        self._of = subject(settings)
         #: The last answer; and when there was nothing to be taken, if that is what it said.
         self._leased: Leased | None = None
         self._empty_at = 0.0
@@ -59,8 +62,8 @@ class ConsumingReader(Reader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where this reader's outstanding leases begin, or the end of the journal."""
-        self._check_queues()
-        return Offset(self._journal(), self._lease(0, take=False).first, "consume").to_dict()
+        check_there(self._endpoint, self._settings, "consume")
+        return Offset(self._journal(), self._lease(0, take=False).first, "consume", self._of).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What a batch may have at most. Of two limits, Spark is told one; ``latestOffset`` knows the other."""
@@ -74,7 +77,7 @@ class ConsumingReader(Reader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch; the start itself if there is nothing to consume."""
-        begin = self._same_journal(offset(start, "consume"))
+        begin = self._same_journal(offset(start, self._settings))
         self._reporter.at(begin)
         if self._idle(begin):
             return start
@@ -84,27 +87,30 @@ class ConsumingReader(Reader):
         else:
             found = self._lease_counted(begin, rows, size)
         if found.stop > begin.position:
-            return begin.at(found.stop).to_dict()
+            return begin.at(found.stop, self._of, self._shares(found.rows), begin.position).to_dict()
         if self._left is not None:
             self._reporter.now()
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The leased rows, split over tasks."""
-        begin, stop = offset(start, "consume"), offset(end, "consume")
+        """The leased rows, split over tasks: the same whenever it is asked for the same end."""
+        begin, stop = offset(start, self._settings), offset(end, self._settings)
         self._same_journal(stop)
-        if begin.position >= stop.position:
+        if start == end or (stop.parts is None and (stop.of is not None or begin.position >= stop.position)):
             return []
-        rows = self._outstanding(begin, stop).rows
-        tasks = max(min(self._settings.min_partitions, rows), -(-rows // PART_ROWS))
-        cuts = [rows * each // tasks for each in range(tasks + 1)] if tasks else []
-        return [self._part(begin, stop, (low, high), rows) for low, high in pairwise(cuts)]
+        first = stop.start or begin.position
+        rows = self._outstanding(first, stop)
+        # Of an older version there is no plan: it is made as that did.
+        parts = self._shares(rows) if stop.parts is None else stop.parts
+        cuts = [min(cut, rows) for cut in accumulate(parts, initial=0)]
+        return [self._part(first, stop, (low, high), rows) for low, high in pairwise(cuts) if low < high]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the leases go, and what waits behind them: ``latestOffset`` in the query's progress."""
         if self._leased is None:
             return None
-        return {**Offset(self._journal(), self._leased.stop, "consume").to_dict(), **self._reporter.lag()}
+        end = Offset(self._journal(), self._leased.stop, "consume")
+        return {**end.to_dict(), **(NO_LAG if self._empty_at else self._reporter.behind(end))}
 
     # How it is done
 
@@ -154,26 +160,31 @@ class ConsumingReader(Reader):
         known = self._leased
         return known is not None and known.stop == begin.position and time.monotonic() - self._empty_at < IDLE_SECONDS
 
-    def _outstanding(self, begin: Offset, stop: Offset) -> Leased:
-        """The leases of a batch: as they were just told, or, when a batch is run again, as the broker knows them."""
-        known = self._leased
-        if known is not None and known.rows and known.stop == stop.position:
-            return known
-        found = self._lease(begin.position, take=False)
-        if found.stop != stop.position:
-            # Spark goes on with what it is given, so the batch is empty, and its messages come again later.
-            log.error("what reader %s had leased up to %s has gone back: its time was up", self._settings.reader, stop)
-            return Leased(first=begin.position, stop=stop.position, rows=0, bytes=0)
-        return found
+    def _shares(self, rows: int) -> list[int]:
+        return shares(rows, max(self._settings.min_partitions, -(-rows // PART_ROWS)))
 
-    def _part(self, begin: Offset, stop: Offset, rows: tuple[int, int], total: int) -> Part:
+    def _outstanding(self, first: int, stop: Offset) -> int:
+        """How many rows the leases of a batch have: as just told or, when it is run again, as the broker knows them.
+
+        Those whose time was up have gone back, and will come again. Spark goes on with what is left.
+        """
+        known = self._leased
+        if known is None or not known.rows or known.stop != stop.position:
+            known = self._lease(first, take=False)
+        rows = known.rows if known.stop <= stop.position else 0
+        if not rows or rows < sum(stop.parts or ()):
+            text = "of what reader %s had leased up to %d, %d messages are left: the others went back, as time was up"
+            log.error(text, self._settings.reader, stop.position, rows)
+        return rows
+
+    def _part(self, first: int, stop: Offset, rows: tuple[int, int], total: int) -> Part:
         return Part(
             Read(
                 view="leased",
-                start=begin.position,
+                start=first,
                 stop=stop.position,
                 columns=self._columns,
-                identity=begin.identity,
+                identity=stop.identity,
                 reader=self._settings.reader,
                 first_row=rows[0],
                 rows=rows[1] - rows[0],
@@ -186,10 +197,6 @@ class ConsumingReader(Reader):
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.max_messages or DEFAULT_ROWS
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._settings.max_bytes
         return rows if self._left is None else min(rows, self._left), size
-
-    def _check_queues(self) -> None:
-        if self._settings.queue and not queues(self._endpoint, self._settings, "consume"):
-            raise NoQueue(f"there is no queue {self._settings.queue} (penstock at {self._settings.endpoint})")
 
     def _ready(self) -> int:
         """How many messages could be taken now."""

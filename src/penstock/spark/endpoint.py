@@ -42,6 +42,7 @@ _KINDS: dict[str, type[errors.SourceError]] = {
     "no-queue": errors.NoQueue,
     "data-loss": errors.DataLoss,
     "replaced": errors.Replaced,
+    "differs": errors.RowsDiffer,
     "refused": errors.Refused,
     "taken-over": errors.TakenOver,
     "away": errors.BrokerAway,

@@ -31,6 +31,10 @@ class Replaced(DataLoss):
     """The broker has another journal than the one that the query has read so far."""
 
 
+class RowsDiffer(SourceError):
+    """A write that is repeated has other rows than it had before."""
+
+
 class Refused(SourceError):
     """The broker has no room for messages."""
 

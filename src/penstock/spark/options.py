@@ -73,6 +73,7 @@ OPTIONS = (
     Option("pinRetention", "pin", values.boolean, Use.STREAM),
     Option("leaseTimeout", "lease_timeout", values.duration, Use.CONSUME),
     Option("createQueues", "create_queues", values.boolean, Use.WRITING),
+    Option("checkRepeats", "check_repeats", values.boolean, Use.WRITING),
     Option("writerName", "writer", values.name, Use.WRITE),
     Option("epoch", "epoch", values.not_negative, Use.WRITE),
 )
@@ -118,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pin: bool = False
     lease_timeout: int = DEFAULT_LEASE_TIMEOUT
     create_queues: bool = False
+    check_repeats: bool = True
     writer: str = ""
     epoch: int | None = None
 

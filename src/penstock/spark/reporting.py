@@ -1,7 +1,7 @@
-"""Tells the broker how far a stream is, about once a second, so that operators see it; learns how far behind it is.
+"""Tells the broker how far a stream is, about once a second, so that operators see it.
 
 In a thread of its own: while a batch is worked off Spark asks the reader nothing, and that is when a stream falls
-behind.
+behind. For the query's own progress it is asked what lies behind the end of a batch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from penstock.flight.calls import Lag, Progress, View
 from penstock.spark.endpoint import Endpoint, log
@@ -19,6 +20,8 @@ from penstock.spark.options import Settings
 
 #: Seconds between two reports.
 EVERY = 1.0
+#: What a query says of itself that has nothing to read.
+NO_LAG = {"lagMessages": 0, "lagSeconds": 0.0}
 #: Seconds of patience for one. The next one comes anyway.
 PATIENCE = 0.5
 
@@ -30,7 +33,6 @@ class Reporter:
         self._settings = settings
         self._view = view
         self._offset: Offset | None = None
-        self._lag: Lag | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -41,11 +43,17 @@ class Reporter:
             self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
             self._thread.start()
 
-    def lag(self) -> dict[str, Any]:
-        """As it was last heard of."""
-        if self._lag is None:
+    def behind(self, end: Offset) -> dict[str, Any]:
+        """What lies behind the end of a batch, or waits in the queues of a consuming one. Empty if nobody answers."""
+        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        try:
+            lag = endpoint.ask(self._question(end), Lag)
+        except (SourceError, pa.ArrowException) as error:
+            log.debug("no lag: %s", error)
             return {}
-        return {"lagMessages": self._lag.rows, "lagSeconds": round(self._lag.seconds, 3)}
+        finally:
+            endpoint.close()
+        return {"lagMessages": lag.rows, "lagSeconds": round(lag.seconds, 3)}
 
     def now(self) -> None:
         """Report at once: the query is about to end, and operators should not see for ever how it was before."""
@@ -71,15 +79,15 @@ class Reporter:
             log.debug("no report: %s", error)
 
     def _once(self, endpoint: Endpoint) -> None:
-        offset = self._offset
-        assert offset is not None
-        report = Progress(
+        assert self._offset is not None
+        report = replace(self._question(self._offset), reader=self._settings.reader, pin=self._settings.pin)
+        endpoint.ask(report, Lag)
+
+    def _question(self, offset: Offset) -> Progress:
+        return Progress(
             queue=self._settings.queue,
             pattern=self._settings.pattern,
-            reader=self._settings.reader,
             view=self._view,
             position=offset.position,
             identity=offset.identity,
-            pin=self._settings.pin,
         )
-        self._lag = endpoint.ask(report, Lag)

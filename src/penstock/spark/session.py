@@ -33,9 +33,15 @@ LOCAL_DEFAULTS = {
 
 
 def session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process, made if there is none yet; then, ``master`` and most of ``conf`` have no effect.
+    """The session of this process, made if there is none yet; else ``master`` and most of ``conf`` have no effect.
 
     Finds a Java (:mod:`penstock.spark.java`) if none runs yet, and lets executors use the Python that runs this.
+
+    ``name`` is what the application is called in Spark's own pages and logs.
+    ``master`` is where it runs: ``local[*]`` in this process, with a thread for each core; ``local[4]`` with four;
+    ``spark://host:7077``, ``yarn`` or ``k8s://…`` on a cluster.
+    ``conf`` has settings of Spark by their names, as in ``{"spark.driver.memory": "4g"}``. They win over ``DEFAULTS``
+    and, for a local master, ``LOCAL_DEFAULTS``.
     """
     prepare()
     if master.startswith("local"):

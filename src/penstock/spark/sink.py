@@ -1,7 +1,9 @@
 """Writes. Each task publishes its rows in chunks, and every chunk has a name: (writer, epoch, partition, chunk).
 
 The broker takes a chunk of one name once. A task that Spark runs again, a batch that a restarted query runs again, add
-nothing twice, as long as they make the same rows in the same order.
+nothing twice, as long as they make the same rows. Whether they do is checked: each chunk has a digest of what its task
+has sent so far, and when all tasks are done the driver has the broker compare what it has with what they have sent. So
+no batch counts as done whose rows, or whose cut, was another one when it was first tried.
 
 * stream: the writer is the query's own ID, which its checkpoint keeps, and the epoch is the batch's number;
 * batch: the writer is made up for each write, begun before the first task and forgotten at the end; or the options name
@@ -11,18 +13,20 @@ nothing twice, as long as they make the same rows in the same order.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import DayTimeIntervalType, StructType
 
-from penstock.flight.calls import EndWriter, Queues, Write
-from penstock.spark.chunks import chunks
+from penstock.flight.calls import CheckWritten, EndWriter, Queues, Write
+from penstock.spark.chunks import DIGESTS, chunks, digest
 from penstock.spark.endpoint import Endpoint, log
-from penstock.spark.errors import BadOption, NoQueue, SourceError
+from penstock.spark.errors import BadOption, RowsDiffer, SourceError
+from penstock.spark.names import no_queue
 from penstock.spark.options import Settings
 
 _TEXT = ("binary", "string")
@@ -41,6 +45,12 @@ COLUMNS = {
 #: Where Spark tells a task which query and which of its batches it works for.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+#: Told when a repetition is refused.
+DIFFER = (
+    "A write that is repeated must have the rows, and the partitions, that it had when it was first tried: undo what "
+    "has changed since, such as the number of partitions, the size of the cluster, or the code. With option "
+    "checkRepeats=false it goes on as it is, and rows may be missing or come twice"
+)
 #: A partition that no task works on.
 NO_TASK = 2**31 - 1
 
@@ -49,10 +59,14 @@ NO_TASK = 2**31 - 1
 class Done(WriterCommitMessage):
     """What a task has written."""
 
-    rows: int
-    chunks: int
+    writer: str
+    partition: int
+    rows: int = 0
+    chunks: int = 0
     #: How many of the chunks the broker had already.
     repeated: int = 0
+    #: Of all rows; 0 if nothing is to be checked.
+    digest: int = 0
 
 
 def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
@@ -77,27 +91,42 @@ def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
 def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False) -> Done:
     """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
     endpoint = Endpoint(settings) if first else Endpoint(settings).trusted()
-    rows = count = repeated = 0
+    done = Done(name.writer, name.partition)
     try:
         for chunk in chunks(batches):
-            repeated += endpoint.put(_numbered(name, count), chunk).duplicate
-            rows += chunk.num_rows
-            count += 1
+            if settings.check_repeats:
+                done.digest = (done.digest + digest(chunk)) % DIGESTS or 1
+            numbered = replace(name, chunk=done.chunks, digest=done.digest)
+            done.repeated += endpoint.put(numbered, chunk).duplicate
+            done.rows += chunk.num_rows
+            done.chunks += 1
+    except RowsDiffer as error:
+        raise RowsDiffer(f"{error}. {DIFFER}") from None
     finally:
         endpoint.close()
-    return Done(rows, count, repeated)
+    return done
 
 
-def _numbered(name: Write, chunk: int) -> Write:
-    return Write(
-        queue=name.queue,
-        writer=name.writer,
-        epoch=name.epoch,
-        partition=name.partition,
-        chunk=chunk,
-        create_queues=name.create_queues,
-        begun=name.begun,
-    )
+def check_written(settings: Settings, epoch: int, done: list[Done], more: Sequence[int] = ()) -> None:
+    """On the driver: the broker must have what the tasks have sent, and nothing else. ``more`` has one chunk each.
+
+    A write without rows may be one whose source has lost them since the first attempt, and has added nothing.
+    """
+    parts = [(each.partition, each.chunks, each.digest) for each in done if each.chunks]
+    if not parts or not settings.check_repeats:
+        return
+    endpoint = Endpoint(settings).trusted()
+    try:
+        parts += [(partition, 1, 0) for partition in more]
+        endpoint.ask(CheckWritten(writer=done[0].writer, epoch=epoch, parts=parts), bool)
+    except RowsDiffer as error:
+        raise RowsDiffer(f"{error}. {DIFFER}") from None
+    finally:
+        endpoint.close()
+
+
+def _finished(messages: list[WriterCommitMessage | None]) -> list[Done]:
+    return [each for each in messages if isinstance(each, Done)]
 
 
 def _name(settings: Settings, writer: str, epoch: int, *, begun: bool = False) -> Write:
@@ -123,13 +152,10 @@ def _reach(settings: Settings) -> None:
     endpoint = Endpoint(settings)
     try:
         found = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
+        if settings.queue and not found and not settings.create_queues:
+            raise no_queue(endpoint, settings, "publish", "With option createQueues=true it is made")
     finally:
         endpoint.close()
-    if settings.queue and not found and not settings.create_queues:
-        raise NoQueue(
-            f"there is no queue {settings.queue} (penstock at {settings.endpoint}). "
-            f"With option createQueues=true it is made"
-        )
 
 
 def _tell_repeated(settings: Settings, done: list[Done]) -> None:
@@ -158,10 +184,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after the last task."""
-        done = [each for each in messages if isinstance(each, Done)]
+        done = _finished(messages)
         if self._settings.writer and any(each.chunks for each in done):
             _tell_repeated(self._settings, done)
-        self._end()
+        begun = () if self._settings.writer else (NO_TASK,)
+        try:
+            check_written(self._settings, self._settings.epoch or 0, done, begun)
+        finally:
+            self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, after a task has failed for good. What others have published stays published."""
@@ -207,7 +237,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._settings, _name(self._settings, f"query-{query}", int(batch)), iterator, first=batch == "0")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Everything is published already."""
+        """Everything is published already; the batch must not count as done if it is not what it was before."""
+        check_written(self._settings, batchId, _finished(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Spark will run the batch again."""

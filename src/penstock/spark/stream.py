@@ -3,6 +3,9 @@
 Spark keeps one of these in a process of its own beside the driver, asks ``latestOffset`` about 50 times a second while
 nothing comes, and then ``partitions`` once for each batch. ``commit`` comes late and ``stop`` may never come, so
 nothing rests on them: what ``latestOffset`` is given as start has been worked off.
+
+``latestOffset`` decides how a batch is cut when it decides where it ends, and says so in the offset, which Spark keeps.
+``partitions`` adds nothing to it: options, the journal and the cluster may be others when a batch is repeated.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -24,9 +28,10 @@ from penstock.flight.calls import Advance, Advanced, Pick, Range, Status
 from penstock.spark.batch import ADVICE, beginning, check_queue, part, plan
 from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, NoQueue, Replaced
-from penstock.spark.offsets import Offset, offset
+from penstock.spark.offsets import Offset, lengths, offset, subject
 from penstock.spark.options import Settings
 from penstock.spark.reader import Reader
+from penstock.spark.reporting import NO_LAG
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04
@@ -43,6 +48,10 @@ class StreamReader(Reader):
         super().__init__(settings, columns, schema)
         self.reported = settings.view  # type: ignore[assignment]
         self._pick = Pick(queue=settings.queue, pattern=settings.pattern)
+        self._of = subject(settings)
+        #: The end that was told last, and whether nothing is behind it.
+        self._told: Offset | None = None
+        self._caught_up = False
         #: The end, for a query that stops at what was there when it started.
         self._last: Offset | None = None
         self._status: tuple[float, Range] | None = None
@@ -54,7 +63,7 @@ class StreamReader(Reader):
         """Where a query without a checkpoint begins."""
         status = self._now()
         check_queue(self._endpoint, self._settings)
-        return Offset(status.identity, beginning(self._endpoint, self._settings, status)).to_dict()
+        return Offset(status.identity, beginning(self._endpoint, self._settings, status), of=self._of).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What a batch may have at most. Of two limits, Spark is told one; ``latestOffset`` knows the other."""
@@ -71,33 +80,43 @@ class StreamReader(Reader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch; the start itself if there is nothing to read."""
-        begin = self._same_journal(offset(start))
+        begin = self._same_journal(offset(start, self._settings))
         end = self._last if self._last is not None and self._last.identity == begin.identity else self._latest(begin)
         self._reporter.at(begin)
+        self._told, self._caught_up = begin, True
         if end.position <= begin.position:
+            self._caught_up = self._now().latest <= begin.position
             self._check_end(begin)
             if self._last is not None:
                 self._reporter.now()
             return start if begin.identity == start["identity"] else begin.to_dict()
         found = self._advance(begin, end.position, *self._limits(limit))
-        return start if found == begin.position else begin.at(found).to_dict()
+        if found.stop == begin.position:
+            return start
+        self._told, self._caught_up = self._plan(begin, found), found.stop == self._now().latest
+        return self._told.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The parts of a batch: the same rows whenever it is asked for the same range."""
-        begin, stop = offset(start), offset(end)
-        if begin.identity != stop.identity:
-            # The journal was replaced in between, and that was accepted: the new one is read from its beginning.
-            begin = Offset(stop.identity, self._now().earliest)
-        if begin.position >= stop.position:
+        """The parts of a batch: the same whenever it is asked for the same end, whatever has changed since."""
+        begin, stop = offset(start, self._settings), offset(end, self._settings)
+        if start == end:
             return []
-        planned = plan(self._endpoint, self._settings, self._pick, (begin.position, stop.position), stop.identity)
-        return [part(self._settings, self._pick, span, planned.identity, self._columns) for span in planned.ranges]
+        if stop.parts is None:
+            spans = [] if stop.of is not None else self._plan_as_before(begin, stop)
+        else:
+            spans = stop.spans()
+            if stop != self._told and spans:
+                # It is repeated: if rows are lost by now, that is told here rather than by each task.
+                plan(self._endpoint, self._settings, self._pick, (spans[0][0], stop.position), stop.identity)
+        return [part(self._settings, self._pick, span, stop.identity, self._columns) for span in spans]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """How far the journal goes, and how far behind the query is: ``latestOffset`` in the query's progress."""
+        """How far the journal goes, and what lies behind the batch: ``latestOffset`` in the query's progress."""
         status = self._now()
         found: dict[str, Any] = {"identity": status.identity, "position": status.latest}
-        return found | self._reporter.lag()
+        if self._told is None:
+            return found
+        return found | (NO_LAG if self._caught_up else self._reporter.behind(self._told))
 
     # How it is done
 
@@ -109,7 +128,27 @@ class StreamReader(Reader):
         return self._status[1]
 
     def _latest(self, begin: Offset) -> Offset:
-        return begin.at(self._now().latest)
+        return begin.at(self._now().latest, self._of)
+
+    def _plan(self, begin: Offset, found: Advanced) -> Offset:
+        """The end of a batch, with the parts that it will always have. Without rows it has none."""
+        if not found.rows:
+            return begin.at(found.stop, self._of, [])
+        span = (begin.position, found.stop)
+        planned = plan(self._endpoint, self._settings, self._pick, span, begin.identity)
+        # What is lost belongs to a part as well, and is passed over by who reads it.
+        cuts = [low for low, _ in planned.ranges[1:]]
+        return begin.at(found.stop, self._of, lengths(begin.position, cuts, found.stop))
+
+    def _plan_as_before(self, begin: Offset, stop: Offset) -> list[tuple[int, int]]:
+        """The parts of a batch that an older version has planned: it kept no cuts, so they are worked out as it did."""
+        if begin.identity != stop.identity:
+            begin = Offset(stop.identity, self._now().earliest)
+        if begin.position >= stop.position:
+            return []
+        log.warning("the batch that ends at %d was planned by an older version, and is cut anew", stop.position)
+        span = (begin.position, stop.position)
+        return plan(self._endpoint, self._settings, self._pick, span, stop.identity).ranges
 
     def _same_journal(self, begin: Offset) -> Offset:
         """The start, or the beginning of the journal that has taken the place of the one it belongs to."""
@@ -139,11 +178,13 @@ class StreamReader(Reader):
             return 0, limit.max_bytes
         return 0, 0
 
-    def _advance(self, begin: Offset, stop: int, rows: int, size: int) -> int:
-        """How far the batch goes; not at all while there are no rows."""
+    def _advance(self, begin: Offset, stop: int, rows: int, size: int) -> Advanced:
+        """How far the batch goes, and whether it has rows; not at all while there are none."""
         quiet = self._quiet
         if quiet is None or quiet.begin != begin:
             quiet = self._quiet = _Quiet(begin)
+        if quiet.seen >= stop:
+            return Advanced(stop=begin.position, rows=0, bytes=0)
         limited = bool(rows or size)
         asked = Advance(
             queue=self._pick.queue,
@@ -157,15 +198,13 @@ class StreamReader(Reader):
             identity=begin.identity,
             accept_loss=not self._settings.fail_on_data_loss,
         )
-        if quiet.seen >= stop:
-            return begin.position
         try:
             found = self._endpoint.ask(asked, Advanced)
         except (DataLoss, NoQueue) as error:
             raise type(error)(f"{error}. {ADVICE}") from None
         if found.rows:
-            return found.stop if limited else stop
-        return stop if self._last is not None else quiet.passed(stop)
+            return found if limited else replace(found, stop=stop)
+        return replace(found, stop=stop if self._last is not None else quiet.passed(stop))
 
 
 class _Quiet:

@@ -1,11 +1,11 @@
 """A Spark driver that is made to be killed: three queries at once, going on where the last driver was.
 
     read      queue in    → Parquet        mode=read
-    copy      queue in    → queue copied
+    copy      queue in    → queue copied   as a stream, or in foreachBatch, which stays as it was at first
     consume   queue work  → Parquet        mode=consume
 
-Run with the endpoint and a folder. It writes the file ``started`` when all queries have begun, and ``running`` when
-each has done a batch. With ``finish`` as third argument it works off what is there, and ends.
+Run with a ``Life`` as JSON. It writes the file ``started`` when all queries have begun, and ``running`` when each has
+done a batch. Told to ``finish``, it works off what is there, and ends.
 """
 
 from __future__ import annotations
@@ -15,37 +15,65 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.spark.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-#: Small batches: there is more to be interrupted.
-LIMIT = "300"
+
+class Life(msgspec.Struct, frozen=True):
+    """What a driver is started with. The options, and the size of the cluster, may be others than before."""
+
+    endpoint: str
+    folder: str
+    finish: bool = False
+    #: Whether the copy is made in foreachBatch.
+    each: bool = False
+    parts: int = 2
+    cores: int = 2
+    #: Small batches: there is more to be interrupted.
+    limit: int = 300
 
 
-def queries(spark: SparkSession, endpoint: str, folder: Path) -> dict[str, DataStreamWriter]:
+def queries(spark: SparkSession, life: Life) -> dict[str, DataStreamWriter]:
     """The three, ready to start."""
-    source = spark.readStream.format("penstock").option("endpoint", endpoint).option("maxMessagesPerTrigger", LIMIT)
+    folder = Path(life.folder)
+    options = {"endpoint": life.endpoint, "maxMessagesPerTrigger": life.limit, "minPartitions": life.parts}
+    source = spark.readStream.format("penstock").options(**options)  # type: ignore[arg-type]
     reading = source.option("queue", "in").option("readerName", "reading").load()
     copying = source.option("queue", "in").option("columns", "payload").option("readerName", "copying").load()
     consuming = source.option("queue", "work").option("mode", "consume").option("readerName", "consuming")
     consumed = consuming.option("columns", "position,payload").load()
-    sink = copying.writeStream.format("penstock").option("endpoint", endpoint).option("queue", "copied")
     return {
         "read": reading.writeStream.format("parquet").option("path", str(folder / "read")),
-        "copy": sink,
+        "copy": copies(copying, life),
         "consume": consumed.writeStream.format("parquet").option("path", str(folder / "consume")),
     }
 
 
-def main(endpoint: str, folder: Path, *, finish: bool) -> None:
+def copies(rows: DataFrame, life: Life) -> DataStreamWriter:
+    """The writing of the copy."""
+    target = {"endpoint": life.endpoint, "queue": "copied"}
+
+    def forward(batch: DataFrame, number: int) -> None:
+        writer = batch.write.format("penstock").options(**target, writerName="forward", epoch=number)
+        writer.mode("append").save()
+
+    if life.each:
+        return rows.writeStream.foreachBatch(forward)
+    return rows.writeStream.format("penstock").options(**target)
+
+
+def main(life: Life) -> None:
     """Run until killed, or until all is done."""
+    folder, finish = Path(life.folder), life.finish
     conf = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g", "spark.local.dir": str(folder / "local")}
-    spark = session("penstock fire", "local[2]", conf)
+    spark = session("penstock fire", f"local[{life.cores}]", conf)
     started = []
-    for name, writer in queries(spark, endpoint, folder).items():
+    for name, writer in queries(spark, life).items():
         ready = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
         started.append((ready.trigger(availableNow=True) if finish else ready).start())
     (folder / "started").touch()
@@ -58,4 +86,4 @@ def main(endpoint: str, folder: Path, *, finish: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), finish=sys.argv[3:] == ["finish"])
+    main(msgspec.json.decode(sys.argv[1], type=Life))

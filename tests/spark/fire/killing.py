@@ -17,24 +17,28 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import pyarrow.parquet as pq
 
 from penstock.client import ClientError, connect
 from penstock.flight.calls import Read
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Settings
+from spark.fire.driver import Life
 from support.sparks import PYTHON_PATH, SparkBroker
 
 QUEUES = ("in", "work")
 #: What Spark 4.3 says when queries of one session have written to its table of environment variables at once. Whoever
 #: runs drivers has to start one again that has died of it, and so do we.
 RACE = "of collection, expected"
+#: What it says when a Python process of its own has not started within its ten seconds, on a machine that is too busy.
+TOO_BUSY = "Python worker failed to connect back"
 #: Seconds that a driver may take to start its queries, and to finish them.
 PATIENCE = 300.0
 
 
-class _DiedOfRace(Exception):
-    """See RACE."""
+class _DiedOfSpark(Exception):
+    """See RACE and TOO_BUSY."""
 
 
 class Story:
@@ -43,7 +47,10 @@ class Story:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.broker = SparkBroker(folder / "broker")
+        self._seed = seed
         self._random = random.Random(seed)
+        #: Whether the copy is made by a stream, or in foreachBatch. It can't be changed in between.
+        self._each = seed % 2 == 0
         self._done = threading.Event()
         self._number = 0
 
@@ -59,7 +66,7 @@ class Story:
                 yield f"round {number}: {self._round()}"
             self._done.set()
             publishing.join()
-            self._drive("finish")
+            self._drive()
             yield self.check()
         finally:
             self._done.set()
@@ -74,7 +81,8 @@ class Story:
         broker_at = self._random.uniform(0.0, life) if self._random.random() < 0.6 else None
         for each in ("started", "running"):
             (self.folder / each).unlink(missing_ok=True)
-        driver = self._start()
+        how = self._life()
+        driver = self._start(how)
         try:
             self._wait(driver, mark)
             if broker_at is not None:
@@ -83,12 +91,27 @@ class Story:
                 self.broker.start()
             time.sleep(life - (broker_at or 0.0))
             self._check(driver)
-        except _DiedOfRace:
-            return "driver died of a race in Spark"
+        except _DiedOfSpark:
+            return "driver died of a fault of Spark"
         finally:
             _kill(driver)
-        return f"driver killed {life:.2f} s after it was {mark}" + (
+        options = f"{how.parts} parts of {how.limit} on {how.cores} cores"
+        return f"driver ({options}) killed {life:.2f} s after it was {mark}" + (
             f", broker after {broker_at:.2f} s" if broker_at else ""
+        )
+
+    def _life(self, *, finish: bool = False) -> Life:
+        """Other options, and another size of the cluster, than the driver before had."""
+        limits = [10_000] if finish else [50, 300, 1000]
+        parts, cores, limit = map(self._random.choice, ([1, 2, 3, 4], [1, 2], limits))
+        return Life(
+            self.broker.endpoint,
+            str(self.folder),
+            finish=finish,
+            each=self._each,
+            parts=parts,
+            cores=cores,
+            limit=limit,
         )
 
     def _wait(self, driver: subprocess.Popen[bytes], mark: str) -> None:
@@ -101,26 +124,27 @@ class Story:
     def _check(self, driver: subprocess.Popen[bytes]) -> None:
         """It must be alive."""
         if driver.poll() is not None:
-            if RACE in (self.folder / "driver.log").read_text(errors="replace"):
-                raise _DiedOfRace
+            text = (self.folder / "driver.log").read_text(errors="replace")
+            if RACE in text or TOO_BUSY in text:
+                raise _DiedOfSpark
             raise AssertionError(self._log())
 
-    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "spark.fire.driver", self.broker.endpoint, str(self.folder), *arguments]
+    def _start(self, life: Life) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "spark.fire.driver", msgspec.json.encode(life).decode()]
         with (self.folder / "driver.log").open("wb") as log:
             # A group of its own, so that its Java and Spark's Python workers go with it.
             environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
-    def _drive(self, *arguments: str) -> None:
+    def _drive(self) -> None:
         """Run a driver to its own end, which must be a good one."""
         while True:
-            driver = self._start(*arguments)
+            driver = self._start(self._life(finish=True))
             try:
                 if driver.wait(PATIENCE):
                     self._check(driver)
                 return
-            except _DiedOfRace:
+            except _DiedOfSpark:
                 continue
             finally:
                 _kill(driver)
@@ -130,9 +154,12 @@ class Story:
 
     def _publish(self) -> None:
         """Messages without end, each with a text of its own, also if it is not known whether the last one came in."""
+        bursts = random.Random(self._seed)
         while not self._done.is_set():
+            rows = bursts.choice([*[20] * 15, 400])
             for queue in QUEUES:
-                texts = [f"{queue}-{self._number + n}" for n in range(20)]
+                # Now and then so many that a batch has several parts of some size.
+                texts = [f"{queue}-{self._number + n}" for n in range(rows)]
                 self._number += len(texts)
                 try:
                     with connect(self.broker.url("kokaq", f"/default/{queue}")) as client:

@@ -82,8 +82,6 @@ class House:
         self._flags = flags
         self.lake = Path(flags["lake"]).absolute()
         self.is_up = False
-        #: How often Spark may be started again.
-        self._restarts = 5
         self._stopping = threading.Event()
         self._running: list[Callable[[], None]] = []
 
@@ -126,15 +124,7 @@ class House:
         """Raise CouldNot if a part has ended by itself."""
         if not self.broker.running:
             raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
-        try:
-            self.pipelines.check()
-        except CouldNot:
-            if not self.pipelines.may_begin_again or not self._restarts:
-                raise
-            self._restarts -= 1
-            self.note("Spark has come to grief with itself, and is started again")
-            self._running.pop()()
-            self._start_pipelines()
+        self.pipelines.check()
 
     def stop(self) -> None:
         """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""

@@ -145,8 +145,6 @@ class PipelinesChild(Child):
         self.rows: dict[str, int] = {}
         self.spark = ""
         self._reason = ""
-        #: It has ended, for a reason that a new one need not have.
-        self.may_begin_again = False
         self._heard = threading.Event()
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(task) + b"\n")
@@ -189,7 +187,6 @@ class PipelinesChild(Child):
                     self.rows[said.pipeline] = said.rows
                 case Broken():
                     self._reason = said.reason
-                    self.may_begin_again = said.again
         self._heard.set()
 
 

@@ -21,10 +21,6 @@ from penstock.spark.pipelines import archive_main, insight_main
 from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
 from penstock.spark.session import session
 
-#: What Spark 4.3 says when two queries of one session have written to its table of environment variables at once. The
-#: session is of no use after that, but a new one is.
-RACE = "of collection, expected"
-
 
 def main() -> int:
     """Run until standard input ends. Returns the exit code."""
@@ -69,7 +65,7 @@ def main() -> int:
 def broken(failures: dict[str, Exception]) -> Broken:
     """The last word: what has happened to which pipeline."""
     told = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
-    return Broken(reason=told, again=any(RACE in str(error) for error in failures.values()))
+    return Broken(reason=told)
 
 
 def _in_short(error: Exception) -> str:

@@ -29,10 +29,9 @@ class Going(msgspec.Struct, frozen=True, kw_only=True, tag="going"):
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
-    """It can't go on. ``again``: started anew, it can."""
+    """It can't go on."""
 
     reason: str
-    again: bool = False
 
 
 Line = Ready | Going | Broken

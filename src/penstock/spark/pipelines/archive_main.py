@@ -172,10 +172,12 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
         lake.prepare()
         identity = broker.reach().identity
         pipeline = Archive(lake, options, identity)
+        how.doing = "putting small files together"
         pipeline.recover()
         pipeline.compact()
         picked = {"queue": options.queue, "queuePattern": options.pattern, "maxBytesPerTrigger": options.max_bytes}
         messages = broker.stream(spark, view="messages", startingPosition=start_of(lake, identity), **picked)
         progress = drive(messages, lake, pipeline.batch, how)
+        how.doing = "putting small files together"
         pipeline.compact()
     return progress

@@ -1,7 +1,8 @@
 """Avro values: a schema (JSON) to a reader and an Arrow type. Pure: no Spark.
 
-A payload is one value, bare or with the two-byte mark and the fingerprint of *single-object encoding* before it. Files
-with many values are no messages, and are not read.
+A payload is one value, bare or in *single-object encoding*: with a mark of two bytes and the fingerprint of the schema
+before it. A bare value may begin with the same two bytes, so they count only together with the fingerprint. Files with
+many values are no messages, and are not read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.spark.pipelines.avro_fingerprint import fingerprint
 from penstock.spark.pipelines.fitting import Misfit
 
 _MARK = b"\xc3\x01"
@@ -22,7 +24,8 @@ _MARK_SIZE = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Schemas that contain themselves have no columns.
 _TOO_DEEP = 64
-_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+#: What a column of decimals holds.
+_MOST_DIGITS = 38
 
 
 class Cursor:
@@ -57,37 +60,71 @@ Read = Callable[[Cursor], Any]
 
 
 class Avro(NamedTuple):
-    """What a schema means."""
+    """What a schema, or a part of one, means."""
 
     type: pa.DataType
     read: Read
 
 
-def parse(text: str) -> Avro:
+class Schema(NamedTuple):
+    """A whole schema: what it means, and its fingerprint."""
+
+    type: pa.DataType
+    read: Read
+    fingerprint: bytes
+
+
+def parse(text: str) -> Schema:
     """Read a schema. Raises ``ValueError`` if it is none, or none for a table."""
     try:
         schema = json.loads(text)
     except ValueError as error:
         raise ValueError(f"the Avro schema is not JSON: {error}") from None
-    return _Parser().parse(schema, 0)
+    try:
+        return Schema(*Parser().parse(schema, 0), fingerprint(schema))
+    except KeyError as error:
+        raise ValueError(f"a part of the Avro schema has no {error.args[0]!r}") from None
+    except (TypeError, AttributeError, pa.ArrowException) as error:
+        raise ValueError(f"the Avro schema can't be understood: {error}") from None
 
 
-def decode(avro: Avro, payload: bytes) -> Any:
+def decode(schema: Schema, payload: bytes) -> Any:
     """One value. Raises ``Misfit``."""
+    if not payload.startswith(_MARK):
+        return _whole(schema.read, payload, 0)
+    told = payload[len(_MARK) : _MARK_SIZE]
+    if told == schema.fingerprint:
+        return _whole(schema.read, payload, _MARK_SIZE)
+    try:
+        return _whole(schema.read, payload, 0)
+    except Misfit as misfit:
+        if len(payload) < _MARK_SIZE:
+            raise
+        text = f"its fingerprint is {told.hex()}, that of the schema {schema.fingerprint.hex()}"
+        raise Misfit(f"the Avro value was written with another schema: {text}") from misfit
+
+
+def _whole(read: Read, payload: bytes, start: int) -> Any:
     cursor = Cursor(payload)
-    if payload.startswith(_MARK):
-        cursor.at = _MARK_SIZE
-    found = avro.read(cursor)
+    cursor.at = start
+    found = read(cursor)
     if cursor.at != len(payload):
         raise Misfit(f"{len(payload) - cursor.at} byte(s) are left over behind the Avro value, at byte {cursor.at}")
     return found
 
 
-class _Parser:
+class Parser:
+    """Reads schemas. Names that were given to parts of one are known to later parts."""
+
     def __init__(self) -> None:
         self._named: dict[str, Avro] = {}
+        self._makers: dict[str, Callable[[Any, int], Avro]] = {
+            **dict.fromkeys(_PLAIN, self._primitive),
+            "record": self._record, "enum": self._enum, "fixed": self._fixed, "array": self._array, "map": self._map,
+        }  # fmt: skip
 
     def parse(self, schema: Any, depth: int) -> Avro:
+        """What a schema, or a part of one, means."""
         if depth > _TOO_DEEP:
             raise ValueError("the Avro schema is nested too deeply, or contains itself")
         if isinstance(schema, list):
@@ -99,11 +136,10 @@ class _Parser:
         kind = schema.get("type") if isinstance(schema, dict) else None
         if isinstance(kind, dict | list):
             return self.parse(kind, depth + 1)
-        make = getattr(self, f"_{kind}", None) if kind not in _PRIMITIVES else self._primitive
-        if not isinstance(kind, str) or make is None or kind.startswith("_") or kind in ("union", "primitive", "named"):
+        make = self._makers.get(kind) if isinstance(kind, str) else None
+        if make is None:
             raise ValueError(f"{json.dumps(schema)[:80]} is no Avro type that can be read")
-        found: Avro = make(schema, depth)
-        return found
+        return make(schema, depth)
 
     def _keep(self, schema: Any, avro: Avro) -> Avro:
         name = schema.get("name", "")
@@ -128,7 +164,7 @@ class _Parser:
         return self._keep(schema, Avro(kind, lambda cursor: {name: inner.read(cursor) for name, inner in fields}))
 
     def _enum(self, schema: Any, depth: int) -> Avro:
-        symbols = schema["symbols"]
+        symbols = list(schema["symbols"])
 
         def read(cursor: Cursor) -> Any:
             return _choose(symbols, cursor, "symbol")
@@ -137,6 +173,8 @@ class _Parser:
 
     def _fixed(self, schema: Any, depth: int) -> Avro:
         size = schema["size"]
+        if not isinstance(size, int):
+            raise ValueError(f"the size of a fixed type in the Avro schema is {json.dumps(size)}, not a whole number")
         if schema.get("logicalType") == "decimal":
             return self._keep(schema, _decimal(schema, lambda cursor: cursor.take(size)))
         return self._keep(schema, Avro(pa.binary(), lambda cursor: cursor.take(size)))
@@ -176,8 +214,9 @@ def _blocks(cursor: Cursor, read: Read) -> list[Any]:
         if count < 0:
             count = -count
             cursor.number()
-        if count > len(cursor.data):
-            raise Misfit(f"an array of {count} items is longer than the whole Avro value, at byte {cursor.at}")
+        if len(found) + count > len(cursor.data):
+            text = f"an array of {len(found) + count} items is longer than the whole Avro value"
+            raise Misfit(f"{text}, at byte {cursor.at}")
         found += [read(cursor) for _ in range(count)]
     return found
 
@@ -197,9 +236,32 @@ def _boolean(cursor: Cursor) -> bool:
 
 
 def _decimal(schema: Any, read: Read) -> Avro:
-    scale = schema.get("scale", 0)
-    kind = pa.decimal128(schema["precision"], scale)
-    return Avro(kind, lambda cursor: Decimal(int.from_bytes(read(cursor), "big", signed=True)).scaleb(-scale))
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if precision not in range(1, _MOST_DIGITS + 1):
+        raise ValueError(f"a decimal of the Avro schema has {precision} digits: 1 to {_MOST_DIGITS} can be read")
+    kind = pa.decimal128(precision, scale)
+    most = 10**precision
+
+    def convert(cursor: Cursor) -> Decimal:
+        number = int.from_bytes(read(cursor), "big", signed=True)
+        if abs(number) >= most:
+            raise Misfit(f"a decimal of the Avro value has more than {precision} digits, before byte {cursor.at}")
+        return Decimal(number).scaleb(-scale)
+
+    return Avro(kind, convert)
+
+
+def _whole_number(bits: int) -> Read:
+    """A number in the range of its type: a longer one can be written, but no column holds it."""
+    most = 2 ** (bits - 1)
+
+    def read(cursor: Cursor) -> int:
+        number = cursor.number()
+        if not -most <= number < most:
+            raise Misfit(f"a number of the Avro value is {number}, which is more than {bits} bits, at byte {cursor.at}")
+        return number
+
+    return read
 
 
 def _after(microseconds: int) -> datetime:
@@ -209,11 +271,18 @@ def _after(microseconds: int) -> datetime:
         raise Misfit(f"a time of the Avro value is out of range: {microseconds}") from None
 
 
+def _day(days: int) -> date:
+    try:
+        return _EPOCH.date() + timedelta(days=days)
+    except OverflowError:
+        raise Misfit(f"a date of the Avro value is out of range: {days}") from None
+
+
 _PLAIN = {
     "null": Avro(pa.null(), lambda cursor: None),
     "boolean": Avro(pa.bool_(), _boolean),
-    "int": Avro(pa.int32(), Cursor.number),
-    "long": Avro(pa.int64(), Cursor.number),
+    "int": Avro(pa.int32(), _whole_number(32)),
+    "long": Avro(pa.int64(), _whole_number(64)),
     "float": Avro(pa.float32(), lambda cursor: struct.unpack("<f", cursor.take(4))[0]),
     "double": Avro(pa.float64(), lambda cursor: struct.unpack("<d", cursor.take(8))[0]),
     "bytes": Avro(pa.binary(), lambda cursor: cursor.take(cursor.number())),
@@ -221,7 +290,7 @@ _PLAIN = {
 }
 _TIME = pa.timestamp("us", tz="UTC")
 _LOGICAL: dict[tuple[str, str], tuple[pa.DataType, Callable[[Any], Any]]] = {
-    ("int", "date"): (pa.date32(), lambda days: date(1970, 1, 1) + timedelta(days=days)),
+    ("int", "date"): (pa.date32(), _day),
     ("long", "timestamp-millis"): (_TIME, lambda value: _after(value * 1000)),
     ("long", "timestamp-micros"): (_TIME, _after),
 }

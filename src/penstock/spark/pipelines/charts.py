@@ -31,16 +31,27 @@ class Chart(NamedTuple):
     lines: Sequence[Line]
     show: Callable[[float], str]
     area: bool = False
+    #: What to say in place of a chart in which there is nothing to see.
+    nothing: str = "nothing in this time"
+
+
+def figure(chart: Chart) -> str:
+    """The chart with its title and legend; without axes if there is nothing to see."""
+    title = f"<h3>{escape(chart.title)}</h3>"
+    if not any(value for line in chart.lines for value in line.values):
+        return f'<figure>{title}<p class="nothing">{escape(chart.nothing)}</p></figure>'
+    return f"<figure>{title}{legend(chart)}{svg(chart)}</figure>"
 
 
 def svg(chart: Chart) -> str:
     """The chart, with a text for those who can't see it."""
     most = max((value for line in chart.lines for value in line.values if value is not None), default=0)
-    top = _nice_time(most) if chart.show is seconds else _nice(most)
-    first, last = chart.times[0], max(chart.times[-1], chart.times[0] + 1)
+    top = _nice_time(most) if chart.show is seconds else _nice_amount(most)
+    first, last = chart.times[0], chart.times[-1]
 
     def x(time: int) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (time - first) / (last - first), 1)
+        share = (time - first) / (last - first) if last > first else 0.5
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * share, 1)
 
     def y(value: float) -> float:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top, 1)
@@ -48,8 +59,11 @@ def svg(chart: Chart) -> str:
     parts = [_axes(chart, top, x, y)]
     if chart.area:
         parts += [f'<path class="area s{chart.lines[0].style}" d="{path}"/>' for path in _areas(chart, x, y)]
-    for line in reversed(chart.lines):
-        parts.append(f'<path class="line s{line.style}" d="{_path(chart.times, line.values, x, y)}"/>')
+    for at, line in reversed(list(enumerate(chart.lines))):
+        # Lines below are wider, so that one that is equal to another shows on both sides of it.
+        parts.append(f'<path class="line s{line.style} w{at}" d="{_path(chart.times, line.values, x, y)}"/>')
+        for time, value in _alone(chart.times, line.values):
+            parts.append(f'<circle class="dot s{line.style}" cx="{x(time)}" cy="{y(value)}" r="{3 + 1.5 * at}"/>')
     parts.append(_tips(chart, x))
     words = escape(_words(chart))
     start = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">'
@@ -60,7 +74,9 @@ def legend(chart: Chart) -> str:
     """The names of the lines beside their colours; nothing for a single one."""
     if len(chart.lines) < 2:
         return ""
-    keys = "".join(f'<span><i class="s{line.style}"></i>{escape(line.name)}</span>' for line in chart.lines)
+    keys = "".join(
+        f'<span><i class="s{line.style} w{at}"></i>{escape(line.name)}</span>' for at, line in enumerate(chart.lines)
+    )
     return f'<div class="legend" aria-hidden="true">{keys}</div>'
 
 
@@ -81,6 +97,14 @@ def _nice(most: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= most * 0.9999)
 
 
+def _nice_amount(most: float) -> float:
+    """The same for amounts, which are most often whole: half of it is whole, too."""
+    if most <= 2:
+        return 2.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 2, 4, 6, 10) if step * power >= most * 0.9999 and step * power % 2 == 0)
+
+
 def _nice_time(most: float) -> float:
     """The same for durations: from a minute on, round ones are others."""
     if most <= 60:
@@ -97,23 +121,36 @@ def _axes(chart: Chart, top: float, x: Callable[[int], float], y: Callable[[floa
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
         if tick % 2 == 0:
             parts.append(f'<text x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{escape(chart.show(value))}</text>')
-    first, last = chart.times[0], chart.times[-1]
-    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        time = int(first + (last - first) * share)
+    for time, anchor in _labelled(chart.times):
         parts.append(f'<text x="{x(time)}" y="{HEIGHT - 6}" text-anchor="{anchor}">{clock(time)}</text>')
     return "".join(parts)
+
+
+def _labelled(times: Sequence[int]) -> list[tuple[int, str]]:
+    """The times below the axis: both ends, and the middle if it is not one of them."""
+    if len(times) == 1:
+        return [(times[0], "middle")]
+    middle = [(times[len(times) // 2], "middle")] if len(times) > 2 else []
+    return [(times[0], "start"), *middle, (times[-1], "end")]
+
+
+def _alone(times: Sequence[int], values: Sequence[float | None]) -> list[tuple[int, float]]:
+    """Points without a neighbour, which no line shows."""
+    around = [None, *values, None]
+    found = zip(times, values, around, around[2:], strict=False)
+    return [(time, value) for time, value, *both in found if value is not None and both == [None, None]]
 
 
 def _path(
     times: Sequence[int], values: Sequence[float | None], x: Callable[[int], float], y: Callable[[float], float]
 ) -> str:
-    """Straight lines, interrupted where there is no value. A point alone becomes a dot."""
+    """Straight lines, interrupted where there is no value."""
     parts, pen = [], "M"
     for time, value in zip(times, values, strict=True):
         if value is None:
             pen = "M"
         else:
-            parts.append(f"{pen}{x(time)} {y(value)}{'h.1' if pen == 'M' else ''}")
+            parts.append(f"{pen}{x(time)} {y(value)}")
             pen = "L"
     return "".join(parts)
 

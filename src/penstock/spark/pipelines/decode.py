@@ -26,6 +26,8 @@ from penstock.spark.pipelines.reassembly import read_pcap
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.spark.pipelines.running import Run
+
 #: The most tasks at a time for which files are spread evenly; more files than this share tasks.
 MAX_TASKS = 10_000
 
@@ -107,18 +109,39 @@ def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = 
     return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)
 
 
-def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: str) -> dict[str, int]:
-    """Write the table of frames, in place of what was there. Returns how many frames and errors it has."""
+class Done(Struct, frozen=True):
+    """What a table of frames has, and how long it took; ``whole`` is false if it was stopped and nothing is changed."""
+
+    frames: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    whole: bool = True
+
+
+def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: Run | None = None) -> Done:
+    """Write the table of frames, in place of what was there."""
+    from penstock.spark.pipelines import running  # noqa: PLC0415 - only with Spark
+
+    how = running.Run() if how is None else how
     target = Path(output).absolute()
     if target.exists() and not (target / "_SUCCESS").exists() and any(target.iterdir()):
         raise LakeError(f"{output} holds something else than a table of frames: choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    progress = running.Progress()
+    how.doing = f"decoding {len(files):,} files"
     try:
-        read(spark, files, captures).write.option("compression", "zstd").parquet(str(staged))
-        rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
-        errors = spark.read.parquet(str(staged)).where("code is not null").count()
-        exchange(staged, target)
+        with running.watched(spark, how, progress):
+            read(spark, files, captures).write.option("compression", "zstd").parquet(str(staged))
+            how.doing = "counting errors"
+            rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
+            errors = spark.read.parquet(str(staged)).where("code is not null").count()
+        if not how.stop.is_set():
+            exchange(staged, target)
+            return Done(rows - errors, errors, progress.seconds)
+    except running.SPARK_ERRORS as error:
+        if not how.stop.is_set():
+            raise running.explained(error) from None
     finally:
         remove(staged)
-    return {"frames": rows - errors, "errors": errors}
+    return Done(seconds=progress.seconds, whole=False)

@@ -8,6 +8,7 @@ same. Sums leave Spark; the few rows of a minute are put together in ``minutes``
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
@@ -44,14 +45,43 @@ def empty_state(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], STATE)
 
 
-def transform(events: DataFrame, state: DataFrame, since: int, until: int) -> Outcome:
+def transform(
+    events: DataFrame, state: DataFrame, since: int, until: int, standing: DataFrame | None = None
+) -> Outcome:
     """What a batch of the view ``events`` adds. ``since`` is the newest time seen before it, ``until`` with it.
+
+    ``state`` has the messages that the events are about, and all of queues that are emptied by them. Of others,
+    ``standing`` has the oldest that waits in each queue: namespace, queue, oldest. Without it, ``state`` has them all.
 
     Times before ``since`` (a clock that was set back) count as ``since``, so that closed minutes stay as they are.
     """
     lives = _lives(_narrow(events, since), state)
     purges = _purges(_narrow(events, since))
-    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, since, until), _state(lives, purges, until))
+    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, standing, since, until), _state(lives, purges, until))
+
+
+def seen(events: DataFrame, grain: int) -> DataFrame:
+    """One row of what a batch is about.
+
+    How many events, their last position, first and last time, grains of messages, and queues that were emptied.
+    """
+    emptied = F.when(F.col("kind").isin(*_PURGES), F.struct("namespace", "queue"))
+    return events.agg(
+        F.count("*"), F.max("position"), F.unix_micros(F.min("at")), F.unix_micros(F.max("at")),
+        F.collect_set(_grain(grain)), F.collect_set(emptied),
+    )  # fmt: skip
+
+
+def write_state(state: DataFrame, grain: int, ranges: Iterable[tuple[int, int]], folder: str) -> None:
+    """Write the state, a folder for each part: a grain, or a range of grains, which is named for its first."""
+    part = _grain(grain)
+    for low, high in ranges:
+        part = F.when(_grain(grain).between(low, high), F.lit(low)).otherwise(part)
+    state.withColumn("part", part).repartition("part").write.partitionBy("part").parquet(folder)
+
+
+def _grain(size: int) -> Column:
+    return F.floor(F.col("message") / size).cast("long")
 
 
 def _narrow(events: DataFrame, since: int) -> DataFrame:
@@ -64,27 +94,34 @@ def _narrow(events: DataFrame, since: int) -> DataFrame:
 
 
 def _lives(events: DataFrame, state: DataFrame) -> DataFrame:
-    """Every event with what was known of its message before it. Rows of the state come first, as kind ``state``."""
+    """Every event with what was known of its message before it. Rows of the state come first, as kind ``state``.
+
+    All frames begin at the first row of their order, so that Spark adds to what it has: a frame that ends at the last
+    one is computed anew for every row. Events of no message have nothing in common, and a partition each.
+    """
     before = state.select(
         "message", F.lit(-1).cast("long").alias("position"), F.lit("state").alias("kind"),
         F.col("entered_at").alias("at"), "namespace", "queue", "dead", "published_at", "purged_at",
     )  # fmt: skip
-    rows = events.unionByName(before, allowMissingColumns=True)
-    whole = Window.partitionBy("message").orderBy("position")
-    earlier = whole.rowsBetween(Window.unboundedPreceding, -1)
+    apart = F.coalesce(F.col("message"), -1 - F.col("position"))
+    rows = events.unionByName(before, allowMissingColumns=True).withColumn("apart", apart)
+    whole = Window.partitionBy("apart")
+    earlier = whole.orderBy("position").rowsBetween(Window.unboundedPreceding, -1)
+    later = whole.orderBy(F.desc("position")).rowsBetween(Window.unboundedPreceding, -1)
     published = F.when(F.col("kind") == "published", F.col("at")).otherwise(F.col("published_at"))
     died = F.when(F.col("kind") == "dead", True).when(F.col("kind").isin("published", "redriven"), False)
     ends = F.when(F.col("kind").isin("dead", *_ENDS), F.col("at"))
-    later = whole.rowsBetween(1, Window.unboundedFollowing)
+    came = F.when(F.col("kind").isin("published", "redriven", "state"), F.struct("position", "at"))
     about = F.col("message").isNotNull()
     return (
-        rows.withColumn("born", F.when(about, F.max(published).over(Window.partitionBy("message"))))
+        rows.withColumn("born", F.when(about, F.max(published).over(whole)))
         .withColumn("was_dead", F.when(about, F.last(F.coalesce(died, F.col("dead")), ignorenulls=True).over(earlier)))
         .withColumn("from_namespace", F.when(about, F.last("namespace", ignorenulls=True).over(earlier)))
         .withColumn("from_queue", F.when(about, F.last("queue", ignorenulls=True).over(earlier)))
         .withColumn("left_at", F.when(about, F.min(ends).over(later)))
-        .withColumn("is_last", about & F.lead("position").over(whole).isNull())
-        .withColumn("kept_purge", F.when(about, F.max("purged_at").over(Window.partitionBy("message"))))
+        .withColumn("is_last", about & F.lag("position").over(whole.orderBy(F.desc("position"))).isNull())
+        .withColumn("came", F.when(about, F.max(came).over(whole)))
+        .withColumn("kept_purge", F.when(about, F.max("purged_at").over(whole)))
     )
 
 
@@ -187,42 +224,55 @@ def _purges(events: DataFrame) -> DataFrame:
     )
 
 
-def _oldest(lives: DataFrame, since: int, until: int) -> DataFrame:
+def _oldest(lives: DataFrame, standing: DataFrame | None, since: int, until: int) -> DataFrame:
     """For each minute of the batch, when the oldest message came that was in the queue at the minute's end.
 
-    In the order in which they came, a message is the oldest from the time when all before it have gone. These spans do
-    not overlap, so however long messages wait there are no more rows than minutes.
+    Only the first of those that came in the same minute and were there for the same minutes matters, so what is put in
+    order is as much as there are minutes, not messages. In the order in which they came, a message is the oldest from
+    the first minute at whose end all before it have gone. These spans do not overlap.
     """
-    enters = F.col("kind").isin("published", "redriven") | (
-        (F.col("kind") == "state") & ~F.col("dead") & F.col("purged_at").isNull()
+    first, last = since // MINUTE, until // MINUTE
+    stays = _stays(lives, first, last).where("low <= high").groupBy("namespace", "queue", "low", "high")
+    firsts = stays.agg(F.min("at").alias("oldest"))
+    if standing is not None:
+        whole = {"low": F.lit(first), "high": F.lit(last)}
+        firsts = firsts.unionByName(standing.withColumns(whole))
+    earlier = Window.partitionBy("namespace", "queue").orderBy("oldest").rowsBetween(Window.unboundedPreceding, -1)
+    gone = F.coalesce(F.max("high").over(earlier) + 1, F.col("low"))
+    ruled = firsts.withColumn("low", F.greatest(F.col("low"), gone)).where("low <= high")
+    minutes = F.explode(F.sequence(F.col("low").cast("long"), F.col("high").cast("long"))).alias("minute")
+    return ruled.select("namespace", "queue", minutes, "oldest")
+
+
+def _stays(lives: DataFrame, first: int, last: int) -> DataFrame:
+    """When messages came into a queue (``at``), and the first and last minute at whose end they were there.
+
+    The next purge is found in the order of a queue, which is one task's work: messages that were gone before the end of
+    their minute have no part in it.
+    """
+    kind, known = F.col("kind"), F.col("born").isNotNull()
+    enters = kind.isin("published", "redriven") | ((kind == "state") & ~F.col("dead") & F.col("purged_at").isNull())
+    purges = kind.isin("purged", "queue_deleted")
+    low = F.greatest(F.lit(first), F.ceil(F.col("at") / MINUTE) - 1)
+    later = Window.partitionBy("namespace", "queue").orderBy(F.desc("position"))
+    purged = F.min(F.when(purges, F.col("at"))).over(later.rowsBetween(Window.unboundedPreceding, -1))
+    stays = lives.withColumn("low", low).where(purges | (enters & known & (low <= _last_end("left_at", last))))
+    stays = stays.withColumn("purged", purged).where(enters).withColumn("left", F.least("left_at", "purged"))
+    return stays.withColumn("high", _last_end("left", last))
+
+
+def _last_end(left: str, last: int) -> Column:
+    """The last minute at whose end a message was there that left then. Null: it is there, while ``last`` is open."""
+    return F.when(F.col(left).isNull(), F.lit(last)).otherwise(
+        F.least(F.lit(last - 1), F.ceil(F.col(left) / MINUTE) - 2)
     )
-    later = Window.partitionBy("namespace", "queue").orderBy("position").rowsBetween(1, Window.unboundedFollowing)
-    purged = F.min(F.when(F.col("kind").isin("purged", "queue_deleted"), F.col("at"))).over(later)
-    forever = F.lit(2**62)
-    spans = lives.withColumn("purged", purged).where(enters & F.col("born").isNotNull()).select(
-        "namespace", "queue", "message", "position", F.col("at").alias("entered"),
-        F.least(F.coalesce("left_at", forever), F.coalesce("purged", forever)).alias("left"),
-    )  # fmt: skip
-    order = Window.partitionBy("namespace", "queue").orderBy("entered", "message", "position")
-    gone = F.max("left").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    spans = spans.withColumn("start", F.greatest(F.col("entered"), F.coalesce(gone, F.lit(0))))
-    last = F.lit(until // MINUTE)
-    low = F.greatest(F.lit(since // MINUTE), F.ceil(F.col("start") / MINUTE) - 1)
-    high = F.when(F.col("left") == forever, last).otherwise(F.least(last - 1, F.ceil(F.col("left") / MINUTE) - 2))
-    minutes = spans.where(F.col("left") > F.col("start")).withColumn("low", low).withColumn("high", high)
-    listed = F.explode(F.sequence(F.col("low").cast("long"), F.col("high").cast("long"))).alias("minute")
-    return minutes.where("low <= high").select("namespace", "queue", listed, F.col("entered").alias("oldest"))
 
 
 def _state(lives: DataFrame, purges: DataFrame, until: int) -> DataFrame:
     """What is left of each message that is not over."""
     dead = F.when(F.col("kind") == "dead", True).when(F.col("kind") == "redriven", False)
     dead = F.coalesce(dead, F.col("dead"), F.col("was_dead"), F.lit(False))
-    came = F.when(F.col("kind").isin("published", "redriven", "state"), F.struct("position", "at"))
-    came = F.max(came).over(Window.partitionBy("message"))
-    lasts = lives.withColumn("came", came).where(
-        F.col("is_last") & F.col("born").isNotNull() & ~F.col("kind").isin(*_ENDS)
-    )
+    lasts = lives.where(F.col("is_last") & F.col("born").isNotNull() & ~F.col("kind").isin(*_ENDS))
     purge = F.when(dead, F.col("dead_purge")).otherwise(F.col("purge"))
     since = F.when(dead, F.col("position")).otherwise(F.col("came.position"))
     purged = F.when(purge["position"] > since, purge["at"])

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from penstock.spark.pipelines import insight
-from penstock.spark.pipelines.lake import Lake, remove, write_whole
+from penstock.spark.pipelines import insight, parts
+from penstock.spark.pipelines.lake import Decided, Lake, remove, write_whole
 from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES, Ledger, Memory
 from penstock.spark.pipelines.report import Tables, render
 from penstock.spark.pipelines.running import Broker, Progress, Run, drive, start_of
@@ -60,19 +59,24 @@ class Options(Struct, frozen=True):
     #: The report is made anew after so many seconds at most, and is about so many hours.
     report_seconds: float = 30.0
     report_hours: float = 24.0
-    max_events: int | None = 1_000_000
+    #: Events of a batch: so many fit into Spark's usual memory (1 GB), and it is seen to get on.
+    max_events: int | None = 250_000
 
 
 class Insight:
     """The pipeline on one lake."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, options: Options, identity: str = "") -> None:
-        """``identity`` is that of the broker's journal."""
+    def __init__(
+        self, spark: SparkSession, lake: Lake, options: Options, identity: str = "", how: Run | None = None
+    ) -> None:
+        """``identity`` is that of the broker's journal; ``how`` is told what is being done."""
+        self._how = Run() if how is None else how
         self._spark = spark
         self._identity = identity
         self._lake = lake
         self._options = options
         self._reported = float("-inf")
+        self._parts = lake.hidden / "state" / "parts"
         self.folder = lake.root / "insight"
         lake.refuse_unknown("insight", [self.folder])
 
@@ -81,6 +85,7 @@ class Insight:
         attempt = self._lake.begin(number)
         if attempt is None:
             return 0
+        self._how.doing = f"batch {number}: reading events"
         events = events.persist()
         try:
             rows = self._work(events, number, attempt)
@@ -91,48 +96,80 @@ class Insight:
         return rows
 
     def _work(self, events: DataFrame, number: int, attempt: Path) -> int:
-        memory, state = self._remembered()
-        seen = events.agg(F.count("*"), F.max("position"), F.min("at"), F.max("at")).select(
-            "count(1)", "max(position)", F.unix_micros("min(at)"), F.unix_micros("max(at)")
-        )
-        rows, position, first, last = seen.collect()[0]
+        rows, position, first, last, grains, emptied = insight.seen(events, parts.GRAIN).collect()[0]
         if not rows:
             return 0
+        memory = self._memory()
+        self._how.doing = f"batch {number}: adding up {rows:,} events"
         until = max(memory.watermark, last)
-        outcome = insight.transform(events, state, memory.watermark or first, until)
+        touch = parts.Touch(frozenset(grains), frozenset(map(tuple, emptied)), until - insight.PURGED_KEPT)
+        choice = parts.choose(memory.parts or [], touch)
+        state, standing = self._state(memory, choice), self._standing(choice)
+        outcome = insight.transform(events, state, memory.watermark or first, until, standing)
         outcome.lives.persist()
         try:
             ledger = insight.add(memory, outcome, until)
-            outcome.state.write.parquet(str(attempt / "lives"))
+            self._how.doing = f"batch {number}: keeping what is known of messages"
+            insight.write_state(outcome.state, parts.GRAIN, choice.ranges, str(attempt / "lives"))
         finally:
             outcome.lives.unpersist()
-        moves = self._stage_tables(ledger, attempt) + self._stage_memory(ledger, number, attempt)
+        self._how.doing = f"batch {number}: writing tables"
+        moves = self._stage_tables(ledger, attempt)  # first: closed minutes are not remembered
+        memory, more = self._stage_memory(ledger, choice, number, attempt)
+        moves += more
         self._lake.decide(number, moves, position + 1, {"folder": _folder(number), "identity": self._identity})
-        self._forget(_folder(number))
+        self._forget(_folder(number), memory)
         return int(rows)
 
-    def _remembered(self) -> tuple[Memory, DataFrame]:
+    def _memory(self) -> Memory:
         """What the batch before left."""
         last = self._lake.last()
         if last is None:
-            return Memory(), insight.empty_state(self._spark)
-        folder = self._lake.hidden / "state" / last.state["folder"]
-        memory = msgspec.json.decode((folder / "memory.json").read_bytes(), type=Memory)
-        return memory, self._spark.read.schema(insight.STATE).parquet(str(folder / "lives"))
+            return Memory(parts=[])
+        return msgspec.json.decode((self._folder_of(last) / "memory.json").read_bytes(), type=Memory)
 
-    def _stage_memory(self, ledger: Ledger, number: int, attempt: Path) -> list[tuple[Path, Path]]:
+    def _folder_of(self, last: Decided) -> Path:
+        return self._lake.hidden / "state" / str(last.state["folder"])
+
+    def _state(self, memory: Memory, choice: parts.Choice) -> DataFrame:
+        """What is known of the messages that the batch is about."""
+        files = [str(self._parts / name) for part in choice.replaced for name in part.files]
+        last = self._lake.last()
+        if memory.parts is None and last is not None:
+            files = [str(self._folder_of(last) / "lives")]
+        if not files:
+            return insight.empty_state(self._spark)
+        return self._spark.read.schema(insight.STATE).parquet(*files)
+
+    def _standing(self, choice: parts.Choice) -> DataFrame | None:
+        """The oldest of all others."""
+        found = parts.standing(choice.kept)
+        return self._spark.createDataFrame(found, "namespace string, queue string, oldest long") if found else None
+
+    def _stage_memory(
+        self, ledger: Ledger, choice: parts.Choice, number: int, attempt: Path
+    ) -> tuple[Memory, list[tuple[Path, Path]]]:
+        """What the next batch needs: the parts that were made anew are moved beside those that stay."""
+        memory = ledger.memory(self._options.delay)
+        memory.parts = list(choice.kept)
         folder = self._lake.hidden / "state" / _folder(number)
-        (attempt / "memory.json").write_bytes(msgspec.json.encode(ledger.memory(self._options.delay)))
-        parts = sorted((attempt / "lives").glob("*.parquet"))
-        return [
-            (attempt / "memory.json", folder / "memory.json"),
-            *((part, folder / "lives" / part.name) for part in parts),
-        ]
+        moves = [(attempt / "memory.json", folder / "memory.json")]
+        for made in sorted((attempt / "lives").glob("part=*")):
+            low, files = int(made.name.removeprefix("part=")), sorted(made.glob("*.parquet"))
+            names = [f"{_folder(number)}-{low}-{at}.parquet" for at in range(len(files))]
+            memory.parts.append(parts.describe(low, choice.ranges, files, names))
+            moves += [(file, self._parts / name) for file, name in zip(files, names, strict=True)]
+        (attempt / "memory.json").write_bytes(msgspec.json.encode(memory))
+        return memory, moves
 
-    def _forget(self, current: str) -> None:
+    def _forget(self, current: str, memory: Memory) -> None:
         for folder in (self._lake.hidden / "state").iterdir():
-            if folder.name != current:
+            if folder.name != current and folder != self._parts:
                 remove(folder)
+        known = {name for part in memory.parts or () for name in part.files}
+        for file in self._parts.iterdir() if self._parts.exists() else ():
+            if file.name not in known:
+                remove(file)
 
     def _stage_tables(self, ledger: Ledger, attempt: Path) -> list[tuple[Path, Path]]:
         moves = []
@@ -152,10 +189,11 @@ class Insight:
 
     def report(self) -> None:
         """Make the report anew."""
+        self._how.doing = "making the report"
         self._reported = time.monotonic()
-        tables = Tables(*(_recent(self.folder / name, self._options.report_hours) for name in TABLES))
+        tables = Tables(*(recent(self.folder / name, self._options.report_hours) for name in TABLES))
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "report.html", render(tables).encode())
+        write_whole(self.folder / "report.html", render(tables, int(time.time() * 1e6)).encode())
 
 
 def _folder(number: int) -> str:
@@ -180,7 +218,7 @@ def _merged(old: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Tabl
     return new.sort_by([(name, "ascending") for name in ("minute", "namespace", "queue")])
 
 
-def _recent(folder: Path, hours: float) -> list[dict[str, Any]]:
+def recent(folder: Path, hours: float) -> list[dict[str, Any]]:
     """The rows of the last hours that there are."""
     files = sorted(folder.glob("date=*/hour=*/minutes.parquet"))
     found: list[dict[str, Any]] = []
@@ -198,9 +236,10 @@ def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how:
     with lake.locked():
         lake.prepare()
         identity = broker.reach().identity
-        pipeline = Insight(spark, lake, options, identity)
+        pipeline = Insight(spark, lake, options, identity, how)
         more = {"queuePattern": options.pattern, "maxMessagesPerTrigger": options.max_events}
         events = broker.stream(spark, view="events", startingPosition=start_of(lake, identity), **more)
         progress = drive(events, lake, pipeline.batch, how)
-        pipeline.report()
+        if progress.done or lake.last() is not None:  # stopped in its first batch, it knows nothing that it could show
+            pipeline.report()
     return progress

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.spark.pipelines.parts import Part
+
 #: Durations are counted in buckets that grow by this factor: a percentile is off by 1 % at most.
 GROWTH = 1.0202
 MINUTE = 60_000_000
@@ -82,6 +84,8 @@ class Memory(msgspec.Struct):
     #: The newest time of an event, microseconds; 0 before the first.
     watermark: int = 0
     queues: list[Entry] = []
+    #: What is known of messages; None: it is in one piece, as an earlier version has left it.
+    parts: list[Part] | None = None
 
 
 def bucket(microseconds: int) -> int:

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 from msgspec import Struct
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,10 +27,14 @@ from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive import CUT
 from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
-from penstock.spark.pipelines.running import Broker, Failed, Progress, Run, lines_of
+from penstock.spark.pipelines.running import SPARK_ERRORS, Broker, Progress, Run, explained, lines_of, watched
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000
+#: Spark hands a part over as a whole, and has the next one ready meanwhile: parts are about so large. Bytes.
+PART_BYTES = 16 * 2**20
+#: What a row takes besides its payload, at most about so much.
+ROW_BYTES = 200
 #: With a rate, a chunk is what may be sent in this time. Seconds.
 BEAT = 0.5
 
@@ -74,11 +78,18 @@ class State(Struct):
     chunk: int = 0
     position: int = -1
     rows: int = 0
+    #: How many rows it has in all, and about how many bytes; None: it was begun by a version that did not count them.
+    total: int | None = None
+    size: int | None = None
     done: bool = False
 
 
 def transform(messages: DataFrame, choice: Choice) -> DataFrame:
     """The messages that were chosen, in order, as they are to be published."""
+    return _chosen(messages, choice).orderBy("position")
+
+
+def _chosen(messages: DataFrame, choice: Choice) -> DataFrame:
     found = messages
     for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
         if value is not None:
@@ -91,7 +102,7 @@ def transform(messages: DataFrame, choice: Choice) -> DataFrame:
     if choice.where is not None:
         found = found.where(choice.where)
     found = found.withColumn("queue", _own_queue() if choice.to is None else F.lit(choice.to))
-    return found.select(*ROW.names).orderBy("position")
+    return found.select(*ROW.names)
 
 
 def _own_queue() -> Column:
@@ -124,12 +135,18 @@ class Replay:
         with self.lake.locked():
             self.lake.prepare()
             endpoint = Endpoint(parse(self._broker.options, Use.READING))
+            progress = Progress()
             try:
-                return self._run(endpoint, self._state(choice), rate, how)
-            except PySparkException as error:
-                raise Failed(lines_of(error)[0]) from None
+                how.doing = "looking for messages"
+                with watched(self._spark, how, progress):
+                    state = self._state(choice)
+                self._run(endpoint, state, rate, how, progress)
+            except SPARK_ERRORS as error:
+                if not how.stop.is_set():  # else it is Spark's way to stop
+                    raise explained(error) from None
             finally:
                 endpoint.close()
+            return progress
 
     def _state(self, choice: Choice) -> State:
         try:
@@ -137,6 +154,7 @@ class Replay:
         except FileNotFoundError:
             last = self._messages(choice).agg(F.max("position")).collect()[0][0]
             known = State(choice, -1 if last is None else last, f"batch-replay-{self._name}-{uuid4()}")
+            known.total, known.size = self._measure(known)
             self._keep(known)
             return known
         except msgspec.DecodeError as error:
@@ -155,18 +173,16 @@ class Replay:
             return self._broker.batch(self._spark, view="messages", **picked)
         return read_table(self._spark, self.lake.root, choice.table)
 
-    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run) -> Progress:
-        progress = Progress(rows=0)
+    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run, progress: Progress) -> None:
+        progress.total_rows, progress.before_rows, progress.doing = state.total, state.rows, "publishing"
         began = time.monotonic()
         for chunk in [] if state.done else self._chunks(state):
             if how.stop.is_set():
                 break
-            name = Write(
-                queue=state.choice.to or "", writer=state.writer, chunk=state.chunk, create_queues=state.choice.create
-            )
-            endpoint.put(name, chunk.drop_columns(["position"]))
+            last = chunk.column("position")[-1].as_py()
+            endpoint.put(_name(state, last), chunk.drop_columns(["position"]))
             state.chunk += 1
-            state.position = chunk.column("position")[-1].as_py()
+            state.position = last
             state.rows += chunk.num_rows
             self._keep(state)
             progress.rows += chunk.num_rows
@@ -174,7 +190,7 @@ class Replay:
             _pace(began, progress.rows, rate, how)
             progress.seconds = time.monotonic() - began
             how.tell(progress)
-        progress.done = not how.stop.is_set()
+        progress.done, progress.doing = not how.stop.is_set(), ""
         if progress.done and not state.done:
             # In this order: all chunks are behind us, so none is sent again, whatever happens in between.
             endpoint.ask(EndWriter(writer=state.writer), bool)
@@ -182,16 +198,37 @@ class Replay:
             self._keep(state)
         progress.seconds = time.monotonic() - began
         how.tell(progress)
-        return progress
 
     def _chunks(self, state: State) -> Iterator[pa.RecordBatch]:
+        size = self._measure(state)[1] if state.size is None else state.size
+        parts = self._left(state).repartitionByRange(1 + size // PART_BYTES, "position")
+        rows = parts.sortWithinPartitions("position").toLocalIterator(prefetchPartitions=True)
+        return chunks(_batches(rows), rows=state.choice.chunk_rows)
+
+    def _measure(self, state: State) -> tuple[int, int]:
+        """How many rows there are to publish, and about how many bytes."""
+        size = F.coalesce(F.sum(F.octet_length("payload") + ROW_BYTES), F.lit(0))
+        found = self._left(state).agg(F.count("*"), size).collect()[0]
+        return int(found[0]), int(found[1])
+
+    def _left(self, state: State) -> DataFrame:
+        """What is not published yet."""
         try:
-            found = transform(self._messages(state.choice), state.choice)
-            found = found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
-            rows = found.toLocalIterator(prefetchPartitions=True)
+            found = _chosen(self._messages(state.choice), state.choice)
+            return found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
         except (AnalysisException, ParseException) as error:
             raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
-        return chunks(_batches(rows), rows=state.choice.chunk_rows)
+
+
+def _name(state: State, last: int) -> Write:
+    """Of the next chunk. Rows come by position, so the last one tells whether a repeated chunk ends where it did."""
+    return Write(
+        queue=state.choice.to or "",
+        writer=state.writer,
+        chunk=state.chunk,
+        digest=last,
+        create_queues=state.choice.create,
+    )
 
 
 def _batches(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
 
-from penstock.spark.pipelines.charts import MOST_POINTS, Chart, Line, amount, clock, legend, seconds, svg
+from penstock.spark.pipelines.charts import MOST_POINTS, Chart, Line, amount, clock, figure, seconds
 from penstock.spark.pipelines.minutes import MINUTE
 
 #: Queues with plots of their own: those with the most traffic. The table has all.
 PLOTTED = 12
 #: Lines of the tables of dead letters and talkers.
 LISTED = 20
+#: Tables with more columns than this do not fit a phone: there, each row is a card.
+MOST_HEADS = 5
 
 _STYLE = """
 :root{color-scheme:light dark;--page:#fbfbf9;--card:#fff;--ink:#1c2024;--soft:#5a646e;--rule:#e2e4e0;
@@ -36,11 +38,14 @@ p{margin:4px 0;color:var(--soft)}.tiles{display:flex;flex-wrap:wrap;gap:10px;mar
 @media(max-width:760px){.plots{grid-template-columns:1fr}}@media(min-width:1400px){.plots{grid-template-columns:repeat(4,1fr)}}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 12px}
 svg{display:block;width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
-.grid{stroke:var(--rule)}.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+.grid{stroke:var(--rule)}.line{fill:none;stroke-linejoin:round;stroke-linecap:round}
+.line.w0{stroke-width:2}.line.w1{stroke-width:4.5;opacity:.75}.line.w2{stroke-width:7.5;opacity:.6}
+.nothing{padding:24px 0;text-align:center}
+.dot.s1{fill:var(--s1)}.dot.s2{fill:var(--s2)}.dot.s3{fill:var(--s3)}
 .s1{stroke:var(--s1)}.s2{stroke:var(--s2)}.s3{stroke:var(--s3)}.area{fill:var(--s1);stroke:none;opacity:.15}
 .tip{fill:transparent}.tip:hover{fill:var(--ink);opacity:.08}
-.legend{display:flex;gap:14px;font-size:12px;color:var(--soft)}.legend i{display:inline-block;width:14px;height:3px;
-border-radius:2px;vertical-align:middle;margin-right:5px}i.s1{background:var(--s1)}i.s2{background:var(--s2)}
+.legend{display:flex;gap:14px;font-size:12px;color:var(--soft)}.legend i{display:inline-block;width:14px;height:2px;
+border-radius:2px;vertical-align:middle;margin-right:5px}i.w1{height:4px;opacity:.75}i.w2{height:7px;opacity:.6}i.s1{background:var(--s1)}i.s2{background:var(--s2)}
 i.s3{background:var(--s3)}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
@@ -48,6 +53,11 @@ th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px sol
 th{font-size:12px;color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}
 tr:last-child td{border-bottom:0}
 .name{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
+@media(max-width:760px){.cards thead{display:none}.cards table,.cards tbody,.cards td{display:block}
+.cards tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(96px,1fr));padding:8px 4px}
+.cards tr+tr{border-top:1px solid var(--rule)}.cards td{border:0;text-align:left;white-space:normal;padding:3px 8px}
+.cards td::before{content:attr(data-head);display:block;font-size:11px;color:var(--soft)}
+.cards td.name{grid-column:1/-1;font-weight:600}.cards td.name::before{display:none}.name{min-width:0}}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:16px}
 """
 
@@ -60,8 +70,8 @@ class Tables(NamedTuple):
     talkers: Sequence[dict[str, Any]]
 
 
-def render(tables: Tables, title: str = "Penstock insight") -> str:
-    """The whole page."""
+def render(tables: Tables, made: int, title: str = "Penstock insight") -> str:
+    """The whole page. ``made`` is the time of making it, in microseconds."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -69,7 +79,7 @@ def render(tables: Tables, title: str = "Penstock insight") -> str:
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main><h1>{escape(title)}</h1>"
     )
     body = _body(tables) if tables.queues else "<p>Nothing has happened yet.</p>"
-    return f"{head}{body}</main></body></html>\n"
+    return f"{head}<p>Made {_day(made)} {clock(made)} UTC</p>{body}</main></body></html>\n"
 
 
 def _body(tables: Tables) -> str:
@@ -79,12 +89,13 @@ def _body(tables: Tables) -> str:
     first = min(row["minute"] for row in tables.queues)
     last = max(row["minute"] for row in tables.queues)
     ranked = sorted(by_queue, key=lambda name: (-_sum(by_queue[name], "published", "acknowledged", "popped"), name))
-    parts = [f"<p>{_day(first)} {clock(first)} to {_day(last)} {clock(last)} UTC, by minute</p>"]
+    span = f"{_day(first)} {clock(first)}" + ("" if first == last else f" to {_day(last)} {clock(last)}")
+    parts = [f"<p>{span} UTC, by minute</p>"]
     parts += [_tiles(tables.queues, by_queue.values()), _overview(ranked, by_queue)]
+    parts.append(f'<div class="two">{_dead(tables.dead_letters)}{_talkers(tables.talkers)}</div>')
     parts += [_queue_plots(name, by_queue[name], first, last) for name in ranked[:PLOTTED]]
     if len(ranked) > PLOTTED:
         parts.append(f"<p>The other {len(ranked) - PLOTTED} queues have less traffic; the table above has them.</p>")
-    parts.append(f'<div class="two">{_dead(tables.dead_letters)}{_talkers(tables.talkers)}</div>')
     return "".join(parts)
 
 
@@ -143,13 +154,18 @@ def _queue_plots(name: str, rows: Sequence[dict[str, Any]], first: int, last: in
     for row in rows:
         slots[(row["minute"] - first) // (step * MINUTE)].append(row)
     charts = [
-        Chart("Messages a minute", times, _rates(slots, step), amount),
-        Chart("Waiting", times, [Line("waiting", _depths(slots), 1)], amount, area=True),
-        Chart("Time in the queue", times, _percentiles(slots, "in_queue"), seconds),
-        Chart("Time to acknowledge", times, _percentiles(slots, "to_acknowledge"), seconds),
+        Chart("Messages a minute", times, _rates(slots, step), amount, nothing="none came or went in this time"),
+        Chart("Waiting", times, [Line("waiting", _depths(slots), 1)], amount, True, "none at the end of any minute"),
+        Chart("Time in the queue", times, _percentiles(slots, "in_queue"), seconds, nothing="none was taken"),
+        Chart(
+            "Time to acknowledge",
+            times,
+            _percentiles(slots, "to_acknowledge"),
+            seconds,
+            nothing="none was acknowledged",
+        ),
     ]
-    figures = [f"<figure><h3>{escape(chart.title)}</h3>{legend(chart)}{svg(chart)}</figure>" for chart in charts]
-    return f'<h2>{escape(name)}</h2><div class="plots">{"".join(figures)}</div>'
+    return f'<h2>{escape(name)}</h2><div class="plots">{"".join(map(figure, charts))}</div>'
 
 
 def _rates(slots: Sequence[list[dict[str, Any]]], step: int) -> list[Line]:
@@ -201,8 +217,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], names: int = 
     def cells(tag: str, values: Sequence[object]) -> str:
         texts = [escape(f"{value:,}" if isinstance(value, int) else str(value)) for value in values]
         marks = [" class=name" if at < names else "" for at in range(len(texts))]
+        if tag == "td":  # in a card each value has its head
+            marks = [f'{mark} data-head="{escape(head)}"' for mark, head in zip(marks, heads, strict=True)]
         return "".join(f"<{tag}{mark}>{text}</{tag}>" for mark, text in zip(marks, texts, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
-    return f'<div class="wide" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'
+    kind = "wide cards" if len(heads) > MOST_HEADS else "wide"
+    return f'<div class="{kind}" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct, field
@@ -18,11 +19,16 @@ from penstock.spark.endpoint import Endpoint
 from penstock.spark.errors import SourceError
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.lake import Lake, LakeError
+from penstock.spark.registration import load
 
 #: Seconds between two looks at the query.
 LOOK_EVERY = 0.2
 #: Seconds between two triggers of a pipeline that runs on.
 TRIGGER_SECONDS = 5.0
+
+
+#: What Spark raises, in Python and from Java.
+SPARK_ERRORS = (PySparkException, Py4JError)
 
 
 class Failed(SourceError):
@@ -45,12 +51,12 @@ class Broker(Struct, frozen=True):
     def stream(self, spark: SparkSession, **more: object) -> DataFrame:
         """A streaming read. None is as if it had not been given."""
         parse(self._with(more), Use.STREAM)  # Spark would tell of an option that makes no sense as a long text
-        return spark.readStream.format("penstock").options(**self._with(more)).load()
+        return load(spark, spark.readStream.format("penstock").options(**self._with(more)))
 
     def batch(self, spark: SparkSession, **more: object) -> DataFrame:
         """A batch read."""
         parse(self._with(more), Use.BATCH)
-        return spark.read.format("penstock").options(**self._with(more)).load()
+        return load(spark, spark.read.format("penstock").options(**self._with(more)))
 
     def _with(self, more: Mapping[str, object]) -> dict[str, str]:
         given = {name: str(value) for name, value in more.items() if value is not None}
@@ -70,13 +76,20 @@ def start_of(lake: Lake, identity: str) -> int | None:
 
 
 class Progress(Struct):
-    """How far a pipeline is. ``lag_rows`` and ``lag_seconds`` are None while they are not known."""
+    """How far a pipeline is. ``lag_rows``, ``lag_seconds`` and ``total_rows`` are None while they are not known."""
 
     rows: int = 0
     batches: int = 0
     seconds: float = 0.0
     lag_rows: int | None = None
     lag_seconds: float | None = None
+    total_rows: int | None = None
+    #: Rows that earlier runs have done of the same work.
+    before_rows: int = 0
+    #: What is being done now, in words, and how many of the tasks that Spark has begun for it are done.
+    doing: str = ""
+    tasks: int = 0
+    tasks_done: int = 0
     done: bool = False
 
     @property
@@ -92,6 +105,8 @@ class Run(Struct):
     seconds: float = TRIGGER_SECONDS
     stop: threading.Event = field(default_factory=threading.Event)
     tell: Callable[[Progress], None] = lambda progress: None
+    #: What the pipeline is doing now, for whoever is told.
+    doing: str = ""
 
 
 #: Works off a batch, and returns how many rows it had.
@@ -108,12 +123,15 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     def batch(found: DataFrame, number: int) -> None:
         with at_work:
             try:
+                run.doing = f"batch {number}"
                 progress.rows += each(found, number)
                 progress.batches += 1
+                run.doing = "waiting for more"
             except BaseException as problem:  # Spark would tell it as a long text
                 problems.append(problem)
                 raise
 
+    run.doing = "looking at what is there"
     trigger: dict[str, Any] = {"availableNow": True} if run.once else {"processingTime": f"{run.seconds} seconds"}
     writer = frame.writeStream.foreachBatch(batch).trigger(**trigger)
     query = writer.option("checkpointLocation", str(lake.checkpoint)).queryName(f"penstock-{lake.name}").start()
@@ -121,10 +139,12 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
         while query.isActive and not run.stop.wait(LOOK_EVERY):
             progress.seconds = time.monotonic() - began
             take_lag(query.lastProgress, progress)
+            take_tasks(frame.sparkSession, progress)
+            progress.doing = run.doing
             run.tell(progress)
         query.stop() if run.stop.is_set() else query.awaitTermination()
     except StreamingQueryException as error:
-        raise _explained(problems, error) from None
+        raise explained(problems[0] if problems else error) from None
     finally:
         if query.isActive:
             query.stop()
@@ -133,20 +153,52 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
     _raise_if_failed(query, problems)
     progress.seconds = time.monotonic() - began
     progress.done = not run.stop.is_set()
+    progress.doing, progress.tasks, progress.tasks_done = "", 0, 0
     run.tell(progress)
     return progress
+
+
+@contextmanager
+def watched(spark: SparkSession, run: Run, progress: Progress) -> Iterator[None]:
+    """Tell of the progress of what Spark does meanwhile, and have it stop when it should: what waits for it raises."""
+    began, over = time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_EVERY):
+            progress.seconds = time.monotonic() - began
+            take_tasks(spark, progress)
+            progress.doing = run.doing
+            run.tell(progress)
+            if run.stop.is_set():
+                spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        progress.seconds = time.monotonic() - began
+
+
+def take_tasks(spark: SparkSession, progress: Progress) -> None:
+    """How many tasks the stages have that Spark is at, and how many of them are done."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    progress.tasks = sum(stage.numTasks for stage in stages if stage is not None)
+    progress.tasks_done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
     failure = query.exception()
     if failure is not None:
-        raise _explained(problems, failure)
+        raise explained(problems[0] if problems else failure)
 
 
-def _explained(problems: list[BaseException], error: BaseException) -> BaseException:
+def explained(problem: BaseException) -> BaseException:
     """What went wrong in one line: ours if it was ours, else what the data source said, else the cause in Java."""
-    problem = problems[0] if problems else error
-    if not isinstance(problem, PySparkException | Py4JError):
+    if not isinstance(problem, SPARK_ERRORS):
         return problem
     lines = lines_of(problem)
     ours = [line for line in lines if line.startswith("penstock.spark.errors.")]

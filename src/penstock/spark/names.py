@@ -1,0 +1,41 @@
+"""Queues that are not there: what the person who has named one may have meant."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Literal
+
+from penstock.flight.calls import Queues
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.errors import NoQueue
+from penstock.spark.options import Settings
+
+Right = Literal["read", "consume", "publish"]
+
+#: How many names are suggested.
+SUGGESTED = 3
+_SIGNS = ("*", "?")
+
+
+def check_there(endpoint: Endpoint, settings: Settings, right: Right = "read", otherwise: str = "") -> None:
+    """Raise NoQueue for a queue that is named and not there. ``otherwise`` is what can be done about it."""
+    if settings.queue and not endpoint.ask(Queues(queue=settings.queue, right=right), list[str]):
+        raise no_queue(endpoint, settings, right, otherwise)
+
+
+def no_queue(endpoint: Endpoint, settings: Settings, right: Right = "read", otherwise: str = "") -> NoQueue:
+    """What is said of a queue that is not there, with those of a like name that the caller has a right to."""
+    text = [f"there is no queue {settings.queue} (penstock at {settings.endpoint})"]
+    near = _near(settings.queue, endpoint.ask(Queues(right=right), list[str]))
+    if near:
+        text.append(f"There is {', '.join(near)}")
+    if right != "publish" and any(sign in settings.queue for sign in _SIGNS):
+        text.append(f"Option queue names one queue; for all that fit, use queuePattern={settings.queue}")
+    return NoQueue(". ".join([*text, otherwise] if otherwise else text))
+
+
+def _near(wanted: str, names: list[str]) -> list[str]:
+    """Names that look alike, and the same name in other namespaces."""
+    bare = wanted.partition("/")[2]
+    same = [name for name in names if name.partition("/")[2] == bare]
+    return list(dict.fromkeys([*same, *get_close_matches(wanted, names, SUGGESTED)]))[:SUGGESTED]

@@ -1,0 +1,27 @@
+"""A data source for each query.
+
+Spark finds ``format("penstock")`` by itself, once in a session, and hands all queries the same one. With it they share
+a table of environment variables, which a streaming query fills as it starts (seen in Spark 4.3): a query whose tasks
+are serialised at that moment fails with "Illegal size … of collection, expected …". A data source that is registered
+has a table of its own, and a query keeps the one that it was loaded with.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from penstock.spark.source import PenstockSource
+
+#: Spark looks up the data source in ``load()``: between the two, nobody else may register.
+_loading = threading.Lock()
+
+
+def load(spark: SparkSession, reader: DataFrameReader | DataStreamReader) -> DataFrame:
+    """``reader.load()``, with a data source that no other query has."""
+    with _loading:
+        spark.dataSource.register(PenstockSource)
+        return reader.load()

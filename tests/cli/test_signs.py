@@ -1,0 +1,102 @@
+"""What a pipeline shows of itself: on a terminal, elsewhere, and to programs."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from penstock.cli.signs import NOTE_EVERY, TELL_EVERY, Signs, ending, share, signs, words
+
+Progress = pytest.importorskip("penstock.spark.pipelines.running").Progress
+
+BUSY = Progress(rows=4000, batches=2, seconds=2.0, doing="batch 2: adding up 1,000 events", tasks=8, tasks_done=3)
+
+
+class Shown:
+    """Signs on a file, with a clock that is set by hand."""
+
+    def __init__(self, *, terminal: bool, as_json: bool = False) -> None:
+        self.now = 0.0
+        self.file = io.StringIO()
+        console = Console(file=self.file, force_terminal=terminal, width=120, soft_wrap=True)
+        self.signs = Signs(console, as_json=as_json, clock=lambda: self.now)
+
+    @property
+    def text(self) -> str:
+        return self.file.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+    shown = Shown(terminal=False)
+    with shown.signs.bar:
+        shown.signs.begin("starting Spark …")
+        shown.signs.show(BUSY)
+        shown.now = NOTE_EVERY
+        shown.signs.show(BUSY)
+        shown.signs.show(BUSY)
+    assert shown.text.splitlines() == ["starting Spark …", words(BUSY)]
+    assert words(BUSY) == "batch 2: adding up 1,000 events, 3 of 8 tasks, 4,000 rows done (2,000/s)"
+
+
+def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end() -> None:
+    shown = Shown(terminal=True)
+    with shown.signs.bar:
+        shown.signs.begin("starting Spark …")
+        shown.signs.bar.refresh()
+        shown.signs.show(BUSY)
+        shown.signs.bar.refresh()
+        moving = shown.text
+    assert "starting Spark" in moving
+    assert "3 of 8 tasks" in moving
+    assert shown.text.endswith("\x1b[2K")
+
+
+def test_programs_are_told_of_each_batch_and_now_and_then_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Shown(terminal=True, as_json=True)
+    with shown.signs.bar:
+        shown.signs.begin("starting Spark …")
+        shown.signs.show(BUSY)
+        shown.signs.show(BUSY)
+        shown.now = TELL_EVERY
+        shown.signs.show(BUSY)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["batches"] for each in told] == [2, 2]
+    assert (told[0]["doing"], told[0]["tasks"], told[0]["tasks_done"]) == (BUSY.doing, 8, 3)
+    assert shown.text == ""
+
+
+def test_signs_are_written_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with signs(as_json=False) as shown:
+        shown.begin("starting \x1b[2J Spark")
+    assert capfd.readouterr().err == "starting \\x1b[2J Spark\n"
+
+
+def test_how_much_of_how_much() -> None:
+    assert share(Progress()) == (0, None)
+    assert share(BUSY) == (3, 8)
+    assert share(Progress(rows=30, before_rows=20, total_rows=99, tasks=1)) == (50, 99)
+    assert words(Progress(lag_rows=7, lag_seconds=1.4)) == "0 rows done, 7 behind (1 s)"
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress(rows=10, seconds=2, done=True), "10 rows in 2.0 s"),
+        (Progress(rows=10, seconds=2, batches=1, lag_rows=5), "about 5 are left for the next run"),
+        (Progress(rows=10, seconds=2, batches=1), "whatever is not in these is done by the next run"),
+        (Progress(rows=10, before_rows=20, total_rows=99, seconds=2, batches=1), "69 are left for the next run"),
+        (
+            Progress(before_rows=99, total_rows=99, done=True),
+            "already done: all of its 99 rows, by an earlier run. To send them again, choose another --name",
+        ),
+    ],
+)
+def test_the_last_line_says_what_is_done_and_what_is_not(progress: Any, text: str) -> None:
+    assert ending(progress, once=True).endswith(text)
+    assert ending(progress, once=True).startswith("interrupted: 10 rows in 2.0 s, in 1 batches, are done") is not (
+        progress.done
+    )

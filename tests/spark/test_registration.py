@@ -1,0 +1,70 @@
+"""Queries of one session share nothing that one of them changes while another is serialised."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.pipelines.running import Broker
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: So many environment variables take Spark long enough to write that a change meanwhile is as good as certain.
+MANY = 3000
+
+
+def variables(frame: DataFrame) -> Any:
+    """The table of environment variables of a stream's data source, in Java."""
+    relation: Any = frame._jdf.queryExecution().analyzed()
+    return relation.source().get().source().dataSourceCls().envVars()
+
+
+@contextmanager
+def changing(table: Any) -> Iterator[None]:
+    """Something is put in and taken out all the time, as Spark does when it starts a streaming query."""
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            table.put("SPARK_BUFFER_SIZE", "65536")
+            table.remove("SPARK_BUFFER_SIZE")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_query_that_starts_does_no_harm_to_another(
+    spark: SparkSession, broker: SparkBroker, queue: str, tmp_path: Path
+) -> None:
+    """With one data source for both this fails every time: "Illegal size 3004 of collection, expected 3005"."""
+    broker.publish(queue, *[b"x"] * 10)
+    source = Broker({"endpoint": broker.endpoint, "queue": f"default/{queue}"})
+    starting, other = source.stream(spark), source.stream(spark)
+    variables(other).putAll({f"PENSTOCK_TEST_{number}": "" for number in range(MANY)})
+    rows: list[int] = []
+    with changing(variables(starting)):
+        writer = other.writeStream.foreachBatch(lambda frame, _: rows.append(frame.count()))
+        query = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination()
+    assert rows == [10]
+
+
+def test_streams_that_are_loaded_at_once_have_a_data_source_each(spark: SparkSession, broker: SparkBroker) -> None:
+    source, frames = Broker({"endpoint": broker.endpoint}), []
+    threads = [threading.Thread(target=lambda: frames.append(source.stream(spark))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    jvm: Any = spark._jvm
+    assert len({jvm.java.lang.System.identityHashCode(variables(frame)) for frame in frames}) == len(threads)
