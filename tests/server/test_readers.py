@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,19 @@ class TestRegistry:
             found.begin(lease(instance=name), NOW) for name in ("one", "one", "two", "one", "two", "three", "two")
         ]
         assert answers == [True, True, True, False, True, True, False]
+
+    def test_a_take_over_survives_a_power_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The file is synced before it gets its name, and then the folder that has the name."""
+        synced: list[str] = []
+        fsync = os.fsync
+
+        def noted(file: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{file}"))
+            fsync(file)
+
+        monkeypatch.setattr(os, "fsync", noted)
+        Readers(Log(io.StringIO()), tmp_path).begin(lease(instance="one"), NOW)
+        assert synced == [str(tmp_path / "readers.json.new"), str(tmp_path)]
 
     def test_who_has_taken_over_is_written_down_at_once(self, tmp_path: Path) -> None:
         found = Readers(Log(io.StringIO()), tmp_path)

@@ -176,6 +176,8 @@ class Readers:
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(temporary, self._path)
+            if sync:
+                _sync_folder(self._path.parent)  # or a power cut may bring back the file as it was
         except OSError as error:
             self._log.warning("the readers can not be written down", file=str(self._path), reason=str(error))
 
@@ -221,3 +223,11 @@ class Readers:
 
 def _unheard(reader: str, since: int) -> Entry:
     return Entry(reader=reader, view="leased", where="", position=0, at=since)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
