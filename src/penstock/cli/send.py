@@ -81,10 +81,8 @@ async def _send(
     async with aio.connect(url) as client:
         if flags["create"]:
             if client.protocol != KOKAQ:
-                raise click.UsageError(
-                    f"--create is for Kokaq: over {client.protocol} the queue is there, or is made on first use. Leave it "
-                    "out"
-                )
+                where = f"over {client.protocol} the queue is there, or is made on first use"
+                raise click.UsageError(f"--create is for Kokaq: {where}. Leave it out")
             await client.create_queue(exist_ok=True)
         with counting(hidden=flags["as_json"]) as bar:
             total = len(messages) * flags["count"] if messages else None
