@@ -97,7 +97,7 @@ class TestSend:
             (["http://x", "m"], 2, "a URL starts with phpmq://, sspq:// or kokaq://"),
             (["phpmq://127.0.0.1:1/q", "m"], 1, "Connection refused"),
             (["PHPMQ", "--priority=1", "m"], 2, "PHPMQ can't express 'priority'; Kokaq can"),
-            (["PHPMQ", "--create", "m"], 2, "PHPMQ can't express 'create_queue'; Kokaq can"),
+            (["PHPMQ", "--create", "m"], 2, "--create is for Kokaq: over PHPMQ the queue is there, or is made"),
             (["PHPMQ", "--file=-", "m"], 2, "not both"),
             (["PHPMQ", "--whole", "m"], 2, "--whole is about --file or standard input"),
             (["PHPMQ", "--retries=256", "m"], 2, "256 is not in the range 0<=x<=255"),

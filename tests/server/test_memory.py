@@ -13,12 +13,15 @@ import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.queue import Connection, Queue
+from penstock.flight.calls import Problem
+from penstock.flight.requests import Write
 from penstock.server import memory as accounts
 from penstock.server.access import Peer
 from penstock.server.engine import Engine
 from penstock.server.memory import SMALL, Memory
 from penstock.server.options import AccessRule
 from penstock.server.session import Session
+from penstock.server.side_requests import SideRequests
 from penstock.server.state_memory import StateMemory
 from support.inprocess import InProcess, Wire, running
 from support.raw import ACQUIRE, FAIL_NOT_ALLOWED, NOP, PEEK, POP, PUSH, acknowledge, consume, kokaq, publish
@@ -507,5 +510,27 @@ class TestQueues:
                     broker.runtime.admit(session)
                     session.data_received(consume(f"q{len(broker.runtime.broker.queues)}", 1))
                 assert len(broker.runtime.broker.queues) == 2
+
+        play(scene())
+
+    def test_flight_counts_addresses_and_not_their_ports(self) -> None:
+        async def scene() -> None:
+            async with running(queues_per_address=2) as broker:
+                requests, answers = SideRequests(broker.runtime), []
+                session, _ = broker.phpmq()
+                session.data_received(consume("q", 1))
+                mine = session.origin
+                for port, peer in enumerate([mine] * 3 + ["[2001:db8::1]", "[2001:db8::2]", "[2001:db8::3]"]):
+                    write = Write(
+                        writer=f"w{port}", epoch=0, partition=0, chunk=0, queues=[f"new/{port}"], payloads=[b""],
+                        queue=bytes(4), create_queues=True, peer=f"{peer}:{4000 + port}",
+                    )  # fmt: skip
+                    answers.append(await requests.answer(write))
+                refused = [answer.text for answer in answers if isinstance(answer, Problem)]
+                assert [text.rpartition(": ")[2] for text in refused] == [
+                    f"the address {mine} has made 2 queues already",
+                    f"the address {mine} has made 2 queues already",
+                    "the address 2001:db8::/64 has made 2 queues already",
+                ]
 
         play(scene())

@@ -15,6 +15,7 @@ import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
 from penstock.client import Disconnected, Outgoing, Refused, aio
+from penstock.client.abilities import KOKAQ
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
@@ -36,7 +37,7 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "sourc
 @click.option("--correlation-id", help="Kept with the message. Kokaq.")
 @click.option("--id", "id", help="Ask for this ID, 32 hex digits. Kokaq.")
 @click.option("--source-info", help="What to tell consumers of the publisher, instead of its address. Kokaq.")
-@click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq; elsewhere that is always so.")
+@click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq.")
 @click.option("--ids", "show_ids", is_flag=True, help="Print the ID of each message. Kokaq.")
 @json_option
 def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, **flags: Any) -> None:
@@ -79,6 +80,9 @@ async def _send(
     began = time.monotonic()
     async with aio.connect(url) as client:
         if flags["create"]:
+            if client.protocol != KOKAQ:
+                where = f"over {client.protocol} the queue is there, or is made on first use"
+                raise click.UsageError(f"--create is for Kokaq: {where}. Leave it out")
             await client.create_queue(exist_ok=True)
         with counting(hidden=flags["as_json"]) as bar:
             total = len(messages) * flags["count"] if messages else None

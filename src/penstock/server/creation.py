@@ -39,16 +39,17 @@ class Creation:
         maker, most = accounts[0]
         return f"{maker} has made {most} queues already"
 
-    def why_not_spark(self, peer: str) -> str:
+    def why_not_spark(self, origin: str) -> str:
         """The same for a peer of the Flight endpoint, which has looked at its rights."""
         self._forget_deleted()
-        most = self._limits.queues_per_address
-        return "" if self._counts[peer] < most else f"{peer} has made {most} queues already"
+        maker, most = f"the address {origin}", self._limits.queues_per_address
+        return "" if self._counts[maker] < most else f"{maker} has made {most} queues already"
 
-    def note_spark(self, peer: str, queue: Queue) -> None:
+    def note_spark(self, origin: str, queue: Queue) -> None:
         """A peer of the Flight endpoint has made this queue."""
-        self._counts[peer] += 1
-        self._makers[queue.id] = peer
+        maker = f"the address {origin}"
+        self._counts[maker] += 1
+        self._makers[queue.id] = maker
 
     def note(self, rights: Rights, origin: str, queue: Queue) -> None:
         """The peer has made this queue."""

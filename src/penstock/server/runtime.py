@@ -340,7 +340,7 @@ class Runtime:
 
     def arrive(self, protocol: str, peer: Peer) -> bool:
         """A new peer is at the door. False: there is no room for it."""
-        limits, origin = self.options.limits, _origin(peer.address)
+        limits, origin = self.options.limits, origin_of(peer.address)
         if self._peers.total() >= self.most_connections:
             event, limit = "too many connections", self.most_connections
         elif origin != "unix" and self._peers[origin] >= limits.connections_per_address:
@@ -354,7 +354,7 @@ class Runtime:
 
     def leave(self, peer: Peer) -> None:
         """A peer that was let in is gone."""
-        origin = _origin(peer.address)
+        origin = origin_of(peer.address)
         self._peers[origin] -= 1
         if not self._peers[origin]:
             del self._peers[origin]
@@ -365,7 +365,7 @@ class Runtime:
         source = f"{session.protocol} {_source_of(session.peer)}".encode()
         session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
         session.rights = Rights(self.options.access, session.peer)
-        session.origin = _origin(session.peer.address)
+        session.origin = origin_of(session.peer.address)
         if session.peer.user is not None:
             session.origin += f" user {session.peer.user}"
         self.sessions[self._next_id] = session
@@ -516,7 +516,7 @@ def _descriptors(connections: int) -> int:
     return soft if soft >= 0 else hard
 
 
-def _origin(address: str) -> str:
+def origin_of(address: str) -> str:
     """Whose connections are counted together: an IPv4 address, or the smallest network that one gets in IPv6."""
     plain = plain_address(address)
     if not isinstance(plain, ipaddress.IPv6Address):

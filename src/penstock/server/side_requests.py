@@ -25,7 +25,7 @@ from penstock.server.access import Peer, allowed
 from penstock.server.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.options import MOST_SECONDS
 from penstock.server.readers import TooMany
-from penstock.server.runtime import ROUND, Runtime
+from penstock.server.runtime import ROUND, Runtime, origin_of
 
 #: Messages that one request may lease; the next one goes on behind them.
 MOST_ROWS = 100_000
@@ -282,18 +282,25 @@ class SideRequests:
         if not request.create_queues:
             raise Refused("no-queue", f"there is no queue {full_name}: make it first, or write with create_queues")
         creation = self._runtime.creation
-        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_spark(request.peer)
+        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_spark(
+            origin_of(host_of(request.peer))
+        )
         if why_not:
             raise Refused("refused", f"queue {full_name} may not be made: {why_not}")
         now, source = self._runtime.now(), f"spark {request.peer}".rstrip().encode()
         self._broker.create_namespace(namespace, now, source)
         queue = self._broker.create_queue(namespace, name, now, source=source)
-        creation.note_spark(request.peer, queue)
+        creation.note_spark(origin_of(host_of(request.peer)), queue)
         return queue
 
     def _find(self, full_name: str) -> Queue | None:
         namespace, _, name = full_name.partition("/")
         return self._broker.queue(namespace, name)
+
+
+def host_of(peer: str) -> str:
+    """The address of a peer without its port: each connection has another one."""
+    return peer.rpartition(":")[0].strip("[]") or peer
 
 
 def leased_rows(broker: Broker, moved: dict[int, int], request: requests.LeasedRows) -> requests.Rows:
