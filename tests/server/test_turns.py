@@ -216,3 +216,35 @@ def test_many_peers_are_looked_at() -> None:
 
     with patch("penstock.server.runtime.ROUND_SESSIONS", 20):
         check(play)
+
+
+@pytest.mark.parametrize(
+    "request_", [raw.kokaq(Opcode.GET, fields={raw.UUID: UNKNOWN}), raw.kokaq(Opcode.NOP)], ids=["search", "flood"]
+)
+def test_a_peer_with_many_requests_works_a_few_times_between_two_turns(request_: bytes) -> None:
+    """Its slices are short, and must not become more and more of them while they are not done."""
+
+    async def most_slices() -> int:
+        async with running(queues=2_000) as broker:
+            for number in range(1_000):
+                broker.queue(f"q{number}")
+            session, wire = broker.kokaq()
+            unknown = broker.runtime.ids.raw(broker.runtime.broker.queues[1], 2**40)
+            data = request_.replace(UNKNOWN, unknown) * 200 * (1 if UNKNOWN in request_ else 40)
+            slices: list[int] = [0]
+            real = Session._work
+
+            def counted(self: Session[Any]) -> None:
+                slices[-1] += 1
+                real(self)
+
+            with patch.object(Session, "_work", counted):
+                session.data_received(data)
+                while session.inbox:
+                    slices.append(0)
+                    await asyncio.sleep(0)
+            await broker.settle()
+            assert wire.sent.count(b"\x04\x20\x01") == data.count(b"\x04\x20\x01")
+            return max(slices)
+
+    assert asyncio.run(most_slices()) <= 10

@@ -172,6 +172,7 @@ class Delivering(State):
         """Let some of those that were held back stand in line again, as far as they may. True: there may be more."""
         looked_at = list(islice(self.held_back, HELD_BACK))
         free = [consumer for consumer in looked_at if len(consumer.connection.out) < self.allowance]
+        self._unlooked -= len(looked_at)
         for consumer in looked_at:
             del self.held_back[consumer]
             if consumer not in free:
@@ -180,7 +181,7 @@ class Delivering(State):
             self._refresh(consumer)
         for queue in {consumer.queue.id: consumer.queue for consumer in free}.values():
             self._dispatch(queue, now)
-        return bool(free and self.held_back)
+        return self._unlooked > 0 and bool(self.held_back)
 
     def _dispatch_more(self, now: int) -> None:
         """Go on giving out what commands had to leave, a share of each queue in turn."""

@@ -117,6 +117,8 @@ class Settling(Publishing):
             if out.counted:
                 connection.given[queue.id] -= 1
         self.out -= len(outs)
+        if self.held_back:
+            self._unlooked = len(self.held_back)
         if not connection.given.get(queue.id, 1):
             del connection.given[queue.id]
         window = connection.consumers.get((queue.id, False))

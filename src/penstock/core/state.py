@@ -66,6 +66,8 @@ class State:
         self.most_out = UNLIMITED
         #: Consumers with credit that have as much as they may while so many are out.
         self.held_back: dict[Consumer, None] = {}
+        #: How many of them are still to be looked at since messages came back.
+        self._unlooked = 0
         self.writers: dict[str, WriterEntry] = {}
         self.partitions = 0
         #: How many writers each owner has, and partitions of them.

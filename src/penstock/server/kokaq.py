@@ -116,7 +116,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
                 self._operations[operation](frame, frame.metadata or NO_METADATA)
         except Busy:
-            self.runtime.loop.call_soon(self.work)  # behind the tick that goes on with it
+            self.work_soon()  # behind the tick that goes on with it
             return False
         except Missing:
             self._fail(frame, Reason.BAD)

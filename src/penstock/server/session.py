@@ -91,6 +91,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.active_at = 0.0
         #: Frames that the one handled now counts for, beside itself.
         self.effort = 0
+        #: It was asked for already that we go on.
+        self._work_due = False
         #: Where it comes from: peers of one address share what is given in turns.
         self.origin = ""
         #: What is noted in the account of memory; see ``Memory.note``.
@@ -218,11 +220,21 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self._note_input()
         self.runtime.touched()
 
+    def work_soon(self) -> None:
+        """Go on once others have had their turn. However often it is asked for, that is once."""
+        if not self._work_due:
+            self._work_due = True
+            self.runtime.loop.call_soon(self._work_now)
+
+    def _work_now(self) -> None:
+        self._work_due = False
+        self.work()
+
     def _work(self) -> None:
         left = SLICE
         while self.inbox and not self.closing and self.may_work():
             if left <= 0:
-                self.runtime.loop.call_soon(self.work)
+                self.work_soon()
                 break
             done = self.handle(self.inbox[0])
             left -= 1 + self.effort
