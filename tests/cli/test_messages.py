@@ -91,6 +91,15 @@ class TestSend:
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 130
 
+    def test_a_queue_that_is_not_there(self, tmp_path: Path) -> None:
+        with LiveBroker(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as strict:
+            url = f"kokaq://{strict.addresses['kokaq']}/default/missing"
+            told = penstock("send", url, "m")
+            assert told.code == 3
+            assert "there is no such queue" in told.err
+            assert "--create makes it" in told.err
+            assert penstock("send", url, "m", "--create").code == 0
+
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),
         [

@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
-from penstock.client import Disconnected, Outgoing, Refused, aio
+from penstock.client import Disconnected, Outgoing, Published, Refused, aio
 from penstock.client.abilities import KOKAQ
 
 #: Read at a time; the lines of one read are published together.
@@ -88,7 +88,7 @@ async def _send(
             total = len(messages) * flags["count"] if messages else None
             task = bar.add_task("sending", total=total, rate="")
             async for bodies in _bodies(messages, file, whole, flags["count"]):
-                published = await client.publish_many(Outgoing(body, **details) for body in bodies)
+                published = await _publish(client, [Outgoing(body, **details) for body in bodies])
                 sent += published.count
                 confirmed = confirmed and published.confirmed
                 if flags["show_ids"]:
@@ -102,6 +102,15 @@ async def _send(
     if sent and not confirmed and (refusal := await client.refusal()):
         raise Refused(f"{client.address}: {refusal}: it was not taken, and nothing that was sent after it")
     _report(client, sent, confirmed and sent > 0, ids, time.monotonic() - began, flags["as_json"])
+
+
+async def _publish(client: aio.AsyncClient, messages: list[Outgoing]) -> Published:
+    try:
+        return await client.publish_many(messages)
+    except Refused as error:
+        if error.reason == "bad":
+            raise Refused(f"{error}. If it is the queue that is missing, --create makes it") from None
+        raise
 
 
 def _report(client: aio.AsyncClient, sent: int, confirmed: bool, ids: list[str], took: float, as_json: bool) -> None:
