@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -17,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.client import connect
 from penstock.flight.calls import Write
-from penstock.spark import sink
+from penstock.spark import endpoint, sink
 from penstock.spark.errors import RowsDiffer, SourceError
 from penstock.spark.options import Settings, Use, parse
 from penstock.spark.sink import BatchWriter
@@ -212,6 +214,28 @@ def test_a_full_queue_is_waited_for(spark: SparkSession, new_broker: Callable[..
     save(rows, broker, queue="small", patience="30s")
     room.join()
     assert sum(contents(spark, broker, "small").values()) == 6
+
+
+def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
+    broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish(queue, "x")
+    reach = sink._reach
+
+    def reach_and_halt(settings: Settings) -> None:
+        reach(settings)
+        monkeypatch.setattr(endpoint, "FIRST_PATIENCE", 0.2)
+        os.kill(broker.pid, signal.SIGSTOP)
+        goes_on.start()
+
+    goes_on = threading.Timer(1.0, lambda: os.kill(broker.pid, signal.SIGCONT))
+    monkeypatch.setattr(sink, "_reach", reach_and_halt)
+    settings = parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE)
+    try:
+        BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False).abort([])
+    finally:
+        if goes_on.ident is not None:
+            goes_on.join()
 
 
 def test_the_broker_comes_back_in_the_middle(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:

@@ -204,7 +204,7 @@ class BatchWriter(DataSourceArrowWriter):
         What they send after the end is refused, as the writer is not known any more.
         """
         nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
-        endpoint = Endpoint(self._settings)
+        endpoint = Endpoint(self._settings).trusted()
         try:
             endpoint.put(Write(writer=self.name, partition=NO_TASK, queue=self._settings.queue), nothing)
         finally:
