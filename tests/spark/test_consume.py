@@ -168,6 +168,6 @@ def test_a_lease_whose_time_is_up_goes_back(
     with pytest.raises(StreamingQueryException, match="as it should"):
         failing.awaitTermination(60)
     wait_for(lambda: states(spark, broker, queue) == ["ready"])
-    once(stream, tmp_path)
+    once(consume(spark, broker, queue), tmp_path)  # a second may be too short on a busy machine
     assert written(spark, tmp_path) == [b"a"]
     assert states(spark, broker, queue) == []
