@@ -101,6 +101,7 @@ EXEMPT = {
     "take_effects": "hands over a list",
     "holders": "an iterator",
     "count_writer": "one entry",
+    "check_written": "no server calls it: it compares in steps",
     "unfinished": "a property",
     "schedule": "one entry",
     "schedule_requests": "one entry",
@@ -375,6 +376,16 @@ class _Row:
     def __init__(self, position: int, queue: int) -> None:
         self.position = self.original = position
         self.queue = queue
+
+
+@scenario("check_written_in_steps")
+def a_batch_of_many_partitions_is_compared(size: int) -> Command:
+    world = World()
+    for partition in range(size):
+        world.broker.write(b"spark", ChunkKey("w", 1, partition, 0, digest=7), [Portion(world.queue, [b"x"])], NOW)
+    world.rest()
+    parts = dict.fromkeys(range(size), (1, 7))
+    return lambda: next(world.broker.check_written_in_steps("w", 1, parts))
 
 
 @scenario("set_aside")

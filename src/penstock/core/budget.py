@@ -24,5 +24,7 @@ OVERFLOW = 200
 LOOK = 8
 #: Request IDs that one tick forgets, 1 microsecond each.
 FORGET = 2_000
+#: Partitions of a writer that are compared with what it says it has sent.
+COMPARE = 1_000
 #: Dead letters that one command sends back to work.
 REDRIVE = 1_000

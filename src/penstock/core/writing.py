@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.core import budget
 from penstock.core.carrying import Carrying
 from penstock.core.events import ROW_BYTES, Values
 from penstock.core.held import MOST_PARTITIONS, MOST_WRITERS, ChunkKey, WriterEntry
@@ -92,16 +93,23 @@ class Writing(Carrying):
 
         Of an epoch before the newest nothing is known any more, and nothing of it was taken since.
         """
+        for _ in self.check_written_in_steps(writer, epoch, parts):
+            pass
+
+    def check_written_in_steps(self, writer: str, epoch: int, parts: Mapping[int, tuple[int, int]]) -> Iterator[None]:
+        """The same, a few partitions at a time: a batch may have very many."""
         known = self.writers.get(writer) or WriterEntry(epoch, {})
         if epoch < known.epoch:
             return
         chunks = known.chunks if epoch == known.epoch else {}
-        for partition in sorted(chunks.keys() | parts.keys()):
+        for number, partition in enumerate(sorted(chunks.keys() | parts.keys()), 1):
             count, digest = parts.get(partition, (0, 0))
             if count != chunks.get(partition, 0):
                 text = f"{count} chunks were sent, and {chunks.get(partition, 0)} are here"
                 raise RowsDiffer(_differs(ChunkKey(writer, epoch, partition), text))
             _compare(ChunkKey(writer, epoch, partition, count, digest), known.digests.get(partition, 0))
+            if not number % budget.COMPARE:
+                yield
 
     def write(self, source: bytes, key: ChunkKey, portions: Sequence[Portion], now: int) -> Wrote:
         """Publish a chunk, once. It must not be confirmed before the log is durable up to ``log.next_position``.

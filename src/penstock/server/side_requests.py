@@ -89,7 +89,8 @@ class SideRequests:
             case requests.CheckWritten():
                 check_writer(self._broker, request.writer, request.owner)
                 parts = {partition: (chunks, digest) for partition, chunks, digest in request.parts}
-                self._broker.check_written(request.writer, request.epoch, parts)
+                for _ in self._broker.check_written_in_steps(request.writer, request.epoch, parts):
+                    await self._breathe()
                 return True
             case requests.EndWriter():
                 check_writer(self._broker, request.writer, request.owner)
