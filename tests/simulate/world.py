@@ -149,7 +149,8 @@ class World:
         if self.flipped:  # what damage has cost was told, and its positions are free again
             self.safe_end = min(self.safe_end, reached)
             self.shown = {position: payload for position, payload in self.shown.items() if position < reached}
-        if reached > 1:
+        # Where damage has taken the only copy of a message, and then all checkpoints are lost, nothing tells of it.
+        if reached > 1 and (table.meta.complete or not self.flipped):
             # Without a checkpoint, what was trimmed away can't be remembered: the one thing that is lost then.
             until = self.workload.now if table.meta.complete else 2**63
             self._check_state(restore(table, log.end), reached, until)
