@@ -164,6 +164,7 @@ def longest(play: Play, size: int) -> int:
 def check(play: Play) -> None:
     patches = [patch(f"penstock.core.budget.{name}", value) for name, value in BUDGETS.items()]
     patches.append(patch("penstock.server.kokaq.SEARCHED_QUEUES", 10))
+    patches.append(patch("penstock.server.session.PUMP_MESSAGES", 50))
     with ExitStack() as stack:
         for each in patches:
             stack.enter_context(each)

@@ -85,12 +85,16 @@ class RecentMessages:
         self._batches: list[_Recent | None] = []
         self._firsts: list[int] = []
         self.bytes = 0
+        #: Batches of which every message was looked up: they go with the next one that comes, as more than its payload
+        #: may be asked of a message.
+        self._delivered: list[_Recent] = []
         #: Batches that would be here if all were kept: where each begins, and its bytes.
         self._missed: deque[tuple[int, int]] = deque()
         self._missed_bytes = 0
 
     def add(self, batch: EventBatch) -> None:
         """Remember a batch that has just been staged for the log, and forget the oldest ones beyond the limit."""
+        self._forget_delivered()
         if not batch.messages:
             return
         self._batches.append(_Recent(batch))
@@ -115,16 +119,27 @@ class RecentMessages:
         self._missed.append((recent.batch.first, recent.batch.size))
         self._missed_bytes += recent.batch.size
 
+    def _forget_delivered(self) -> None:
+        for recent in self._delivered:
+            at = self._holding(recent.batch.first)
+            if at is not None and self._batches[at] is recent:
+                self.bytes -= recent.batch.size
+                self._batches[at] = None
+        self._delivered.clear()
+
     def payloads(self, positions: Sequence[int]) -> list[bytes | None]:
         """The payloads of messages, None for those that are not here."""
-        return self._by_batch(positions, _Recent.payloads)
+        return self._by_batch(positions, _Recent.payloads, self._looked_up)
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int | None]:
         """A fixed-width column of messages, None for those that are not here."""
         return self._by_batch(positions, lambda recent, here: recent.numbers(name, here))
 
     def _by_batch(
-        self, positions: Sequence[int], take: Callable[[_Recent, Sequence[int]], Sequence[T]]
+        self,
+        positions: Sequence[int],
+        take: Callable[[_Recent, Sequence[int]], Sequence[T]],
+        note: Callable[[_Recent, int], None] | None = None,
     ) -> list[T | None]:
         found: list[T | None] = []
         start = 0
@@ -139,16 +154,16 @@ class RecentMessages:
                 while stop < len(positions) and first <= positions[stop] < end:
                     stop += 1
                 found += take(recent, positions[start:stop])
-                self._looked_up(at, stop - start)
+                if note is not None:
+                    note(recent, stop - start)
             start = stop
         return found
 
-    def _looked_up(self, at: int, count: int) -> None:
-        recent = cast(_Recent, self._batches[at])
+    def _looked_up(self, recent: _Recent, count: int) -> None:
+        before = recent.lookups
         recent.lookups += count
-        if recent.lookups >= recent.batch.messages:
-            self.bytes -= recent.batch.size
-            self._batches[at] = None
+        if before < recent.batch.messages <= recent.lookups:
+            self._delivered.append(recent)
 
     def has(self, position: int) -> bool:
         """Whether a message is here."""
@@ -164,7 +179,7 @@ class RecentMessages:
         columns: list[Any] = [
             batch.columns[name][index] if name in batch.columns else default for name, default in _MESSAGE_COLUMNS
         ]
-        self._looked_up(at, 1)
+        self._looked_up(recent, 1)
         return Message(
             position, batch.kinds[row], batch.at[row], batch.queues[row], batch.sources[batch.source[row]], *columns
         )

@@ -209,6 +209,7 @@ KEPT = (
         (
             "server/cache:RecentMessages._batches",
             "server/cache:RecentMessages._firsts",
+            "server/cache:RecentMessages._delivered",
             "server/cache:RecentMessages._missed",
         ),
     ),

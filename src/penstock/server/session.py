@@ -42,7 +42,7 @@ FrameT = TypeVar("FrameT")
 #: Messages, and payload bytes, that are looked up and encoded at a time.
 PUMP_MESSAGES = 512
 PUMP_BYTES = 256 * 1024
-#: How often that is done for one session in one turn.
+#: How often as much is done for one session in one turn.
 PUMPS = 2
 #: Seconds that a peer has to take what was sent before the connection was ended.
 LINGER = 5.0
@@ -513,27 +513,29 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def _fill(self) -> None:
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
         self._starved = False
-        for _ in range(PUMPS):
-            room = self.room
-            if not (self.outbox and room):
-                return
+        messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
+        while messages > 0 and size_left > 0 and self.outbox and (room := self.room):
             size = self.outbox[0][1][0].item.size
             granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
             if not granted:
                 self._starved = True
                 return
-            self._pump(granted)
+            before = self._waiting_bytes
+            messages -= self._pump(granted)
+            size_left -= self._waiting_bytes - before
 
-    def _pump(self, most: int) -> None:
-        """Look up and encode the next few messages of the outbox: so many bytes, or one message."""
+    def _pump(self, most: int) -> int:
+        """Look up and encode the next few messages of the outbox: so many bytes, or one message. Returns how many."""
         queue, waiting = self.outbox[0]
         outs: list[Out] = []
         size = 0
+        count = len(waiting)
         while waiting and len(outs) < PUMP_MESSAGES and (not outs or size + waiting[0].item.size <= most):
             out = waiting.popleft()
             if self.connection.out.get(out.item.position) is out:  # it may have been taken back meanwhile
                 outs.append(out)
                 size += out.item.size
+        count -= len(waiting)
         if not waiting:
             self.outbox.popleft()
         if outs:
@@ -543,3 +545,4 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             for out in outs:
                 out.shown = True
             self._prepared(data)
+        return count
