@@ -24,6 +24,7 @@ from penstock.core.writing import Portion
 from penstock.schema import Reason
 from support.bench import NOW, SECOND
 from support.effort import effort
+from support.stored import StoredRow
 
 #: Bytecodes of one step: some 20 milliseconds.
 MOST = 1_600_000
@@ -352,7 +353,7 @@ def messages_are_looked_for(size: int) -> Command:
 @scenario("carry")
 def messages_are_carried_forward(size: int) -> Command:
     world, positions = wherever_they_are(size)
-    rows = [_Row(position, world.queue.id) for position in positions]
+    rows = [StoredRow(position, world.queue.id, NOW) for position in positions]
     return lambda: world.broker.carry(rows, [world.queue.id] * len(rows), NOW)
 
 
@@ -361,21 +362,6 @@ def dead_letters_go_back_to_work(size: int) -> Command:
     world = World()
     world.kill(size)
     return lambda: world.broker.redrive(world.peer, world.queue, NOW)
-
-
-class _Row:
-    """A message as the journal gives it back."""
-
-    payload, source, carried_source = b"x", b"", b""
-    at = published_at = NOW
-    expires_at = not_before = 0
-    retries = 255
-    correlation_id = request_id = asked_id = source_info = b""
-    with_ttl = 0
-
-    def __init__(self, position: int, queue: int) -> None:
-        self.position = self.original = position
-        self.queue = queue
 
 
 @scenario("check_written_in_steps")

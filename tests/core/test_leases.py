@@ -14,6 +14,7 @@ from penstock.core.restore import restore
 from penstock.core.table import Inconsistent, Meta, Table
 from penstock.journal.block import Block, encode, parse
 from penstock.schema import Kind, Reason
+from support.stored import StoredRow
 
 NOW = 1_750_000_000 * SECOND
 DAY = 24 * 3600 * SECOND
@@ -157,7 +158,7 @@ class TestWithoutThePast:
         broker = house.broker
         first = broker.log.next_position
         broker.catalogue(NOW)
-        rows = [_Row(position, house.queue.id) for position in carried]
+        rows = [StoredRow(position, house.queue.id, NOW) for position in carried]
         broker.carry(rows, [house.queue.id] * len(rows), NOW)
         table = Table()
         table.apply([block for block in blocks(broker) if block.first >= first])
@@ -210,21 +211,6 @@ class TestWithoutThePast:
         table.meta.complete = False
         table.apply(blocks(house.broker))
         assert not table.meta.leases
-
-
-class _Row:
-    """A message as the journal gives it back."""
-
-    payload, source, carried_source = b"x", b"", b""
-    at = published_at = NOW
-    expires_at = not_before = 0
-    retries = 255
-    correlation_id = request_id = asked_id = source_info = b""
-    with_ttl = 0
-
-    def __init__(self, position: int, queue: int) -> None:
-        self.position = self.original = position
-        self.queue = queue
 
 
 class TestDamage:

@@ -17,14 +17,34 @@ from penstock.core.ordered import Ordered
 from penstock.schema import FOREVER
 
 
-class RankedLane(Lane):
-    """A lane of its own, with the rank of each message by its position."""
+class _NotedLane(Lane):
+    """A lane whose messages are noted in ``places`` too, and leave both together."""
 
     __slots__ = ("_places",)
 
+    def __init__(self, places: Lane, priority: int = 0, deadlines: Ordered[Deadline] | None = None) -> None:
+        super().__init__(priority, deadlines)
+        self._places = places
+
+    def take(self, count: int) -> list[Item]:
+        """See Lane."""
+        return _gone(self._places, super().take(count))
+
+    def remove(self, rank: int, position: int | None = None) -> Item | None:
+        """See Lane."""
+        item = super().remove(rank, position)
+        if item is not None:
+            self._places.remove(item.position)
+        return item
+
+
+class RankedLane(_NotedLane):
+    """A lane of its own, with the rank of each message by its position."""
+
+    __slots__ = ()
+
     def __init__(self) -> None:
-        super().__init__()
-        self._places = Lane()
+        super().__init__(Lane())
 
     def find(self, position: int) -> Item | None:
         """The message with this position, left where it is."""
@@ -59,33 +79,21 @@ class RankedLane(Lane):
         super().extend(items)
         self._places.insert_many(Item(item.position, item.rank, 0) for item in items)
 
-    def take(self, count: int) -> list[Item]:
-        """See Lane."""
-        return _gone(self._places, super().take(count))
-
-    def remove(self, rank: int, position: int | None = None) -> Item | None:
-        """See Lane."""
-        item = super().remove(rank, position)
-        if item is not None:
-            self._places.remove(item.position)
-        return item
-
     def remove_many(self, ranks: Sequence[int]) -> list[Item]:
         """See Lane."""
         return _gone(self._places, super().remove_many(ranks))
 
 
-class OneOfMany(Lane):
+class OneOfMany(_NotedLane):
     """The lane of one of very many priorities: ``places``, which all of them share, has the priority of each message.
 
     Its messages expire, and are never dead: it has the steps that ready messages take.
     """
 
-    __slots__ = ("_places",)
+    __slots__ = ()
 
     def __init__(self, priority: int, deadlines: Ordered[Deadline], places: Lane) -> None:
-        super().__init__(priority, deadlines)
-        self._places = places
+        super().__init__(places, priority, deadlines)
 
     def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
         """See Lane."""
@@ -107,17 +115,6 @@ class OneOfMany(Lane):
         many = list(items)
         super().insert_many(many)
         self._note(item.position for item in many)
-
-    def take(self, count: int) -> list[Item]:
-        """See Lane."""
-        return _gone(self._places, super().take(count))
-
-    def remove(self, rank: int, position: int | None = None) -> Item | None:
-        """See Lane."""
-        item = super().remove(rank, position)
-        if item is not None:
-            self._places.remove(item.position)
-        return item
 
     def take_expired(self, chunk: _Chunk, now: int, limit: int) -> list[Item]:
         """See Lane."""
