@@ -12,10 +12,10 @@ from pathlib import Path
 
 from benches.measure import Figure
 from penstock.core.table import Table
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability
-from penstock.server.engine import Engine
+from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000
 SECOND = 1_000_000

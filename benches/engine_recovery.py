@@ -15,12 +15,12 @@ from benches.engine_memory import resident
 from benches.measure import Figure
 from penstock.core.broker import Broker
 from penstock.core.table import Table
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability
 from penstock.schema import Kind
-from penstock.server.engine import Engine
-from penstock.server.opening import open_folder
+from penstock.server.engine.engine import Engine
+from penstock.server.engine.opening import open_folder
 
 NOW = 1_750_000_000_000_000
 PAYLOAD = bytes(range(100))

@@ -9,12 +9,12 @@ from time import perf_counter
 from benches.measure import Figure
 from penstock.core.state import Delivery
 from penstock.core.table import Table
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability, Log
 from penstock.journal.memory import MemoryLog
-from penstock.server.commits import GroupCommit
-from penstock.server.engine import Engine
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000
 PAYLOAD = bytes(100)

@@ -26,10 +26,10 @@ from typing import Any
 import pyarrow.flight as fl
 
 from penstock.core.table import Table
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability
-from penstock.server.engine import Engine
+from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000
 SIZE = 1024

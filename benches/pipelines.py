@@ -7,8 +7,8 @@ from typing import Any
 
 from benches.measure import Row, compare, report
 from benches.traffic import chunks
-from penstock.spark.pipelines.captures import PIECE, TO_CLIENT, TO_SERVER, read_stream
-from penstock.spark.pipelines.frames import Source
+from penstock.spark.pipelines.decode.captures import PIECE, TO_CLIENT, TO_SERVER, read_stream
+from penstock.spark.pipelines.decode.frames import Source
 from penstock.wire import kokaq, phpmq, sspq
 
 COUNT = 40_000

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benches.flight import broker, write_journal
-from penstock.spark.pipelines import archive_main, decode
-from penstock.spark.pipelines.insight_main import Insight, Options
-from penstock.spark.pipelines.lake import Lake
+from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.decode import main as decode
+from penstock.spark.pipelines.insight.main import Insight, Options
+from penstock.spark.pipelines.lake.batches import Lake
 from penstock.spark.pipelines.replay import Choice, Replay
-from penstock.spark.pipelines.running import Broker, Run
+from penstock.spark.pipelines.run import Broker, Run
 from penstock.spark.session import session
 from penstock.wire import sspq
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from benches.flight import SIZE, broker, write_journal
 from penstock.spark import schemas
-from penstock.spark.fetching import MOST_ROWS
+from penstock.spark.executor import MOST_ROWS
 from penstock.spark.session import session
 
 ROUNDS = 3

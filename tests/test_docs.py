@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from penstock.journal import arrow
-from penstock.spark.pipelines import insight_main
-from penstock.spark.pipelines.frames import FRAMES
+from penstock.journal.views import arrow
+from penstock.spark.pipelines.decode.frames import FRAMES
+from penstock.spark.pipelines.insight import main as insight_main
 from support.livebroker import LiveBroker
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.cli import entry
 from penstock.cli.main import COMMANDS, main
-from penstock.server.configuration import load
+from penstock.server.process.configuration import load
 from support.commands import environment, penstock
 
 ROOT = Path(__file__).parents[2]

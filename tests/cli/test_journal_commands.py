@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from penstock.cli.main import main
 from penstock.cli.showing import amount, escape, moment, positions
 from penstock.journal.errors import JournalDamaged, JournalRefused
-from penstock.journal.following import DataLoss, JournalReader
-from penstock.journal.survey import survey
+from penstock.journal.files.follower import DataLoss, JournalReader
+from penstock.journal.repair.survey import survey
 from support.folders import Life, QuickDisk
 
 
@@ -251,7 +251,7 @@ class TestDamage:
                         raise OSError("power failure")
                     os.rename(disk._folder / old, disk._folder / new)
 
-                patch.setattr("penstock.journal.disk.RealDisk.rename", failing)
+                patch.setattr("penstock.journal.files.disk.RealDisk.rename", failing)
                 first = run("repair", "--yes", copy)
             assert first.exit_code in (0, 3)
             if first.exit_code == 3:

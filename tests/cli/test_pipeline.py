@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import pipeline
-from penstock.spark.pipelines.running import Progress
+from penstock.spark.pipelines.run import Progress
 from support.commands import penstock
 
 COMMANDS = ("archive", "insight", "replay", "decode", "init", "submit-file")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.signs import NOTE_EVERY, TELL_EVERY, Signs, ending, share, signs, words
+from penstock.cli.pipeline_progress import NOTE_EVERY, TELL_EVERY, Signs, ending, share, signs, words
 
-Progress = pytest.importorskip("penstock.spark.pipelines.running").Progress
+Progress = pytest.importorskip("penstock.spark.pipelines.run").Progress
 
 BUSY = Progress(rows=4000, batches=2, seconds=2.0, doing="batch 2: adding up 1,000 events", tasks=8, tasks_done=3)
 

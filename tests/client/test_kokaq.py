@@ -22,7 +22,7 @@ from penstock.client import (
     Unsupported,
     aio,
 )
-from penstock.client.locking import LockingSource
+from penstock.client.lock_consumer import LockingSource
 from penstock.wire.kokaq import Field, MessageType, Metadata, Opcode, Reason, Request, Response, Status
 from support.fakebroker import Fake, Peer, quiet, run
 

@@ -135,7 +135,7 @@ def test_idempotent_pushes_are_sent_again_with_the_same_request_ids() -> None:
 
 
 def test_after_a_while_even_idempotent_pushes_are_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.client.publishing.RESEND_WITHIN", 0.05)
+    monkeypatch.setattr("penstock.client.publisher.RESEND_WITHIN", 0.05)
 
     async def first(peer: Peer) -> None:
         await peer.next()

@@ -27,7 +27,7 @@ from penstock.core.restore import restore
 from penstock.core.state import NoMessage
 from penstock.core.table import Table
 from penstock.core.writing import Portion, RowsDiffer, WriterError
-from penstock.journal.block import encode, parse
+from penstock.journal.format.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.core.events import EventBatch
 from penstock.core.gathering import Events
-from penstock.journal.block import Block, encode, parse
+from penstock.journal.format.block import Block, encode, parse
 from penstock.schema import Kind
 
 NOW = 1_750_000_000_000_000

@@ -12,7 +12,7 @@ from penstock.core.policy import SECOND, Policy
 from penstock.core.queue import Connection, Queue
 from penstock.core.restore import restore
 from penstock.core.table import Inconsistent, Meta, Table
-from penstock.journal.block import Block, encode, parse
+from penstock.journal.format.block import Block, encode, parse
 from penstock.schema import Kind, Reason
 from support.stored import StoredRow
 

@@ -17,7 +17,7 @@ from penstock.core.publishing import Refusal
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
 from penstock.core.table import Table
-from penstock.journal.block import encode, parse
+from penstock.journal.format.block import encode, parse
 from support.bench import NOW, SECOND, Bench
 
 

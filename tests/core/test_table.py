@@ -7,7 +7,7 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.restore import restore
 from penstock.core.table import Table
-from penstock.journal.block import Block, chain_value, encode, parse
+from penstock.journal.format.block import Block, chain_value, encode, parse
 from support.views import forget_requests, lasting
 from support.workload import Workload
 

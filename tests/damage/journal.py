@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
-from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.segment import is_segment
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.segment import is_segment
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.simdisk import SimDisk
 from support.workload import Workload
 

@@ -7,9 +7,9 @@ import pytest
 from damage import __main__ as command
 from damage import matrix
 from damage.journal import pristine
-from penstock.journal.disk import Disk
-from penstock.journal.repair import Plan, plan
-from penstock.journal.survey import Survey
+from penstock.journal.files.disk import Disk
+from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.survey import Survey
 
 #: Of some thousand pairs, so many are passed over.
 EVERY = 151

@@ -11,11 +11,12 @@ import pytest
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Advance, Plan
 from penstock.flight.history import History
-from penstock.flight.measuring import Measures
+from penstock.flight.plans import Measures
 from penstock.flight.requests import Allowed
 from penstock.flight.tallies import Tallies
-from penstock.journal import JournalReader, arrow
-from penstock.journal.catalogue import QueueName
+from penstock.journal import JournalReader
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views import arrow
 from penstock.schema import Kind
 from support.folders import WEAK, Life
 
@@ -145,7 +146,7 @@ class TestCounts:
 
 class TestLag:
     def test_rows_and_seconds(self, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.flight.measuring.LAG_SECONDS", LONG)
+        monkeypatch.setattr("penstock.flight.plans.LAG_SECONDS", LONG)
         history = History(str(life.folder))
         reader = history.reader
         events = [

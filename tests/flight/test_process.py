@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from penstock.flight.settings import Settings
-from penstock.server.logs import Log
-from penstock.server.supervising import FlightProcess
+from penstock.server.flight.process import FlightProcess
+from penstock.server.process.logs import Log
 from support.folders import Life
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.flight.broker import SideDoor
 from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble
 from penstock.flight.requests import FRAME_BYTES, Allowed, OutNow, Outs, Reader, Readers, Rights
-from penstock.flight.side_door import SideDoor
 
 LENGTH = Struct("<I")
 

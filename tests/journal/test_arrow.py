@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.journal import arrow
 from penstock.journal.errors import JournalDamaged
-from penstock.journal.files import FileLog
-from penstock.journal.following import JournalReader
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.files.log import FileLog
+from penstock.journal.views import arrow
 from penstock.schema import FOREVER, Kind, Reason
 from support.batches import acknowledged, published
 from support.folders import SMALL, Life, QuickDisk

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.journal import block
-from penstock.journal.block import (
+from penstock.journal.format import block
+from penstock.journal.format.block import (
     HEADER,
     HEADER_SIZE,
     MAX_BLOCK,

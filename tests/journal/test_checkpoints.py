@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.journal.checkpoints import Checkpoints, Columns
-from penstock.journal.disk import RealDisk
+from penstock.journal.files.checkpoints import Checkpoints, Columns
+from penstock.journal.files.disk import RealDisk
 from support.simdisk import SimDisk
 
 COLUMNS: Columns = {

@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.journal.checksum import crc32
+from penstock.journal.format.checksum import crc32
 
 
 @given(st.binary(max_size=10_000), st.integers(0, 10_000))

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.journal.committer import Committer, Staged
 from penstock.journal.errors import LogFailed
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability, Log
 from penstock.journal.memory import MemoryLog
 from support.batches import Rowset, published

@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from penstock.journal import tail
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files import tail
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.segment import is_segment, segment_name
 from penstock.journal.log import GAP, Durability
-from penstock.journal.segment import is_segment, segment_name
 from support.batches import acknowledged, published
 from support.simdisk import SimDisk, SimFile
 

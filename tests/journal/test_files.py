@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.block import VERSION
-from penstock.journal.disk import RealDisk
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
-from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import Folder, store_folder
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.folder import Folder, store_folder
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
+from penstock.journal.files.segment_reader import KEPT_BYTES
+from penstock.journal.files.tail import TailReader
+from penstock.journal.format.block import VERSION
 from penstock.journal.log import Durability
-from penstock.journal.reading import KEPT_BYTES
-from penstock.journal.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
-from penstock.journal.tail import TailReader
 from support.batches import NOW, published
 from support.simdisk import SimDisk
 
@@ -140,7 +140,7 @@ def test_an_older_epoch_is_fenced_off_after_a_restart() -> None:
 
 def test_a_newer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk()
-    monkeypatch.setattr("penstock.journal.folder.VERSION", VERSION + 1)
+    monkeypatch.setattr("penstock.journal.files.folder.VERSION", VERSION + 1)
     FileLog(disk).close()
     monkeypatch.undo()
     with pytest.raises(JournalRefused, match=f"format version {VERSION + 1}, this Penstock reads up to {VERSION}"):
@@ -328,7 +328,7 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
     log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.OS))
     code = """if True:
         import sys
-        from penstock.journal.tail import TailReader
+        from penstock.journal.files.tail import TailReader
         reader, seen = TailReader(sys.argv[1]), []
         while not seen or seen[-1].committed < 2001:
             seen.append(reader.read())
@@ -342,7 +342,7 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.journal.tail._TRIES", 3)
+    monkeypatch.setattr("penstock.journal.files.tail._TRIES", 3)
     FileLog(RealDisk(tmp_path)).close()
     (tmp_path / "tail").write_bytes(bytes(64))
     reader = TailReader(tmp_path)

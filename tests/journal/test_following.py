@@ -14,10 +14,10 @@ import pytest
 
 from penstock.client import connect
 from penstock.journal.errors import JournalDamaged, JournalRefused
-from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
+from penstock.journal.files.follower import DataLoss, JournalReader, Replaced, Trimmed
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.tail import Tail, TailReader
 from penstock.journal.log import GAP, Durability
-from penstock.journal.tail import Tail, TailReader
 from support.batches import NOW, acknowledged, published
 from support.folders import Life, QuickDisk
 from support.livebroker import LiveBroker
@@ -28,7 +28,7 @@ TINY = FileLogOptions(segment_bytes=2_000, reserve=4096)
 #: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
 FOLLOWER = """
 import json, os, sys, time
-from penstock.journal.following import DataLoss, JournalReader
+from penstock.journal.files.follower import DataLoss, JournalReader
 
 folder = sys.argv[1]
 tail = os.path.join(folder, "tail")

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.committer import Committer, Staged
-from penstock.journal.disk import RealDisk
 from penstock.journal.errors import LogFailed, LogFull
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.space import KEPT, NAME, START_BYTES
 from penstock.journal.log import Durability
-from penstock.journal.space import KEPT, NAME, START_BYTES
 from support.batches import published
 from support.simdisk import SimDisk
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.disk import RealDisk
 from penstock.journal.errors import Fenced, Gone, LogClosed
-from penstock.journal.files import FileLog, FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import FIRST_POSITION, Log
 from penstock.journal.memory import MemoryLog
 from support.batches import NOW, Rowset, acknowledged, published

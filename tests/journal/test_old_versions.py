@@ -12,16 +12,16 @@ from journals.make import CORRELATION_ID, DEAD, LATER, NOW, WAITING
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
-from penstock.journal import arrow
-from penstock.journal.block import VERSION
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLogOptions
-from penstock.journal.following import JournalReader
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.files.log import FileLogOptions
+from penstock.journal.files.segment import FOOTER_SIZE, Footer
+from penstock.journal.format.block import VERSION
 from penstock.journal.log import Durability
-from penstock.journal.segment import FOOTER_SIZE, Footer
-from penstock.server.engine import Engine
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.journal.views import arrow
+from penstock.server.engine.engine import Engine
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.brokers import BrokerProcess
 from support.commands import penstock
 from support.raw import GET, POP, SOURCE, SUCCESS_OK, Kokaq, acknowledge, consume, publish, read_dispatch

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.block import Header, check_body
 from penstock.journal.errors import JournalDamaged
-from penstock.journal.files import FileLogOptions
-from penstock.journal.following import JournalReader
-from penstock.journal.mapped import Verified
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.files.log import FileLogOptions
+from penstock.journal.files.mapped_segment import Verified
+from penstock.journal.format.block import Header, check_body
 from support.folders import Life
 
 SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
@@ -43,7 +43,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             offsets.append(offset)
         return check_body(header, data, start, offset, verify=verify)
 
-    monkeypatch.setattr("penstock.journal.mapped.check_body", noting)
+    monkeypatch.setattr("penstock.journal.files.mapped_segment.check_body", noting)
     return offsets
 
 
@@ -96,7 +96,7 @@ class TestScans:
     def test_what_was_checked_is_known_after_the_file_was_let_go(
         self, reader: JournalReader, checked: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.journal.following.KEPT", 1)
+        monkeypatch.setattr("penstock.journal.files.follower.KEPT", 1)
         span = reader.spans()[0]
         list(reader.read(1))
         checked.clear()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from penstock.core.policy import SECOND
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLogOptions
-from penstock.server.engine import Engine
-from penstock.server.opening import open_folder
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLogOptions
+from penstock.server.engine.engine import Engine
+from penstock.server.engine.opening import open_folder
 
 NOW = 1_750_000_000 * SECOND
 #: 2100: what has a time to live here outlives the tests.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.patterns import fits
-from penstock.server.access import IDENTITY_BYTES, Peer, Rights, allowed, plain_address
-from penstock.server.options import AccessRule, Right
+from penstock.server.network.access import IDENTITY_BYTES, Peer, Rights, allowed, plain_address
+from penstock.server.process.options import AccessRule, Right
 
 ANYBODY = Peer("192.0.2.1")
 

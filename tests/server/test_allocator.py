@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from penstock.server import allocator
+from penstock.server.process import allocator
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from penstock.server.allocator import give_memory_back
+from penstock.server.process.allocator import give_memory_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.events import EventBatch
 from penstock.schema import Kind
-from penstock.server.cache import LEAST_BYTES, RecentMessages
+from penstock.server.engine.cache import LEAST_BYTES, RecentMessages
 
 SIZE = 64 * 1024
 MOST = 16 * LEAST_BYTES

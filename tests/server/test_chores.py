@@ -13,15 +13,15 @@ import pytest
 
 from penstock.flight import requests
 from penstock.journal.errors import LogFailed
-from penstock.journal.files import FileLogOptions
-from penstock.server import chores
-from penstock.server.commits import GroupCommit
-from penstock.server.logs import Log
-from penstock.server.opening import Opened, open_folder
-from penstock.server.options import Options
-from penstock.server.readers import Pin
+from penstock.journal.files.log import FileLogOptions
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.flight.readers import Pin
+from penstock.server.maintenance import schedule as chores
+from penstock.server.maintenance.upkeep import Plan, Retention
+from penstock.server.process.logs import Log
+from penstock.server.process.options import Options
 from penstock.server.runtime import Runtime
-from penstock.server.upkeep import Plan, Retention
 from support.simdisk import SimDisk
 
 

@@ -10,11 +10,11 @@ import pytest
 from penstock.core.queue import Queue
 from penstock.core.table import Table
 from penstock.journal.errors import LogFailed
-from penstock.journal.files import FileLogOptions
-from penstock.server.commits import GroupCommit
-from penstock.server.engine import Engine
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.journal.files.log import FileLogOptions
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.inprocess import GatedLog
 from support.simdisk import SimDisk
 from support.workload import MORNING

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec import inspect
 
-from penstock.server.configuration import ConfigurationError, Layers, layers, load, variables
-from penstock.server.environment import of_a_service
-from penstock.server.explaining import flat
-from penstock.server.options import DEFAULT_FLIGHT, FlightListener, Options
+from penstock.server.process.configuration import ConfigurationError, Layers, layers, load, variables
+from penstock.server.process.environment import of_a_service
+from penstock.server.process.option_help import flat
+from penstock.server.process.options import DEFAULT_FLIGHT, FlightListener, Options
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "penstock.example.toml"

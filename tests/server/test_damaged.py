@@ -13,17 +13,17 @@ import pytest
 
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
-from penstock.journal.block import HEADER_SIZE
-from penstock.journal.files import FileLogOptions
-from penstock.journal.segment import is_kept
+from penstock.journal.files.log import FileLogOptions
+from penstock.journal.files.segment import is_kept
+from penstock.journal.format.block import HEADER_SIZE
 from penstock.server import runtime as runtime_module
-from penstock.server.commits import GroupCommit
-from penstock.server.logs import Log
-from penstock.server.opening import Opened, open_folder
-from penstock.server.options import Options
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.scrub import Scrub
+from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.logs import Log
+from penstock.server.process.options import Options
 from penstock.server.runtime import Runtime
-from penstock.server.scrub import Scrub
-from penstock.server.upkeep import Retention
 from support.inprocess import InProcess, Wire
 from support.raw import (
     ACQUIRE,

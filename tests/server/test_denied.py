@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.options import KokaqListener, Options, PhpmqListener, SspqListener
-from penstock.server.serve import REFUSED
+from penstock.server.process.options import KokaqListener, Options, PhpmqListener, SspqListener
+from penstock.server.process.serve import REFUSED
 from support.brokers import BrokerProcess
 from support.good import PLAIN, Broker, broker_with
 from support.raw import (

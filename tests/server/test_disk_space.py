@@ -13,11 +13,11 @@ import pytest
 
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Connection, Queue
-from penstock.journal.disk import Disk, RealDisk
 from penstock.journal.errors import LogFull
-from penstock.journal.files import FileLogOptions
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.journal.files.disk import Disk, RealDisk
+from penstock.journal.files.log import FileLogOptions
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.simdisk import SimDisk
 from support.workload import MORNING
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.disk import RealDisk
-from penstock.journal.folder import load_folder
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.folder import load_folder
 from support.brokers import BrokerProcess, wait_for
 from support.raw import (
     ACQUIRE,

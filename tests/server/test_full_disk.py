@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.space import NAME
+from penstock.journal.files.space import NAME
 from support.brokers import BrokerProcess, wait_for
 from support.raw import FAIL_INFRA, NOP, POP, PUSH, SOURCE, SUCCESS_OK, Kokaq, kokaq, read_answer
 from support.smalldisk import set_capacity, used

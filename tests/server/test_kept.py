@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.broker import Broker
-from penstock.server.kept import KEPT, NOT_BY_PEERS, PASSING, as_table
+from penstock.server.limits.growth import KEPT, NOT_BY_PEERS, PASSING, as_table
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
@@ -72,7 +72,7 @@ def test_everything_that_can_grow_is_listed() -> None:
         place for place in in_the_code() if f"core/state:State.{place.rpartition('.')[2]}" not in listed
     }
     missing = {place for place in in_the_code() - listed - assigned if not is_passing(place)}
-    assert not missing, "who bounds these? They belong into server/kept.py and docs/limits.md"
+    assert not missing, "who bounds these? They belong into server/limits/growth.py and docs/limits.md"
 
 
 def test_nothing_is_listed_that_is_not_there_or_twice() -> None:

@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.restore import restore
-from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLog
 from penstock.schema import FINAL_KINDS, MESSAGE_KINDS
-from penstock.server.engine import recover
+from penstock.server.engine.engine import recover
 from support.brokers import BrokerProcess, Peer
 from support.raw import (
     ACQUIRE,

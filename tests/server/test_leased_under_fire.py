@@ -19,8 +19,8 @@ from typing import TypeVar
 from penstock.core.policy import SECOND
 from penstock.flight import requests
 from penstock.flight.calls import Written
-from penstock.journal import arrow
-from penstock.journal.following import JournalReader
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.views import arrow
 from support.brokers import PATIENCE, BrokerProcess
 from support.sidedoor import Helper, lease, write
 

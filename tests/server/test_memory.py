@@ -15,14 +15,14 @@ from penstock.core.broker import Broker
 from penstock.core.queue import Connection, Queue
 from penstock.flight.calls import Problem
 from penstock.flight.requests import Write
-from penstock.server import memory as accounts
-from penstock.server.access import Peer
-from penstock.server.engine import Engine
-from penstock.server.memory import SMALL, Memory
-from penstock.server.options import AccessRule
-from penstock.server.session import Session
-from penstock.server.side_requests import SideRequests
-from penstock.server.state_memory import StateMemory
+from penstock.server.engine.engine import Engine
+from penstock.server.flight.requests import SideRequests
+from penstock.server.limits import memory as accounts
+from penstock.server.limits.memory import SMALL, Memory
+from penstock.server.limits.state_memory import StateMemory
+from penstock.server.network.access import Peer
+from penstock.server.network.session import Session
+from penstock.server.process.options import AccessRule
 from support.inprocess import InProcess, Wire, running
 from support.raw import ACQUIRE, FAIL_NOT_ALLOWED, NOP, PEEK, POP, PUSH, acknowledge, consume, kokaq, publish
 

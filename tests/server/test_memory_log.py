@@ -9,11 +9,11 @@ import pytest
 
 from penstock.core.table import Table
 from penstock.journal.memory import MemoryLog
-from penstock.server import chores
-from penstock.server.commits import InlineCommit
-from penstock.server.engine import Engine
-from penstock.server.logs import Log
-from penstock.server.options import Options
+from penstock.server.engine.commits import InlineCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.maintenance import schedule as chores
+from penstock.server.process.logs import Log
+from penstock.server.process.options import Options
 from penstock.server.runtime import Runtime
 
 

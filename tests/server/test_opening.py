@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.journal.files import FileLogOptions
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.journal.files.log import FileLogOptions
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.simdisk import SimDisk
 from support.workload import MORNING
 

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.core.queue import Miscounted
-from penstock.server import chores
 from penstock.server import runtime as runtime_module
-from penstock.server import session as session_module
-from penstock.server.cache import RecentMessages
+from penstock.server.engine.cache import RecentMessages
+from penstock.server.maintenance import schedule as chores
+from penstock.server.network import session as session_module
 from support.inprocess import InProcess, running
 from support.raw import (
     ACQUIRE,

@@ -12,11 +12,11 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
 from penstock.flight import requests
-from penstock.server import readers
-from penstock.server.logs import Log
-from penstock.server.names import NotYours
-from penstock.server.readers import Pin, Readers, TooMany
-from penstock.server.upkeep import Retention
+from penstock.server.flight import readers
+from penstock.server.flight.names import NotYours
+from penstock.server.flight.readers import Pin, Readers, TooMany
+from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.logs import Log
 from support.folders import Life
 from support.sidedoor import lease
 

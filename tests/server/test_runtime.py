@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from penstock.core.table import Table
-from penstock.journal.block import Batch
+from penstock.journal.format.block import Batch
 from penstock.journal.memory import MemoryLog
-from penstock.server.commits import GroupCommit
-from penstock.server.engine import Engine
-from penstock.server.listening import open_doors
-from penstock.server.logs import Log
-from penstock.server.options import KokaqListener, Limits, Options, PhpmqListener, SspqListener
-from penstock.server.phpmq import PhpmqSession
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.network.listeners import open_doors
+from penstock.server.process.logs import Log
+from penstock.server.process.options import KokaqListener, Limits, Options, PhpmqListener, SspqListener
+from penstock.server.protocols.phpmq import PhpmqSession
 from penstock.server.runtime import Runtime
 from support.raw import consume, publish, send
 

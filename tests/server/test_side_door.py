@@ -17,7 +17,7 @@ import pytest
 
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
-from penstock.server.side_door import MOST_CONNECTIONS, SideDoor
+from penstock.server.flight.socket import MOST_CONNECTIONS, SideDoor
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running
 from support.raw import ACQUIRE, CREATE, DELETE, FAIL_NOT_ALLOWED, FAIL_OK, POP, PUSH, SUCCESS_OK, Kokaq

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock.server.session import Session
+from penstock.server.network.session import Session
 from penstock.wire import phpmq, sspq
 from penstock.wire.kokaq import Opcode
 from support import raw
@@ -163,8 +163,8 @@ def longest(play: Play, size: int) -> int:
 
 def check(play: Play) -> None:
     patches = [patch(f"penstock.core.budget.{name}", value) for name, value in BUDGETS.items()]
-    patches.append(patch("penstock.server.kokaq.SEARCHED_QUEUES", 10))
-    patches.append(patch("penstock.server.session.PUMP_MESSAGES", 50))
+    patches.append(patch("penstock.server.protocols.kokaq.SEARCHED_QUEUES", 10))
+    patches.append(patch("penstock.server.network.session.PUMP_MESSAGES", 50))
     with ExitStack() as stack:
         for each in patches:
             stack.enter_context(each)

@@ -24,14 +24,14 @@ from penstock.core.held import ChunkKey
 from penstock.core.queue import Queue
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
-from penstock.journal.checkpoints import Checkpoints
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
-from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.folder import load_folder
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.folder import load_folder
+from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability
-from penstock.server.engine import Staged, recover
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.server.engine.engine import Staged, recover
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.simdisk import SimDisk
 from support.views import difference, forget_requests, lasting
 from support.workload import Workload

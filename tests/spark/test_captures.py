@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.pipelines.captures import TO_CLIENT, TO_SERVER, read_stream
-from penstock.spark.pipelines.frames import FRAMES, Source
-from penstock.spark.pipelines.reassembly import read_pcap
+from penstock.spark.pipelines.decode.captures import TO_CLIENT, TO_SERVER, read_stream
+from penstock.spark.pipelines.decode.frames import FRAMES, Source
+from penstock.spark.pipelines.decode.reassembly import read_pcap
 from penstock.wire import kokaq, phpmq, sspq
 from support.packets import ACK, FIN, SYN, Talk, ethernet, packet, pcap
 
@@ -144,7 +144,7 @@ def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.
     stream = kokaq.encode_responses(sent) + b"garbage."
     read = partial(read_stream, source=Source("f", None, "kokaq", TO_CLIENT))
     found = [rows(read(pieces(stream, size))) for size in (100, 5000, len(stream))]
-    monkeypatch.setattr("penstock.spark.pipelines.frames.MANY", 10**9)
+    monkeypatch.setattr("penstock.spark.pipelines.decode.frames.MANY", 10**9)
     assert found == [rows(read([stream]))] * 3
     assert len({row["fields"] for row in found[0]}) > 50
 

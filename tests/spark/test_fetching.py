@@ -9,7 +9,7 @@ from penstock.flight.calls import Lease, Range, Read, Status
 from penstock.flight.requests import Leased
 from penstock.spark import endpoint, schemas
 from penstock.spark.errors import BrokerAway, DataLoss
-from penstock.spark.fetching import MOST_BYTES, MOST_ROWS, Part, cut, fetch
+from penstock.spark.executor import MOST_BYTES, MOST_ROWS, Part, cut, fetch
 from penstock.spark.options import Use, parse
 from support.cutting import cutting
 from support.sparks import SparkBroker

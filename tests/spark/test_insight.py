@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.pipelines import insight, insight_main, parts
-from penstock.spark.pipelines.lake import Lake
-from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES, Memory, bucket, duration, percentile
+from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.insight import parts
+from penstock.spark.pipelines.insight import sums as insight
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, Memory, bucket, duration, percentile
+from penstock.spark.pipelines.lake.batches import Lake
 from support.history import Plain, nearest_rank, random_events
 
 Tables = dict[str, dict[tuple[Any, ...], dict[str, Any]]]

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.pipelines import compaction, lake
-from penstock.spark.pipelines.compaction import Compaction
-from penstock.spark.pipelines.lake import Lake, LakeError
+from penstock.spark.pipelines.lake import batches as lake
+from penstock.spark.pipelines.lake import compaction
+from penstock.spark.pipelines.lake.batches import Lake, LakeError
+from penstock.spark.pipelines.lake.compaction import Compaction
 
 
 class Killed(BaseException):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.pipelines import parts
-from penstock.spark.pipelines.parts import Held, Part, Touch, choose, describe, standing
+from penstock.spark.pipelines.insight import parts
+from penstock.spark.pipelines.insight.parts import Held, Part, Touch, choose, describe, standing
 
 
 def part(low: int, high: int | None = None, rows: int = 1000, **more: Any) -> Part:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pipelines import avro
-from penstock.spark.pipelines.avro_fingerprint import canonical, fingerprint
-from penstock.spark.pipelines.payloads import Decoding, decode, inferred, pack, unpack
+from penstock.spark.pipelines.archive import avro
+from penstock.spark.pipelines.archive.avro_fingerprint import canonical, fingerprint
+from penstock.spark.pipelines.archive.payloads import Decoding, decode, inferred, pack, unpack
 
 ORDER = pa.struct(
     [

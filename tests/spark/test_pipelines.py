@@ -18,15 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.client import connect
-from penstock.journal import arrow
-from penstock.journal.following import JournalReader
-from penstock.spark.pipelines import archive_main, decode, insight_main
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.views import arrow
 from penstock.spark.pipelines import replay as replays
-from penstock.spark.pipelines.lake import Lake, LakeError
-from penstock.spark.pipelines.minutes import COUNTS, MINUTE
-from penstock.spark.pipelines.payloads import Decoding, pack
+from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive.payloads import Decoding, pack
+from penstock.spark.pipelines.decode import main as decode
+from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
+from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.replay import Choice, Replay, read_table
-from penstock.spark.pipelines.running import Broker, Failed, Progress, Run, take_lag
+from penstock.spark.pipelines.run import Broker, Failed, Progress, Run, take_lag
 from penstock.wire import kokaq, phpmq, sspq
 from support.history import Plain, random_events
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap

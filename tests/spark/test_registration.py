@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.pipelines.running import Broker
+from penstock.spark.pipelines.run import Broker
 from support.sparks import SparkBroker
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.flight.calls import ForgetReader, Read
 from penstock.spark.consume import ConsumingReader
 from penstock.spark.errors import DataLoss, SourceError
-from penstock.spark.fetching import Part
+from penstock.spark.executor import Part
 from penstock.spark.options import Use, parse
 from penstock.spark.reader import Reader
 from penstock.spark.schemas import spark_schema

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.pipelines.charts import Chart, Line, amount, figure, seconds, svg
-from penstock.spark.pipelines.minutes import COUNTS, MINUTE, PERCENTILES
-from penstock.spark.pipelines.report import MOST_HEADS, Tables, render
+from penstock.spark.pipelines.insight.charts import Chart, Line, amount, figure, seconds, svg
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES
+from penstock.spark.pipelines.insight.report import MOST_HEADS, Tables, render
 
 NOON = 29_461_680
 MADE = (NOON + 5) * MINUTE

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.journal.disk import RealDisk, RealFile
-from penstock.journal.files import FileLogOptions
+from penstock.journal.files.disk import RealDisk, RealFile
+from penstock.journal.files.log import FileLogOptions
 from penstock.journal.log import Durability
 from penstock.schema import Kind
-from penstock.server.opening import Opened, open_folder
-from penstock.server.upkeep import Retention
+from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.maintenance.upkeep import Retention
 from support.workload import Workload
 
 #: Small segments: a few hundred events each.

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.journal import arrow
-from penstock.journal.disk import RealDisk
-from penstock.journal.following import JournalReader
-from penstock.server.opening import open_folder
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.views import arrow
+from penstock.server.engine.opening import open_folder
 from support.workload import Workload
 
 MINUTE = 60_000_000

@@ -13,19 +13,19 @@ from typing import Any, TypeVar, cast
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.core.table import Table
-from penstock.journal.block import Batch
 from penstock.journal.errors import LogFailed
+from penstock.journal.format.block import Batch
 from penstock.journal.memory import MemoryLog
-from penstock.server.access import Peer
-from penstock.server.commits import GroupCommit
-from penstock.server.engine import Engine
-from penstock.server.kokaq import KokaqSession
-from penstock.server.logs import Log
-from penstock.server.options import AccessRule, KokaqListener, Limits, Options, PhpmqListener, SspqListener
-from penstock.server.phpmq import PhpmqSession
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.network.access import Peer
+from penstock.server.network.session import Session
+from penstock.server.process.logs import Log
+from penstock.server.process.options import AccessRule, KokaqListener, Limits, Options, PhpmqListener, SspqListener
+from penstock.server.protocols.kokaq import KokaqSession
+from penstock.server.protocols.phpmq import PhpmqSession
+from penstock.server.protocols.sspq import SspqSession
 from penstock.server.runtime import Runtime
-from penstock.server.session import Session
-from penstock.server.sspq import SspqSession
 
 SessionT = TypeVar("SessionT", bound=Session[Any])
 

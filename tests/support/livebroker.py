@@ -13,8 +13,8 @@ from typing import Any, Self
 _START = """
 import json, sys
 from msgspec import convert
-from penstock.server.options import Options
-from penstock.server.serve import serve
+from penstock.server.process.options import Options
+from penstock.server.process.serve import serve
 sys.exit(serve(convert(json.loads(sys.argv[1]), Options)))
 """
 

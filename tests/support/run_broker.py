@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from penstock.server import serve as serving
-from penstock.server.configuration import ConfigurationError, load
-from penstock.server.serve import WRONG_USE, serve
+from penstock.server.process import serve as serving
+from penstock.server.process.configuration import ConfigurationError, load
+from penstock.server.process.serve import WRONG_USE, serve
 from support.smalldisk import SmallDisk
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from penstock.journal.disk import Held, Part
+from penstock.journal.files.disk import Held, Part
 
 #: What a disk writes in one go; a write that is torn on a real disk is torn between two of these.
 SECTOR = 512

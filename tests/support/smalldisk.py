@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.journal.disk import Part, RealDisk, RealFile
+from penstock.journal.files.disk import Part, RealDisk, RealFile
 
 
 class SmallDisk(RealDisk):

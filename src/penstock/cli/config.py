@@ -13,8 +13,8 @@ from msgspec import to_builtins
 
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.serve import flags_of, options
-from penstock.server.configuration import ConfigurationError, Layers, layers
-from penstock.server.explaining import flat
+from penstock.server.process.configuration import ConfigurationError, Layers, layers
+from penstock.server.process.option_help import flat
 
 
 @click.group("config", short_help="Check the broker's configuration, and show what it amounts to.")

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.cli.dumping import as_json, as_line, events, position_of
+from penstock.cli.event_dump import as_json, as_line, events, position_of
 from penstock.cli.showing import amount, line, moment, positions, progress, show_json, table
-from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.disk import RealDisk
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
-from penstock.journal.folder import NAME, load_folder, take_lock
-from penstock.journal.following import JournalReader
-from penstock.journal.repair import Plan, plan
-from penstock.journal.rewriting import carry_out
-from penstock.journal.segment import is_segment
-from penstock.journal.survey import Survey, survey
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.folder import NAME, load_folder, take_lock
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.files.segment import is_segment
+from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.rewrite import carry_out
+from penstock.journal.repair.survey import Survey, survey
 from penstock.schema import Kind
 
 OK, DAMAGED, WRONG_USE, REFUSED = range(4)

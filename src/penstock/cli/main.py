@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.output import complain
 from penstock.client.errors import BadURL, ClientError, NoMessage, Refused, Unsupported
-from penstock.server.configuration import ConfigurationError
+from penstock.server.process.configuration import ConfigurationError
 
 OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE = 130, 141

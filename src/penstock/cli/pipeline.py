@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.output import complain, json_option, note, say, tell
-from penstock.cli.signs import Signs, ending, signs, values
+from penstock.cli.pipeline_progress import Signs, ending, signs, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipelines.running import Broker, Progress, Run
+    from penstock.spark.pipelines.run import Broker, Progress, Run
 
 FAILED, WRONG_USE, REFUSED, INTERRUPTED = 1, 2, 3, 130
 DEFAULT_LAKE = "penstock-lake"
@@ -53,7 +53,7 @@ class Pipelines(click.Group):
 
 def _code_of(error: Exception) -> int | None:
     from penstock.spark import errors  # noqa: PLC0415
-    from penstock.spark.pipelines.lake import LakeError  # noqa: PLC0415
+    from penstock.spark.pipelines.lake.batches import LakeError  # noqa: PLC0415
 
     if isinstance(error, errors.BadOption):
         return WRONG_USE
@@ -130,7 +130,7 @@ _STREAM = [
 
 
 def _broker(flags: dict[str, Any]) -> Broker:
-    from penstock.spark.pipelines.running import Broker  # noqa: PLC0415
+    from penstock.spark.pipelines.run import Broker  # noqa: PLC0415
 
     given = {"endpoint": flags["endpoint"], "token": flags["token"], "tlsCa": flags["tls_ca"]}
     broker = Broker({**{name: value for name, value in given.items() if value}, **flags["more"]})
@@ -183,7 +183,7 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _running(flags: dict[str, Any], shown: Signs) -> Iterator[Run]:
     """How to run: Ctrl-C and SIGTERM stop it cleanly, and progress is shown."""
-    from penstock.spark.pipelines.running import Run  # noqa: PLC0415
+    from penstock.spark.pipelines.run import Run  # noqa: PLC0415
 
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -242,7 +242,7 @@ def archive(**flags: Any) -> int:
       penstock pipeline archive --queue shop/orders --table orders --format json --schema infer
       penstock pipeline archive --kind delta --table everything --endpoint grpc://broker.example.com:8815
     """
-    from penstock.spark.pipelines import archive_main  # noqa: PLC0415
+    from penstock.spark.pipelines.archive import main as archive_main  # noqa: PLC0415
 
     options = archive_main.Options(
         queue=flags["queue"], pattern=flags["pattern"], table=flags["table"], kind=flags["kind"], format=flags["form"],
@@ -281,7 +281,7 @@ def insight(**flags: Any) -> int:
       penstock pipeline insight --once --lake /data/lake
       penstock pipeline insight --pattern "shop/*" --report-hours 6
     """
-    from penstock.spark.pipelines import insight_main  # noqa: PLC0415
+    from penstock.spark.pipelines.insight import main as insight_main  # noqa: PLC0415
 
     options = insight_main.Options(
         pattern=flags["pattern"], delay=int(flags["delay"] * 60_000_000),
@@ -363,7 +363,7 @@ def decode(files: tuple[str, ...], **flags: Any) -> int:
       penstock pipeline decode "captures/*.pcap" --port 9100 --payloads --output frames
       penstock pipeline decode client.bin --protocol sspq --direction to_server
     """
-    from penstock.spark.pipelines import decode as decoding  # noqa: PLC0415
+    from penstock.spark.pipelines.decode import main as decoding  # noqa: PLC0415
 
     found = decoding.find_files(files)
     captures = decoding.Captures(flags["protocol"], flags["direction"], frozenset(flags["ports"]), flags["payloads"])

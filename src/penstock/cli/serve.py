@@ -7,9 +7,9 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from penstock.server.configuration import layers
-from penstock.server.options import JournalOptions, LogOptions
-from penstock.server.serve import serve
+from penstock.server.process.configuration import layers
+from penstock.server.process.options import JournalOptions, LogOptions
+from penstock.server.process.serve import serve
 
 #: The flags that set an option, and its path.
 PATHS: dict[str, tuple[str, ...]] = {

@@ -16,7 +16,7 @@ from msgspec import Struct
 from penstock.cli.output import counting, json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
-from penstock.client.consuming import Consumer
+from penstock.client.consumer import Consumer
 from penstock.client.errors import BadURL
 from penstock.client.messages import Message
 from penstock.client.urls import parse

@@ -20,7 +20,7 @@ from typing import Unpack
 from penstock.client.abilities import KOKAQ, PHPMQ, SSPQ, unsupported
 from penstock.client.admin import KokaqAdmin
 from penstock.client.closures import PATIENCE, Sent, asked, over_limit, reasons, unheard
-from penstock.client.consuming import Consumer, Deliveries, Wanted
+from penstock.client.consumer import Consumer, Deliveries, Wanted
 from penstock.client.errors import ClientError, Closed, ConnectFailed
 from penstock.client.kokaq import KokaqSession
 from penstock.client.messages import (
@@ -37,7 +37,7 @@ from penstock.client.messages import (
 )
 from penstock.client.options import Options, Reconnect, Settings
 from penstock.client.phpmq import PhpmqSession
-from penstock.client.publishing import Batcher, Publisher, in_batches
+from penstock.client.publisher import Batcher, Publisher, in_batches
 from penstock.client.session import Session
 from penstock.client.sspq import SspqSession
 from penstock.client.urls import Address, parse

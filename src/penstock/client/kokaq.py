@@ -16,7 +16,7 @@ from penstock.client.answers import found, locked_for, milliseconds, received, r
 from penstock.client.connection import Link
 from penstock.client.errors import ClientError, Disconnected, NotHeld, ProtocolProblem, Refused, TimedOut, Uncertain
 from penstock.client.flights import Answer, Flight
-from penstock.client.locking import LockingSource
+from penstock.client.lock_consumer import LockingSource
 from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
 from penstock.client.options import Options
 from penstock.client.session import Sending, Session, Source

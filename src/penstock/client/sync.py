@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 
 from penstock.client.aio import DEFAULT_POLL, DEFAULT_WINDOW, AsyncClient
 from penstock.client.aio import connect as connect_async
-from penstock.client.consuming import Deliveries, Wanted
+from penstock.client.consumer import Deliveries, Wanted
 from penstock.client.errors import Closed
 from penstock.client.messages import Action, Delivery, Details, Hold, Outgoing, Published, QueueInfo, Received, outgoing
 from penstock.client.options import Settings
-from penstock.client.publishing import in_batches
+from penstock.client.publisher import in_batches
 from penstock.client.urls import Address
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Message(Received, frozen=True):
 
 
 class Consumer(Iterator[Message]):
-    """Messages, as they come. See :class:`penstock.client.consuming.Consumer`."""
+    """Messages, as they come. See :class:`penstock.client.consumer.Consumer`."""
 
     def __init__(self, deliveries: Deliveries, loop: _Loop) -> None:
         self._deliveries = deliveries

@@ -13,7 +13,7 @@ from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
 from penstock.flight.requests import Allowed, Right
 from penstock.flight.subjects import subject_of_identity
-from penstock.journal.catalogue import QueueName
+from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import fits_queue
 
 #: How long an answer of the broker holds: a stream of small calls must not ask each time.

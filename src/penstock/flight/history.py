@@ -13,9 +13,10 @@ from penstock.flight.access import Caller, chosen, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble
 from penstock.flight.requests import Right
-from penstock.journal import JournalReader, arrow
-from penstock.journal.catalogue import QueueName
-from penstock.journal.following import DataLoss
+from penstock.journal import JournalReader
+from penstock.journal.files.follower import DataLoss
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views import arrow
 
 Chooser = Callable[[QueueName], bool] | None
 

@@ -15,9 +15,9 @@ from penstock.flight.history import History
 from penstock.flight.problems import trouble
 from penstock.flight.requests import LeasedRows, Rows
 from penstock.flight.views import schema, split
-from penstock.journal.catalogue import QueueName
 from penstock.journal.errors import Gone
-from penstock.journal.placed import Holding, Places
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views.placed import Holding, Places
 
 #: How often the broker is asked again where messages lie, when compaction has moved them in between.
 TRIES = 5

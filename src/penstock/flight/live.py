@@ -23,11 +23,11 @@ from penstock.flight.problems import trouble
 from penstock.flight.requests import OutNow
 from penstock.flight.views import LIVE, split
 from penstock.journal import Checkpoints, JournalReader, RealDisk
-from penstock.journal.arrow import spellings
-from penstock.journal.catalogue import QueueName
-from penstock.journal.checkpoints import BadCheckpoint
 from penstock.journal.errors import Gone
-from penstock.journal.placed import Holding, Places
+from penstock.journal.files.checkpoints import BadCheckpoint
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views.arrow import spellings
+from penstock.journal.views.placed import Holding, Places
 from penstock.schema import Reason
 
 #: How often a snapshot is begun again when compaction has moved messages in between.

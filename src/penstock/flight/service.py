@@ -11,15 +11,15 @@ import pyarrow.flight as fl
 
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Doorman, Peer, chosen, queue_name
+from penstock.flight.broker import SideDoor
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
-from penstock.flight.measuring import Measures
+from penstock.flight.plans import Measures
 from penstock.flight.problems import trouble
 from penstock.flight.settings import Settings
-from penstock.flight.side_door import SideDoor
 from penstock.flight.views import schema
-from penstock.flight.writing import as_request, check_schema
+from penstock.flight.writes import as_request, check_schema
 
 #: A position, a number of rows or bytes, a time in microseconds: all that fits into 63 bits.
 MOST = 2**63 - 1

@@ -16,12 +16,12 @@ import numpy as np
 
 from penstock.flight.history import Chooser
 from penstock.journal import JournalReader
-from penstock.journal.block import Block
-from penstock.journal.catalogue import QueueName
-from penstock.journal.following import Found, Span
-from penstock.journal.mapped import MappedSegment
-from penstock.journal.merging import merged
-from penstock.journal.selecting import SHOWN
+from penstock.journal.files.follower import Found, Span
+from penstock.journal.files.mapped_segment import MappedSegment
+from penstock.journal.format.block import Block
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views.merge import merged
+from penstock.journal.views.selection import SHOWN
 from penstock.schema import Kind
 
 #: Index entries of a stretch.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.flight.problems import trouble
-from penstock.journal import arrow
+from penstock.journal.views import arrow
 
 #: Rows of a batch, and payload bytes unless one message alone has more: as in the views of the history.
 MOST_ROWS = 4096

@@ -29,10 +29,7 @@ A batch's way in: `Committer` → `FileLog.append` → `block.encode` → `Segme
 has the format, byte by byte.
 """
 
-from penstock.journal.block import Batch, Block, BlockError
-from penstock.journal.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.committer import Committer, Staged
-from penstock.journal.disk import Disk, RealDisk
 from penstock.journal.errors import (
     Fenced,
     Gone,
@@ -43,12 +40,15 @@ from penstock.journal.errors import (
     LogFailed,
     LogFull,
 )
-from penstock.journal.files import FileLog, FileLogOptions
-from penstock.journal.following import DataLoss, JournalReader, Replaced, Trimmed
+from penstock.journal.files.checkpoints import Checkpoint, Checkpoints
+from penstock.journal.files.disk import Disk, RealDisk
+from penstock.journal.files.follower import DataLoss, JournalReader, Replaced, Trimmed
+from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.tail import Tail, TailReader
+from penstock.journal.format.block import Batch, Block, BlockError
+from penstock.journal.format.rows import Message
 from penstock.journal.log import Durability, Log
 from penstock.journal.memory import MemoryLog
-from penstock.journal.rows import Message
-from penstock.journal.tail import Tail, TailReader
 
 __all__ = [
     "Batch",

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from penstock.journal.block import Batch, Block
-from penstock.journal.rows import Message
+from penstock.journal.format.block import Batch, Block
+from penstock.journal.format.rows import Message
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1

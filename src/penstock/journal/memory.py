@@ -7,10 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from penstock.journal.block import Batch, Block, encode, parse
 from penstock.journal.errors import Fenced, Gone, LogClosed
+from penstock.journal.format.block import Batch, Block, encode, parse
+from penstock.journal.format.rows import Message, gather, gather_numbers
 from penstock.journal.log import FIRST_POSITION
-from penstock.journal.rows import Message, gather, gather_numbers
 
 
 class MemoryLog:

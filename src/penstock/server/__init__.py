@@ -1,7 +1,4 @@
-"""The room that puts the house together.
+"""The broker: the only package that knows nearly all the others, since it puts them together.
 
-* :mod:`~penstock.server.engine` runs the core on a log: start, group commit, effects that wait for their commit.
-* :mod:`~penstock.server.opening` starts one from a data folder; :mod:`~penstock.server.commits` gives it its thread.
-* :mod:`~penstock.server.cache` keeps the newest payloads at hand.
-* :mod:`~penstock.server.upkeep` keeps the journal small: checkpoints, retention, compaction, and an eye on the disk.
+``runtime`` is the running broker on its event loop; each folder is a part of it.
 """

@@ -21,19 +21,19 @@ from penstock.core.queue import Out, Queue
 from penstock.core.state import Delivery
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.server.access import Peer, Rights, names_subject, plain_address
-from penstock.server.commits import Commits
-from penstock.server.creation import Creation
-from penstock.server.engine import Damage, Engine
-from penstock.server.ids import Ids
-from penstock.server.logs import Log
-from penstock.server.memory import Memory
-from penstock.server.options import Options
-from penstock.server.readers import Readers
-from penstock.server.state_memory import StateMemory
+from penstock.server.engine.commits import Commits
+from penstock.server.engine.engine import Damage, Engine
+from penstock.server.engine.ids import Ids
+from penstock.server.flight.readers import Readers
+from penstock.server.limits.creation import Creation
+from penstock.server.limits.memory import Memory
+from penstock.server.limits.state_memory import StateMemory
+from penstock.server.network.access import Peer, Rights, names_subject, plain_address
+from penstock.server.process.logs import Log
+from penstock.server.process.options import Options
 
 if TYPE_CHECKING:
-    from penstock.server.session import Session
+    from penstock.server.network.session import Session
 
     AnySession = Session[Any]
 

@@ -12,7 +12,7 @@ from penstock.flight.calls import Locate, Pick, Plan, Planned, Range, Read, Stat
 from penstock.spark import schemas
 from penstock.spark.endpoint import Endpoint, log
 from penstock.spark.errors import BadOption, DataLoss, NoQueue
-from penstock.spark.fetching import Part, fetch
+from penstock.spark.executor import Part, fetch
 from penstock.spark.filters import Narrowed
 from penstock.spark.names import check_there, no_queue
 from penstock.spark.options import Settings

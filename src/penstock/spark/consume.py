@@ -26,12 +26,12 @@ from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
 from penstock.flight.requests import Leased
 from penstock.spark.endpoint import log
 from penstock.spark.errors import Replaced
-from penstock.spark.fetching import Part
+from penstock.spark.executor import Part
 from penstock.spark.names import check_there
 from penstock.spark.offsets import Offset, offset, shares, subject
 from penstock.spark.options import Settings
+from penstock.spark.progress import NO_LAG
 from penstock.spark.reader import Reader
-from penstock.spark.reporting import NO_LAG
 
 #: Messages of a batch if the options have no limit. What is leased, nobody else can have.
 DEFAULT_ROWS = 100_000

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from penstock.flight.calls import View
 from penstock.spark import schemas
 from penstock.spark.endpoint import Endpoint
-from penstock.spark.fetching import Part, fetch
+from penstock.spark.executor import Part, fetch
 from penstock.spark.options import Settings
-from penstock.spark.reporting import Reporter
+from penstock.spark.progress import Reporter
 
 
 class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):

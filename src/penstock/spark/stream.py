@@ -30,8 +30,8 @@ from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, NoQueue, Replaced
 from penstock.spark.offsets import Offset, lengths, offset, subject
 from penstock.spark.options import Settings
+from penstock.spark.progress import NO_LAG
 from penstock.spark.reader import Reader
-from penstock.spark.reporting import NO_LAG
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04

@@ -18,12 +18,12 @@ from typing import Any
 from penstock.core.policy import SECOND, Policy
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import Delivery, Effect
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLogOptions
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLogOptions
 from penstock.journal.log import Durability
-from penstock.server.commits import GroupCommit
-from penstock.server.opening import open_folder
-from penstock.server.upkeep import Plan, Retention, Step
+from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.opening import open_folder
+from penstock.server.maintenance.upkeep import Plan, Retention, Step
 from server.crash.notes import Notes, number_of, payload
 
 #: Published messages have numbers of the round they come from.

@@ -27,12 +27,12 @@ import numpy as np
 
 from penstock.core.restore import restore
 from penstock.core.table import Table
-from penstock.journal.checkpoints import Checkpoints
-from penstock.journal.disk import RealDisk
-from penstock.journal.files import FileLog
-from penstock.journal.folder import load_folder
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.folder import load_folder
+from penstock.journal.files.log import FileLog
 from penstock.schema import FINAL_KINDS, MESSAGE_KINDS
-from penstock.server.engine import locations, recover
+from penstock.server.engine.engine import locations, recover
 from server.crash.notes import number_of
 
 TESTS = Path(__file__).resolve().parents[2]

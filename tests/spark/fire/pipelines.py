@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.client import ClientError, connect
-from penstock.journal import arrow
-from penstock.journal.following import JournalReader
-from penstock.spark.pipelines import archive_main, insight_main
-from penstock.spark.pipelines.minutes import COUNTS, MINUTE
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.views import arrow
+from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
-from penstock.spark.pipelines.running import Broker, Run
+from penstock.spark.pipelines.run import Broker, Run
 from support.commands import COMMAND, environment
 from support.history import Plain
 from support.sparks import PYTHON_PATH, SparkBroker

@@ -14,7 +14,7 @@ import click
 from penstock.cli.bench.broker import broker
 from penstock.cli.bench.report import as_json as result_as_json
 from penstock.cli.bench.report import show
-from penstock.cli.bench.running import BenchError, Plan, Result, measure, prepare
+from penstock.cli.bench.run import BenchError, Plan, Result, measure, prepare
 from penstock.cli.bench.talk import LEAST
 from penstock.cli.output import json_option, note, run, tell
 from penstock.client.urls import parse

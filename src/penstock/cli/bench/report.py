@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import to_builtins
 
-from penstock.cli.bench.running import Result
+from penstock.cli.bench.run import Result
 from penstock.cli.output import say
 from penstock.cli.showing import table
 

@@ -17,8 +17,9 @@ import msgspec
 
 from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
 from penstock.spark.errors import SourceError
-from penstock.spark.pipelines import archive_main, insight_main
-from penstock.spark.pipelines.running import Broker, Progress, Run, lines_of
+from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.run import Broker, Progress, Run, lines_of
 from penstock.spark.session import session
 
 

@@ -25,9 +25,9 @@ from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Use, parse
-from penstock.spark.pipelines.archive import CUT
-from penstock.spark.pipelines.lake import Lake, LakeError, write_whole
-from penstock.spark.pipelines.running import SPARK_ERRORS, Broker, Progress, Run, explained, lines_of, watched
+from penstock.spark.pipelines.archive.rows import CUT
+from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
+from penstock.spark.pipelines.run import SPARK_ERRORS, Broker, Progress, Run, explained, lines_of, watched
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000

@@ -1,0 +1,100 @@
+"""The data folder as a whole: whose it is (``penstock.json``), and that only one broker has it (``lock``).
+
+``penstock.json`` is for people to read and holds what must never get lost: the format, the journal's identity, its
+epoch, and the position from which on all must be there. It is replaced as a whole, by a rename, and has a checksum over
+its other values.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.disk import Disk, Held, Lock, write_all
+from penstock.journal.format.block import VERSION
+from penstock.journal.format.checksum import crc32
+
+NAME = "penstock.json"
+LOCK = "lock"
+_TEMPORARY = "penstock.json.new"
+
+
+class Newer(ValueError):
+    """It was written by a newer Penstock."""
+
+
+class Folder(NamedTuple):
+    """What ``penstock.json`` says. ``created`` is in microseconds since 1970."""
+
+    identity: int
+    created: int
+    epoch: int = 0
+    #: What is missing below was removed on purpose; what is missing from here on is lost. 0 = nothing was written yet.
+    start: int = 0
+    #: Ranges of positions, ends excluded, that an operator has given up by a repair.
+    given_up: tuple[tuple[int, int], ...] = ()
+
+    def encode(self) -> bytes:
+        """The file's text."""
+        values: dict[str, object] = {"format": VERSION, "identity": f"{self.identity:016x}", "created": self.created}
+        values |= {"epoch": self.epoch, "start": self.start}
+        if self.given_up:
+            values["given_up"] = [list(lost) for lost in self.given_up]
+        return (json.dumps({**values, "checksum": _checksum(values)}, indent=2) + "\n").encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Folder:
+        """From the file's text. Raises ValueError with the reason."""
+        values = json.loads(raw)
+        if not isinstance(values, dict) or values.pop("checksum", None) != _checksum(values):
+            raise ValueError("its checksum is wrong")
+        if values["format"] > VERSION:
+            raise Newer(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
+        given_up = tuple((low, high) for low, high in values.get("given_up", ()))
+        return cls(int(values["identity"], 16), values["created"], values["epoch"], values.get("start", 0), given_up)
+
+
+def _checksum(values: dict[str, object]) -> str:
+    return f"{crc32(json.dumps(values, sort_keys=True).encode()):08x}"
+
+
+def take_lock(disk: Disk) -> Lock:
+    """Make this folder ours until the lock is closed. Raises JournalRefused if a running broker has it."""
+    try:
+        return disk.lock(LOCK)
+    except Held as held:
+        raise JournalRefused(
+            f"{disk.where} is in use by another broker (process {held.holder or 'unknown'}): stop it first, or choose"
+            f" another data folder"
+        ) from None
+
+
+def load_folder(disk: Disk) -> Folder | None:
+    """What the folder says of itself, None if it says nothing. Raises JournalRefused if that can't be read."""
+    if NAME not in disk.names():
+        return None
+    file = disk.open(NAME)
+    try:
+        return Folder.decode(file.read(file.size(), 0))
+    except (ValueError, KeyError, TypeError) as error:
+        raise JournalRefused(
+            f"{disk.where}/{NAME} can not be used: {error}. If it is damaged: penstock journal repair {disk.where};"
+            f" if it is newer: use a newer Penstock"
+        ) from None
+    finally:
+        file.close()
+
+
+def store_folder(disk: Disk, folder: Folder) -> None:
+    """Write it so that after a crash either the old or the new one is there, whole."""
+    if _TEMPORARY in disk.names():
+        disk.unlink(_TEMPORARY)
+    file = disk.create(_TEMPORARY)
+    try:
+        write_all(file, [folder.encode()], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_TEMPORARY, NAME)
+    disk.sync()

@@ -1,0 +1,503 @@
+"""The log in a folder of segment files.
+
+    penstock.json              format, identity, epoch                     ``folder``
+    lock                       held by the running broker                  ``folder``
+    tail                       how far it goes, for other processes        ``tail``
+    reserve                    room for when the disk is full              ``space``
+    000000000000002a.seg       the events from position 42 on              ``segment``
+    0000000000000c00.ckpt      the state before position 3072              ``checkpoints``
+
+All other files are left alone. A start never appends to an old segment: the first append makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import RLock
+
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull
+from penstock.journal.files.checkpoints import is_checkpoint
+from penstock.journal.files.disk import Disk, File
+from penstock.journal.files.folder import NAME as FOLDER
+from penstock.journal.files.folder import Folder, store_folder, take_lock
+from penstock.journal.files.kept_segments import load_kept
+from penstock.journal.files.recovery import Recovered, check_reach, inspect, put_right
+from penstock.journal.files.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
+from penstock.journal.files.segment_reader import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
+from penstock.journal.files.segment_writer import RESERVE, SegmentWriter
+from penstock.journal.files.space import START_BYTES, Space, is_full
+from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.files.tail import Tail, TailWriter
+from penstock.journal.format.block import Batch, Block, BlockError
+from penstock.journal.format.rows import Message, gather, gather_numbers
+from penstock.journal.log import FIRST_POSITION, Durability
+from penstock.journal.repair.survey import Finding
+
+
+@dataclass(frozen=True)
+class FileLogOptions:
+    """How a FileLog behaves. Sizes are in bytes, ages in microseconds."""
+
+    durability: Durability = Durability.COMMIT
+    #: A segment is full at this size or this age. Smaller ones give space back sooner, and are more files.
+    segment_bytes: int = 128 * 1024 * 1024
+    segment_age: int = 3_600_000_000
+    #: Space is reserved in such steps, and in smaller ones when there is little.
+    reserve: int = RESERVE
+
+
+class FileLog:
+    """The durable log of one broker. See ``log.Log`` for the contract."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        options: FileLogOptions | None = None,
+        *,
+        identity: int | None = None,
+        created: int | None = None,
+        look_first: bool = False,
+    ) -> None:
+        """Open the folder, or make a new journal in it.
+
+        With ``look_first`` nothing that is there is changed before ``begin``: the log can be read, and let go.
+        ``identity`` and ``created`` (microseconds) are for a new journal; they are drawn and looked up if not given.
+        Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
+        Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
+        """
+        self.options = options or FileLogOptions()
+        #: What was put right at the start.
+        self.report: list[Finding] = []
+        self._disk = disk
+        self._failed: LogFailed | None = None
+        self._closed = False
+        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        #: Segments that were trimmed, but for the damaged messages in them; replaced, never changed, as well.
+        self._kept: list[Segment] = []
+        self._changing = RLock()  # for who replaces it, and for the tail
+        self._end = self._committed = self._synced = FIRST_POSITION
+        self._floor = 0
+        self._folder: Folder
+        self._found: Recovered
+        self._writer: SegmentWriter | None = None
+        self._tail: TailWriter | None = None
+        self._locator = Locator(disk)
+        with self._disk_errors(starting=True):
+            self._lock = take_lock(disk)
+        self._space: Space | None = None
+        try:
+            with self._disk_errors(starting=True):
+                self._space = Space(disk, self.options.reserve)
+                self._space.make_sure(START_BYTES)
+                _make_if_new(disk, identity, created)
+                self._recover()
+            if not look_first:
+                self.begin()
+        except BaseException:
+            self._let_go()
+            raise
+
+    # What it says of itself
+
+    @property
+    def identity(self) -> int:
+        """See Log."""
+        return self._folder.identity
+
+    @property
+    def epoch(self) -> int:
+        """See Log."""
+        return self._folder.epoch
+
+    @property
+    def start(self) -> int:
+        """See Log."""
+        return self._segments[0].first if self._segments else self._end
+
+    @property
+    def end(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def committed(self) -> int:
+        """See Log."""
+        return self._committed
+
+    @property
+    def synced(self) -> int:
+        """Every event below this position is on disk, whatever the durability asks for."""
+        return self._synced
+
+    @property
+    def floor(self) -> int:
+        """See Log."""
+        return max(self._floor, self.start)
+
+    @property
+    def wants_roll(self) -> bool:
+        """See Log. A log whose next append makes a segment anyhow wants one too, for the catalogue's sake."""
+        if self._writer is None:
+            return True
+        segment = self._writer.segment
+        is_old = segment.last_at - segment.created >= self.options.segment_age
+        return segment.blocks_end >= self.options.segment_bytes or is_old
+
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first. Look, don't touch."""
+        return list(self._segments)
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of positions, ends excluded, that an operator has given up by a repair."""
+        return self._folder.given_up
+
+    def check_reach(self, position: int) -> bool:
+        """Whether all events from a checkpoint's position on are there to be read; False: it is too old.
+
+        Raises JournalDamaged if they should be and are not.
+        """
+        return check_reach(self._disk, self._segments, self._end, position, trimmed=bool(self._folder.start))
+
+    def free_bytes(self) -> int:
+        """How much the disk takes now. ``space.free`` is what was seen when space was last taken."""
+        with self._disk_errors():
+            return self.space.look()
+
+    @property
+    def space(self) -> Space:
+        """The room there is."""
+        assert self._space is not None
+        return self._space
+
+    # Writing
+
+    def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
+        """See Log."""
+        self._check_usable()
+        if epoch != self.epoch or not expected_position == batch.first == self._end:
+            raise Fenced(
+                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
+                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
+            )
+        with self._disk_errors(fatal=True):
+            writer = self._writer_for(batch, roll=roll)
+            writer.append(batch, epoch)
+            self._end = writer.segment.end
+            if self.options.durability is Durability.COMMIT:
+                writer.sync()
+                self._synced = self._end
+            if self.options.durability is not Durability.INTERVAL:
+                self._committed = self._end
+                self._publish()
+            if not self._folder.start:
+                self._note_start_anyway()
+
+    def sync(self) -> None:
+        """See Log. Under OS too this waits for the disk."""
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            if self._writer is not None:
+                self._writer.sync()
+            self._committed = self._synced = self._end
+            self._publish()
+
+    def seal(self, epoch: int) -> None:
+        """See Log. The epoch is on disk on return."""
+        self._check_usable()
+        if epoch <= self.epoch:
+            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+        with self._disk_errors(fatal=True):
+            self.space.spend(lambda: self._note_start(epoch), START_BYTES)
+            self._publish()
+
+    def set_floor(self, position: int) -> None:
+        """See Log."""
+        self._floor = position
+
+    def trim(self, before: int, keep: Container[str] = ()) -> None:
+        """Delete the segments that end at or below the position. The last one stays: it tells where the log ends.
+
+        Those that are to be kept, by name, are not part of the log any more either, but single messages can still be
+        read from them. Any thread may call it.
+        """
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            going = [segment for segment in self._segments[:-1] if segment.end <= before]
+            noted = True
+            if going:
+                with self._changing:
+                    self._segments = self._segments[len(going) :]
+                    self._publish()  # before the files go, so that readers don't start on them
+                noted = self._note_start_anyway()  # nor must a start take them for lost
+            for oldest in going:
+                if oldest.name in keep:
+                    self._keep(oldest)
+                else:
+                    self._locator.forget(oldest)
+                    self._disk.unlink(oldest.name)
+                self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
+            if not noted:
+                self._note_start_anyway()
+
+    def kept(self) -> list[Segment]:
+        """Segments that were trimmed, but for the damaged messages in them. Look, don't touch."""
+        return list(self._kept)
+
+    def release(self, segment: Segment) -> None:
+        """Nobody needs a kept segment any more. Any thread may call it."""
+        self._check_usable()
+        with self._disk_errors(fatal=True):
+            self._kept = [each for each in self._kept if each is not segment]
+            self._locator.forget(segment)
+            self._disk.unlink(segment.name)
+            self._disk.sync()
+
+    def _keep(self, segment: Segment) -> None:
+        self._locator.forget(segment)
+        self._disk.rename(segment.name, segment.name + KEPT)
+        segment.name += KEPT
+        self._kept = [*self._kept, segment]
+
+    def _note_start_anyway(self) -> bool:
+        """As below. False: on a full disk, `tail` must do for now, which takes no space; room is about to be made."""
+        try:
+            self.space.spend(self._note_start, START_BYTES)
+        except LogFull:
+            assert self._tail is not None
+            self._tail.sync()
+            return False
+        return True
+
+    def _note_start(self, epoch: int = 0) -> None:
+        """Write down from where on all must be there, once there is something; and the epoch, if it is a new one."""
+        written = bool(self._segments and (self._folder.start or self._segments[0].blocks))
+        start = self.start if written else self._folder.start
+        folder = self._folder._replace(start=start, epoch=epoch or self.epoch)
+        store_folder(self._disk, folder)
+        self._folder = folder
+
+    def close(self) -> None:
+        """See Log. The next start then has nothing to scan."""
+        if self._closed:
+            return
+        try:
+            if self._failed is None and self._tail is not None:
+                with self._disk_errors(fatal=True):
+                    self._finish_segment()
+                    self._committed = self._end
+                    self._publish()
+        finally:
+            self._closed = True
+            self._let_go()
+
+    # Reading
+
+    def read(self, start: int) -> Iterator[Block]:
+        """See Log. Each block's checksum is checked, unless that was done when the log was opened."""
+        limit = self._committed
+        for segment in self._segments:
+            if segment.end > start and segment.first < limit:
+                yield from self._read_segment(segment, start, limit)
+
+    def locate(self, position: int) -> Block:
+        """The block that has this position, committed or not. Raises Gone."""
+        segment = self._segment_of(position)
+        if segment is None:
+            raise self._gone(position)
+        try:
+            with self._disk_errors():
+                block = self._locator.find(segment, position)
+        except Unsound as error:
+            raise JournalDamaged(self._disk.where, segment.name, error.offset, error.lost, error.reason) from None
+        if block is None:
+            raise self._gone(position)
+        return block
+
+    def check(self, segment: Segment) -> Iterator[tuple[int, BadBlocks | None]]:
+        """Read a finished segment: how many bytes, and what is bad, a step at a time. Any thread may."""
+        file = self._disk.open(segment.name)
+        try:
+            for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
+                yield (block.header.length if block is not None else 0), bad
+        finally:
+            file.close()
+
+    def forget_damage(self) -> None:
+        """Look at damaged places anew when they are asked for: the files may have been put back."""
+        self._locator.forget_damage()
+
+    def message(self, position: int) -> Message:
+        """The message at a position. Raises Gone."""
+        return self.messages([position])[0]
+
+    def messages(self, positions: Iterable[int]) -> list[Message]:
+        """See Log."""
+        return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
+
+    # How it is done
+
+    def _recover(self) -> None:
+        found = self._found = inspect(self._disk)
+        self._folder = found.folder
+        self.report = found.findings
+        self._segments = found.segments
+        self._kept = load_kept(self._disk, self.identity)
+        self._end = self._committed = self._synced = found.end
+        self._floor = found.tail.floor if found.tail else 0
+
+    def begin(self) -> None:
+        """Put right what a crash has left, and be ready to write. Raises LogFull without room for that."""
+        with self._disk_errors(starting=True):
+            put_right(self._disk, self._found)
+            self._tail = TailWriter(self._disk)
+            self._publish()
+
+    def _writer_for(self, batch: Batch, *, roll: bool) -> SegmentWriter:
+        if roll:
+            self._finish_segment()
+        if self._writer is None:
+            before = self._segments[-1] if self._segments else None
+            header = SegmentHeader(
+                durability=self.options.durability,
+                identity=self.identity,
+                first=self._end,
+                after=before.end if before else FIRST_POSITION,
+                created=batch.at[0] if batch.at else 0,
+                chain=before.chain if before else 0,
+                epoch=self.epoch,
+            )
+            self._writer = SegmentWriter(self._disk, header, self.space)
+            with self._changing:
+                self._segments = [*self._segments, self._writer.segment]
+        return self._writer
+
+    def _finish_segment(self) -> None:
+        if self._writer is not None and self._writer.segment.blocks:
+            self._writer.finish()
+            self._writer = None
+            self._synced = self._end
+
+    def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
+        position = max(start, segment.first)
+        with self._disk_errors():
+            file = self._disk.open(segment.name)
+        try:
+            with self._disk_errors():
+                offset, position, chain = self._find_start(file, segment, start)
+                for block in read_blocks(
+                    file, offset, segment.blocks_end, position, chain, verify=not segment.verified
+                ):
+                    if block.end > limit:
+                        return
+                    position = block.end
+                    if position > start:
+                        yield block
+        except BlockError as error:
+            raise self._damaged(segment, error, position, file) from None
+        finally:
+            file.close()
+
+    def _find_start(self, file: File, segment: Segment, start: int) -> tuple[int, int, int | None]:
+        """Offset and position of the block with an event, and the checksum it must be chained to, if that is known.
+
+        What is damaged before it does not matter.
+        """
+        offset, position = HEADER_SIZE, segment.first
+        chain: int | None = int.from_bytes(segment.header.encode()[-4:], "little")
+        if start <= segment.first:
+            return offset, position, chain
+        offset = self._locator.offset(segment, start)
+        if offset > HEADER_SIZE:
+            position, chain = start, None
+        try:
+            for header, _, at in walk(file, offset, segment.blocks_end, verify=False):
+                if header.end > start:
+                    return at, header.first, chain
+                offset, position, chain = at + header.length, header.end, header.crc
+        except BlockError:
+            sound = next_sound(file, offset, start, stop=segment.blocks_end)
+            if sound is not None and sound.first == start:
+                return sound.offset, start, None
+        return offset, position, chain
+
+    def _segment_of(self, position: int) -> Segment | None:
+        for segments in (self._segments, self._kept):
+            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
+            if at >= 0 and position < segments[at].end:
+                return segments[at]
+        return None
+
+    def _gone(self, position: int) -> Gone:
+        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
+
+    def _damaged(self, segment: Segment, error: BlockError, position: int, file: File) -> JournalDamaged:
+        """The error with what is lost: up to the next sound block, or to the segment's end."""
+        sound = next_sound(file, error.offset, position + 1, stop=segment.blocks_end)
+        lost = (position, sound.first if sound is not None else segment.end)
+        return JournalDamaged(self._disk.where, segment.name, error.offset, lost, error.reason)
+
+    def _publish(self) -> None:
+        assert self._tail is not None
+        with self._changing:
+            values = (self._committed, self.floor, 0, self.start, self.epoch)
+            try:
+                self._tail.publish(Tail(self.options.durability, self.identity, *values))
+            except OSError as error:
+                if not is_full(error):  # it has its block; where that is not enough, readers see the next one
+                    raise
+
+    def _check_usable(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            raise LogClosed(f"the journal in {self._disk.where} was closed")
+
+    @contextmanager
+    def _disk_errors(self, *, fatal: bool = False, starting: bool = False) -> Iterator[None]:
+        """Turn an OSError into LogFailed; a fatal one ends the log, for what is on disk is not known any more.
+
+        A start that finds no room can be tried again: it raises LogFull.
+        """
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not fatal:
+                raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
+            if is_full(error) and starting:
+                raise LogFull(f"the disk under {self._disk.where} is full: {error}. Make room") from error
+            failed = LogFailed(
+                f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
+            )
+            if fatal:
+                self._failed = failed
+            raise failed from error
+
+    def _let_go(self) -> None:
+        for held in (self._writer, self._tail, self._space, self._lock):
+            if held is not None:
+                held.close()
+
+
+def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:
+    """Write down whose journal this will be, in a folder that has none."""
+    names = disk.names()
+    if FOLDER in names:
+        return
+    if any(name == TAIL or is_segment(name) or is_kept(name) or is_checkpoint(name) for name in names):
+        raise JournalRefused(
+            f"{disk.where} has files of a journal but no penstock.json: put it back, or: penstock journal repair"
+            f" {disk.where}"
+        )
+    if identity is None:
+        identity = int.from_bytes(os.urandom(8), "little")
+    store_folder(disk, Folder(identity, time.time_ns() // 1000 if created is None else created))

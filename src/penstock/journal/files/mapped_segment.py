@@ -1,0 +1,228 @@
+"""A segment file as another process reads it: mapped, never written, never read past what was committed.
+
+A mapping is safe here although the writer cuts the file when it finishes it: what is cut lies behind the committed
+blocks, and those are all that is touched. A segment that is trimmed away stays readable as long as it is mapped.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from threading import Lock
+
+from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
+from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
+from penstock.journal.format.block import Block, BlockError, Header, check_body, parse_header
+from penstock.journal.format.catalogue import Catalogue, QueueName
+from penstock.journal.format.checksum import crc32
+from penstock.schema import COLUMN
+
+_DETAIL = 1 << COLUMN["detail"].id
+
+
+class MappedSegment:
+    """One segment. ``limit`` in the methods is the committed position: nothing behind it is looked at."""
+
+    def __init__(self, folder: str, name: str, verified: Verified | None = None) -> None:
+        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header.
+
+        ``verified`` is what is known of the file already.
+        """
+        self.name = name
+        self._file = -1
+        self._file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+        self._view = memoryview(b"")
+        self._lock = Lock()
+        self._catalogue = Catalogue()
+        self._index: SparseIndex | None = None  # the file's own, once it has one
+        self._walked = SparseIndex()  # ours, as far as the headers were walked
+        self._walked_to = HEADER_SIZE
+        self._walked_position = 0
+        self._verified = verified or Verified()
+        self.header, self.footer = read_ends(self._file)
+        self.first = self._walked_position = self.header.first
+
+    def __repr__(self) -> str:
+        return f"<MappedSegment {self.name}>"
+
+    def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
+        """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
+
+        Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
+        """
+        offset = self._offset(max(start, self.first), stop)
+        before: Header | None = None
+        run = _Run(self._verified)
+        try:
+            while before is None or before.end < stop:
+                header = self._header(offset)
+                _check_order(before, header, offset)
+                if header.end > start:
+                    if header.first >= stop:
+                        return
+                    yield self._block(header, offset, verify=verify and not run.knows(offset, header.length))
+                    if verify:
+                        run.add(offset, header.length)
+                offset += header.length
+                before = header
+        finally:
+            run.end()
+
+    def position_before(self, time: int, limit: int) -> int:
+        """A position before which all events are older than a time, unless the clock was set back."""
+        index = self._index_up_to(limit)
+        entry = bisect_left(index.offsets, time, key=lambda offset: self._header(offset).base) - 1
+        return index.positions[entry] if entry >= 0 else self.first
+
+    def marks(self, limit: int) -> tuple[list[int], list[int]]:
+        """Positions of blocks and where those start in the file, for every 64 KiB or so; at last, where all end."""
+        index = self._index_up_to(limit)
+        with self._lock:
+            end = (self._walked_position, self._walked_to)
+            if self.footer is not None:
+                end = (self.footer.end, self.footer.blocks_end)
+            return [*index.positions, end[0]], [*index.offsets, end[1]]
+
+    def name_of(self, number: int, limit: int) -> QueueName | None:
+        """The name of a queue that a row of this segment mentions; None if the journal does not tell it."""
+        name = self._catalogue.names.get(number)
+        if name is None:
+            with self._lock:
+                self._walk(limit)
+            name = self._catalogue.names.get(number)
+        return name
+
+    def catalogue(self, limit: int) -> Catalogue:
+        """The queues at its end. Look, don't touch."""
+        with self._lock:
+            self._walk(limit)
+        return self._catalogue
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)  # by the last one who reads: another thread may be at it. What was read stays valid
+
+    # How it is done
+
+    def _offset(self, position: int, limit: int) -> int:
+        """Where a block starts, at or a little before the one that has the position."""
+        if position == self.first:
+            return HEADER_SIZE
+        index = self._index_up_to(min(position + 1, limit))
+        return index.offsets[index.find(position)] if index.offsets else HEADER_SIZE
+
+    def _index_up_to(self, limit: int) -> SparseIndex:
+        with self._lock:
+            if self.footer is not None:
+                self._index = self._index or self._stored_index(self.footer)
+                return self._index
+            self._walk(limit)
+            return self._walked
+
+    def _stored_index(self, footer: Footer) -> SparseIndex:
+        stop = footer.blocks_end + 16 * footer.entries
+        raw = bytes(self._see(stop)[footer.blocks_end : stop])
+        if crc32(raw) == footer.index_crc:
+            return SparseIndex.decode(raw)
+        self._walk(footer.end)
+        return self._walked
+
+    def _walk(self, limit: int) -> None:
+        """Go from header to header up to a position, for the index and for the names. Bodies are mostly passed over."""
+        if self.footer is not None:
+            limit = min(limit, self.footer.end)
+        while self._walked_position < limit:
+            offset = self._walked_to
+            header = self._header(offset)
+            if header.present & _DETAIL:  # only such rows can tell of queues
+                self._catalogue.feed(self._block(header, offset, verify=True))
+            self._walked.add(header.first, offset)
+            self._walked_to, self._walked_position = offset + header.length, header.end
+
+    def _header(self, offset: int) -> Header:
+        return parse_header(self._see(offset + BLOCK_HEADER_SIZE), offset, offset)
+
+    def _block(self, header: Header, offset: int, *, verify: bool) -> Block:
+        data = self._see(offset + header.length)
+        return Block(header, check_body(header, data, offset, offset, verify=verify), offset)
+
+    def _see(self, size: int) -> memoryview:
+        """The bytes of the file, at least so many if it has them: it may have grown since it was mapped."""
+        view = self._view
+        if size > len(view) and os.fstat(self._file).st_size > len(view):
+            # As long as the file is then: its writer may cut it between looking and mapping.
+            view = self._view = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        return view
+
+
+class Verified:
+    """Which bytes of a file were found to be sound: checksums cost most of a scan, and once is enough.
+
+    That holds for a growing file too: a committed block is never written over. A start may cut some off after an
+    unclean stop, but goes on in another file.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: list[tuple[int, int]] = []
+
+    def covers(self, start: int, stop: int) -> bool:
+        """Whether all of these bytes are among them."""
+        at = bisect_right(self._runs, (start, sys.maxsize)) - 1
+        return at >= 0 and self._runs[at][1] >= stop
+
+    def add(self, start: int, stop: int) -> None:
+        """Take note of some more."""
+        with self._lock:
+            runs = sorted([*self._runs, (start, stop)])
+            joined = runs[:1]
+            for low, high in runs[1:]:
+                if low <= joined[-1][1]:
+                    joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+                else:
+                    joined.append((low, high))
+            self._runs = joined
+
+
+class _Run:
+    """The bytes that one reader has verified in a row."""
+
+    def __init__(self, verified: Verified) -> None:
+        self._verified = verified
+        self._start = self._stop = 0
+
+    def knows(self, offset: int, length: int) -> bool:
+        return self._verified.covers(offset, offset + length)
+
+    def add(self, offset: int, length: int) -> None:
+        if offset != self._stop:
+            self.end()
+            self._start = offset
+        self._stop = offset + length
+
+    def end(self) -> None:
+        if self._start < self._stop:
+            self._verified.add(self._start, self._stop)
+        self._start = self._stop = 0
+
+
+def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:
+    """Header and footer of a segment file; no footer while it grows. Raises BlockError if the header is unsound."""
+    header = SegmentHeader.decode(os.pread(file, HEADER_SIZE, 0))
+    if header is None:
+        raise BlockError(0, "the segment's header is unreadable")
+    size = os.fstat(file).st_size
+    footer = Footer.decode(os.pread(file, FOOTER_SIZE, size - FOOTER_SIZE)) if size > FOOTER_SIZE else None
+    if footer is None or footer.first != header.first or footer.file_size != size:
+        return header, None
+    return header, footer
+
+
+def _check_order(before: Header | None, header: Header, offset: int) -> None:
+    if before is not None and header.first != before.end:
+        raise BlockError(offset, f"it starts at position {header.first} where {before.end} must follow")
+    if before is not None and header.previous != before.crc:
+        raise BlockError(offset, "it does not continue the block before it")

@@ -1,0 +1,109 @@
+"""Opening a folder of segments: the judgement is ``survey``'s, here it is acted on.
+
+A start is refused, with the folder as it was, if anything that was confirmed is missing. If not (``put_right``), a last
+segment that its writer did not finish is finished in its place, but not marked clean, and one that was never written to
+is removed. A stop that was not clean, under a durability that confirms before it syncs, may have lost events that
+someone has seen; their positions must not name other events, so numbering then resumes ``GAP`` higher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.journal.errors import JournalDamaged, JournalRefused
+from penstock.journal.files.disk import Disk
+from penstock.journal.files.folder import Folder
+from penstock.journal.files.segment import Segment
+from penstock.journal.files.segment_writer import finish
+from penstock.journal.files.tail import Tail
+from penstock.journal.log import FIRST_POSITION
+from penstock.journal.repair.survey import Finding, SegmentSurvey, Survey, survey
+
+
+@dataclass
+class Recovered:
+    """What was found. ``end`` is where the next append goes."""
+
+    folder: Folder
+    tail: Tail | None = None
+    segments: list[Segment] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    end: int = FIRST_POSITION
+    #: What is to be done: a file that was never written to, and a last segment that its writer did not finish.
+    remove: str | None = None
+    unfinished: Segment | None = None
+
+
+def inspect(disk: Disk) -> Recovered:
+    """Look at the folder without changing it. Raises JournalRefused, or JournalDamaged where events are missing."""
+    found = survey(disk, deep=False)
+    refuse(disk.where, found)
+    assert found.folder is not None
+    segments = [_segment(each) for each in found.segments]
+    epoch = max([found.folder.epoch, *(segment.header.epoch for segment in segments)])
+    start = found.folder.start and max(found.start, found.folder.start)
+    recovered = Recovered(found.folder._replace(epoch=epoch, start=start), found.tail, segments)
+    recovered.end, recovered.remove = found.resumes, found.blank
+    recovered.findings = [note for note in found.notes if note.segment != "tail"]
+    recovered.findings += [
+        Finding(each.file, each.offset, 0, found.end, each.text) for each in found.problems if not each.stops
+    ]
+    if segments and not segments[-1].finished:
+        recovered.unfinished = segments[-1]
+    return recovered
+
+
+def refuse(where: str, found: Survey) -> None:
+    """Raise what a start says of the problems that it can't go on with: first of all what is lost."""
+    stopping = [problem for problem in found.problems if problem.stops]
+    for problem in sorted(stopping, key=lambda problem: problem.lost is None):
+        if problem.lost is not None:
+            raise JournalDamaged(where, problem.file, problem.offset, problem.lost, problem.text)
+        raise JournalRefused(
+            f"{where}/{problem.file}: {problem.text}. Put the right file back, or, to keep all that is sound: penstock"
+            f" journal repair {where}"
+        )
+
+
+def _segment(found: SegmentSurvey) -> Segment:
+    assert found.header is not None
+    if found.built is not None:
+        found.built.verified = True
+        return found.built
+    assert found.footer is not None
+    segment = Segment(found.header)
+    segment.finish(found.footer)
+    return segment
+
+
+def put_right(disk: Disk, found: Recovered) -> None:
+    """Do what ``inspect`` found to be done."""
+    if found.remove is not None:
+        disk.unlink(found.remove)
+        disk.sync()
+    if found.unfinished is not None:
+        file = disk.open(found.unfinished.name)
+        try:
+            finish(file, found.unfinished, clean=False)
+        finally:
+            file.close()
+
+
+def check_reach(disk: Disk, segments: list[Segment], end: int, position: int, *, trimmed: bool) -> bool:
+    """Whether everything from a checkpoint's position to the log's end is there.
+
+    False: the checkpoint is older than the first segment. Raises JournalDamaged if the log ends before it, or if it is
+    not known (``trimmed``) that what lies between it and the first segment was removed on purpose.
+    """
+    last = segments[-1] if segments else None
+    name, offset, reached = (last.name, last.blocks_end, last.end) if last else ("no segment", 0, FIRST_POSITION)
+    if reached < position != end:
+        reason = f"the journal ends at position {reached}, but there is a checkpoint at {position}"
+        raise JournalDamaged(disk.where, name, offset, (reached, position), reason)
+    first = segments[0] if segments else None
+    if first is None or first.header.after <= position:
+        return True
+    if not trimmed:
+        reason = f"the segments between the checkpoint at {position} and this one are missing"
+        raise JournalDamaged(disk.where, first.name, 0, (position, first.header.after), reason)
+    return False

@@ -1,0 +1,102 @@
+"""Writing the newest segment: the one file that grows.
+
+Space is allocated before it is written to, with room for the index and the footer: so a full disk is met before a block
+is begun, and a segment can always be finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from penstock.journal.errors import LogFull
+from penstock.journal.files.disk import Disk, File, write_all
+from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, Segment, SegmentHeader
+from penstock.journal.files.space import Space, is_full
+from penstock.journal.format.block import Batch, encode, parse_header
+
+#: Space is reserved ahead in such steps: `fdatasync` takes about two thirds of the time when the size stays the same.
+RESERVE = 4 * 1024 * 1024
+
+
+class SegmentWriter:
+    """Appends blocks to a new segment. Any OSError leaves it unusable: the caller must not go on after one.
+
+    LogFull does not: the same append may be tried again.
+    """
+
+    def __init__(self, disk: Disk, header: SegmentHeader, space: Space) -> None:
+        """The file and its name are on disk before the first block is written."""
+        self.segment = Segment(header)
+        self._space = space
+        self._reserved = HEADER_SIZE
+        self._file: File = space.spend(lambda: disk.create(self.segment.name), HEADER_SIZE)
+        try:
+            space.spend(lambda: write_all(self._file, [header.encode()], 0), HEADER_SIZE)
+            self._reserve_up_to(HEADER_SIZE)
+            self._file.sync()
+            disk.sync()
+        except (OSError, LogFull):
+            self._file.close()
+            with contextlib.suppress(OSError):
+                disk.unlink(self.segment.name)
+            raise
+        #: Whether every block written so far is on disk.
+        self.synced = True
+
+    def append(self, batch: Batch, epoch: int) -> None:
+        """Write one block. It is not synced yet."""
+        segment = self.segment
+        parts = encode(batch, epoch, segment.chain, synced=self.synced)
+        offset, length = segment.blocks_end, sum(map(len, parts))
+        self._reserve_up_to(offset + length)
+        # What a write that found no room has left is no sound block, and the next try writes the same over it.
+        self._space.spend(lambda: write_all(self._file, parts, offset), length)
+        self.synced = False
+        segment.add(parse_header(parts[0]))
+
+    def sync(self) -> None:
+        """Put the blocks on disk."""
+        if not self.synced:
+            self._file.sync()
+            self.synced = True
+
+    def finish(self) -> None:
+        """Add index and footer, cut what was reserved, and close the file."""
+        self.sync()  # before the footer: a segment that has one has all its blocks
+        finish(self._file, self.segment, clean=True, space=self._space)
+        self._file.close()
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        self._file.close()
+
+    def _reserve_up_to(self, end: int) -> None:
+        """See that blocks up to an offset have room, and index and footer behind them; and some more if there is."""
+        assert self.segment.index is not None
+        needed = end + 16 * (len(self.segment.index.offsets) + 1) + FOOTER_SIZE
+        if needed <= self._reserved:
+            return
+        wanted = needed + self._space.step
+        try:
+            self._file.allocate(wanted)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            wanted = needed
+            self._space.spend(lambda: self._file.allocate(wanted), wanted - self._reserved)
+        self._space.taken(wanted - self._reserved)
+        self._reserved = wanted
+
+
+def finish(file: File, segment: Segment, *, clean: bool, space: Space | None = None) -> None:
+    """Put index and footer behind the blocks, and sync it all. With ``space`` it may be tried again after LogFull."""
+    parts = segment.footer(clean=clean)
+
+    def write() -> int:
+        return write_all(file, parts, segment.blocks_end)
+
+    file.truncate(write() if space is None else space.spend(write, FOOTER_SIZE))
+    file.sync()
+    footer = Footer.decode(parts[1])
+    assert footer is not None
+    segment.finish(footer)

@@ -1,0 +1,465 @@
+"""One block: the events of one commit, column by column, in bytes.
+
+A block is a header of 80 bytes and a body of columns in Arrow's physical layout, so that a reader can wrap the bytes
+where they lie. Everything is little-endian; the header, each column and so each block start at a multiple of 8 bytes.
+
+     0       4     6     8           12          16                      24
+    +-------+-----+-----+-----------+-----------+-----------------------+
+    | magic | ver | flg | length    | epoch     | first position        |
+    +-------+-----+-----+-----------+-----------+-----------------------+ 24
+    | base time, microseconds (i64) | present columns, bit = id (u64)   |
+    +-------------------------------+-----------+-----------------------+ 40
+    | constant columns, bit = id    | events    | message rows          |
+    +---------------+---------------+-----------+-----------------------+ 56
+    | sources       | reserved      | body CRC  | previous              |
+    +---------------+---------------+-----------+-----------------------+ 72
+    | reserved      | CRC of 0..76  |
+    +---------------+---------------+ 80
+    | sources, as a binary column, if there are any                     |
+    | the present columns, in the order of ``schema.COLUMNS``           |
+    +-------------------------------------------------------------------+
+
+    a fixed column      value × rows (or one value, when constant), zeros to the next multiple of 8
+    a binary column     (rows + 1) × i32 offsets, zeros to 8, the bytes one after the other, zeros to 8
+
+``length`` counts the whole block. ``previous`` is the header CRC of the block before, which chains the blocks of a
+segment; since a header holds the CRC of its body, the chain covers every byte. A column whose rows all have its default
+is absent; one whose rows all have one other value is constant. ``at`` counts from the base time. The one
+flag so far, ``SYNCED``, says that everything before the block was on disk before the block was written: what lies
+before a sound block with this flag can not be missing by a mere crash. docs/journal.md has the recipe for changing any
+of this.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Container, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from struct import Struct
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.journal.format.checksum import crc32
+from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
+
+if sys.byteorder != "little":  # columns are written as they lie in memory, and read without a copy
+    raise ImportError("penstock.journal needs a little-endian machine")
+
+MAGIC = b"PNBK"
+#: The format that is written. Older ones are read, newer ones refused.
+VERSION = 2
+#: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
+MAX_BLOCK = 64 * 1024 * 1024
+#: Flag: all that comes before was synced before this block was written.
+SYNCED = 1
+#: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
+MAX_SPAN = 3_600_000_000
+
+HEADER = Struct("<4sHHIIQqQQIIIIIIII")
+HEADER_SIZE = HEADER.size
+_SIGNED = HEADER_SIZE - 4  # the header's own CRC is its last field
+_CRC = Struct("<I")
+
+#: Anything that numpy and memoryview can look into without a copy.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Ints: TypeAlias = npt.NDArray[np.integer[Any]]
+
+DTYPES = {code: np.dtype("<" + name) for code, name in zip("BHIqQ", ("u1", "u2", "u4", "i8", "u8"), strict=True)}
+_OFFSET = np.dtype("<i4")
+_DEFAULTS = {c.name: np.array([c.default], DTYPES[c.type]).tobytes() for c in COLUMNS if c.type != "binary"}
+_KNOWN = sum(1 << column.id for column in COLUMNS)
+_BINARY = sum(1 << column.id for column in COLUMNS if column.type == "binary")
+_PADS = tuple(bytes(size) for size in range(8))
+_IS_MESSAGE = np.zeros(256, np.bool_)
+_IS_MESSAGE[list(MESSAGE_KINDS)] = True
+
+
+class BlockError(Exception):
+    """These bytes are not a sound block. ``offset`` is where the block starts in whatever is being read."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"bad block at byte {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
+class Batch(Protocol):
+    """The events of one commit, as the engine gathers them: a value per row, or per row of the column's sort."""
+
+    @property
+    def first(self) -> int:
+        """Position of the first event."""
+
+    @property
+    def kinds(self) -> bytearray:
+        """A ``Kind`` per row."""
+
+    @property
+    def at(self) -> array[int]:
+        """Microseconds since 1970 per row, type "q"; the whole batch spans less than an hour."""
+
+    @property
+    def queues(self) -> array[int]:
+        """Queue number per row, type "I"."""
+
+    @property
+    def source(self) -> array[int]:
+        """Index into ``sources`` per row, type "H"."""
+
+    @property
+    def sources(self) -> list[bytes]:
+        """Who sent the commands: "protocol peer". May be empty, when every ``source`` is 0."""
+
+    @property
+    def columns(self) -> dict[str, array[int] | list[bytes]]:
+        """The columns of message rows and of other rows that are in use, with a value per row of their sort."""
+
+
+class Header(NamedTuple):
+    """The header of a block whose CRC was right."""
+
+    magic: bytes
+    version: int
+    flags: int
+    length: int
+    epoch: int
+    first: int
+    base: int
+    present: int
+    constant: int
+    events: int
+    messages: int
+    sources: int
+    reserved: int
+    body_crc: int
+    previous: int
+    reserved_2: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        """The position after the last event."""
+        return self.first + self.events
+
+
+# ---------------------------------------------------------------------------------------------------------- encoding
+
+
+def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> list[bytes]:
+    """The parts of the batch's block, to be written one after the other. A payload is copied once, by a join.
+
+    ``previous`` is what the chain has before this block (``chain_value`` of the parts before). Raises ValueError where
+    the batch breaks the rules above: that is a fault in the caller, and nothing was written.
+    """
+    count = len(batch.kinds)
+    messages = sum(batch.kinds.count(kind) for kind in MESSAGE_KINDS)
+    base, at = _relative_times(batch.at)
+    values: dict[str, bytes | list[bytes]] = {
+        "kind": bytes(batch.kinds),
+        "at": at,
+        "queue": batch.queues.tobytes(),
+        "source": batch.source.tobytes(),
+    }
+    for name, column in batch.columns.items():
+        values[name] = column if isinstance(column, list) else column.tobytes()
+    parts = [b""]
+    if batch.sources:
+        _add_binary(parts, batch.sources)
+    present, constant = _add_columns(parts, values, count, messages)
+    length = HEADER_SIZE + sum(map(len, parts))
+    if not count or length > MAX_BLOCK:
+        raise ValueError(f"a block holds 1 event to {MAX_BLOCK} bytes; this batch has {count} in {length}: split it")
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
+    header = HEADER.pack(MAGIC, VERSION, SYNCED if synced else 0, length, *fields, 0)[:_SIGNED]
+    parts[0] = header + _CRC.pack(crc32(header))
+    return parts
+
+
+def chain_value(parts: Sequence[bytes]) -> int:
+    """What the next block's ``previous`` must be, after the block that has these parts."""
+    value: int = _CRC.unpack_from(parts[0], _SIGNED)[0]
+    return value
+
+
+def _relative_times(at: array[int]) -> tuple[int, bytes]:
+    """The base time and the times after it. All rows of one command have one time, so that is looked for first."""
+    raw = at.tobytes()
+    if raw == raw[:8] * len(at):
+        return (at[0] if at else 0), bytes(4 * len(at))
+    times = np.frombuffer(raw, np.int64)
+    base = int(times.min())
+    if int(times.max()) - base >= MAX_SPAN:
+        raise ValueError("the times of one batch lie an hour or more apart: commit what came before the jump first")
+    return base, (times - base).astype(DTYPES["I"]).tobytes()
+
+
+def _add_columns(
+    parts: list[bytes], values: dict[str, bytes | list[bytes]], count: int, messages: int
+) -> tuple[int, int]:
+    """Add the columns that say something; returns the bit maps of those present and of those constant."""
+    present = constant = 0
+    unknown = values.keys() - COLUMN.keys()
+    if unknown:
+        raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
+    for column in COLUMNS:
+        data = values.get(column.name)
+        if not data:
+            continue
+        rows = _rows(column, count, messages)
+        if isinstance(data, list):
+            _expect(column, "binary", len(data) == rows)
+            if any(data):
+                present |= 1 << column.id
+                _add_binary(parts, data)
+            continue
+        width = len(_DEFAULTS.get(column.name, b""))
+        _expect(column, "fixed", len(data) == rows * width)
+        one = data[:width]
+        if data[-width:] == one and data == one * rows:  # compared as bytes: cheaper than numpy for small blocks
+            if one == _DEFAULTS[column.name]:
+                continue
+            constant |= 1 << column.id
+            data = one
+        present |= 1 << column.id
+        _add_padded(parts, data)
+    return present, constant
+
+
+def _expect(column: Column, layout: str, right_size: bool) -> None:
+    if (column.type == "binary") != (layout == "binary") or not right_size:
+        raise ValueError(
+            f'column {column.name} needs one value of type "{column.type}" for each of its rows ({column.rows.value})'
+        )
+
+
+def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
+    _add_padded(parts, array("i", accumulate(map(len, values), initial=0)).tobytes())
+    _add_padded(parts, b"".join(values))
+
+
+def _add_padded(parts: list[bytes], data: bytes) -> None:
+    parts.append(data)
+    if len(data) & 7:
+        parts.append(_PADS[-len(data) & 7])
+
+
+def _rows(column: Column, count: int, messages: int) -> int:
+    if column.rows is Rows.ALL:
+        return count
+    return messages if column.rows is Rows.MESSAGES else count - messages
+
+
+# ---------------------------------------------------------------------------------------------------------- decoding
+
+
+def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> Header:
+    """The header at ``data[start:]``, checked in itself. ``offset`` is for the error: where that is in the file."""
+    if len(data) - start < HEADER_SIZE:
+        raise BlockError(offset, f"{max(len(data) - start, 0)} bytes are left where a header takes {HEADER_SIZE}")
+    header = Header._make(HEADER.unpack_from(data, start))
+    if header.magic != MAGIC:
+        raise BlockError(offset, "no block starts here (wrong magic)")
+    if header.version > VERSION:
+        raise BlockError(
+            offset, f"it has format version {header.version}, this Penstock reads up to {VERSION}: use a newer Penstock"
+        )
+    if crc32(memoryview(data)[start : start + _SIGNED]) != header.crc:
+        raise BlockError(offset, "the header's checksum is wrong")
+    if not HEADER_SIZE <= header.length <= MAX_BLOCK or header.length % 8:
+        raise BlockError(offset, f"a length of {header.length} bytes is impossible")
+    if not header.version or header.flags & ~SYNCED or header.messages > header.events or not header.events:
+        raise BlockError(offset, "the header contradicts itself")
+    if header.present & ~_KNOWN or header.constant & ~(header.present & ~_BINARY):
+        raise BlockError(offset, "the header has columns that this format version does not know")
+    return header
+
+
+def parse(data: Buffer, start: int = 0, offset: int = 0, *, verify: bool = True) -> Block:
+    """The block at ``data[start:]``; the block keeps a view of it. ``verify=False`` skips the body's checksum only."""
+    header = parse_header(data, start, offset)
+    return Block(header, check_body(header, data, start, offset, verify=verify), offset)
+
+
+def check_body(header: Header, data: Buffer, start: int, offset: int, *, verify: bool = True) -> memoryview:
+    """The bytes of the block with this header, whose body is there and, if ``verify``, has the right checksum."""
+    if header.length > len(data) - start:
+        raise BlockError(offset, f"it has {header.length} bytes, of which {len(data) - start} are there")
+    view = memoryview(data)[start : start + header.length]
+    if verify and crc32(view[HEADER_SIZE:]) != header.body_crc:
+        raise BlockError(offset, "the body's checksum is wrong")
+    return view if view.readonly else view.toreadonly()
+
+
+@lru_cache(maxsize=256)
+def _plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
+    """The columns of two bit maps: name, rows (0: one value, 1: all, 2: messages, 3: others) and width (0: binary).
+
+    A broker writes few different ones, so keeping the plans saves most of a parse.
+    """
+    sorts = {Rows.ALL: 1, Rows.MESSAGES: 2, Rows.OTHERS: 3}
+    return tuple(
+        (c.name, 0 if constant >> c.id & 1 else sorts[c.rows], 0 if c.type == "binary" else DTYPES[c.type].itemsize)
+        for c in COLUMNS
+        if present >> c.id & 1
+    )
+
+
+class Block:
+    """A decoded block: numpy views of its bytes, made when asked for. Arrays are read-only and keep the bytes alive."""
+
+    def __init__(self, header: Header, view: memoryview, offset: int) -> None:
+        self.header = header
+        self.view = view
+        self.offset = offset
+        self.first = header.first
+        self.count = header.events
+        self.end = header.end
+        self.epoch = header.epoch
+        self.base = header.base
+        #: How many rows carry a message.
+        self.messages = header.messages
+        self._places: dict[str, int] = {}
+        self._measure()
+        if self._count_messages() != header.messages:
+            raise BlockError(offset, "the kinds of its rows contradict the header")
+
+    def __repr__(self) -> str:
+        return f"<Block {self.first}..{self.end} epoch {self.epoch}, {len(self.view)} bytes at {self.offset}>"
+
+    # The four columns of all rows
+
+    @property
+    def kinds(self) -> Ints:
+        """A ``Kind`` per row."""
+        return self.column("kind")
+
+    @property
+    def queues(self) -> Ints:
+        """Queue number per row."""
+        return self.column("queue")
+
+    @property
+    def source(self) -> Ints:
+        """Index into ``sources`` per row."""
+        return self.column("source")
+
+    def at(self) -> npt.NDArray[np.int64]:
+        """Microseconds since 1970 per row."""
+        return self.column("at").astype(np.int64) + self.base
+
+    @cached_property
+    def sources(self) -> list[bytes]:
+        """The byte strings that ``source`` counts into; empty when no row has one."""
+        if not self.header.sources:
+            return []
+        offsets, data = self._binary_at(HEADER_SIZE, self.header.sources)
+        return [bytes(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+
+    # Rows and columns
+
+    @cached_property
+    def _message_rows(self) -> npt.NDArray[np.intp]:
+        return np.flatnonzero(_IS_MESSAGE[self.kinds])
+
+    def message_rows(self) -> npt.NDArray[np.intp]:
+        """Row numbers of the rows that carry a message: row i of a message column belongs to row ``[i]`` of these."""
+        return self._message_rows
+
+    def other_rows(self) -> npt.NDArray[np.intp]:
+        """Row numbers of all other rows."""
+        return np.flatnonzero(~_IS_MESSAGE[self.kinds])
+
+    def rows(self, name: str) -> int:
+        """How many values a column has."""
+        return _rows(COLUMN[name], self.count, self.messages)
+
+    def has(self, name: str) -> bool:
+        """Whether the column is there. If not, all its values are the default."""
+        return bool(self.header.present >> COLUMN[name].id & 1)
+
+    def column(self, name: str) -> Ints:
+        """A fixed-width column, a value per row of its sort. ``at`` is relative here; see ``at()``."""
+        column, rows = COLUMN[name], self.rows(name)
+        dtype = DTYPES[column.type]
+        place = self._places.get(name)
+        if place is None:
+            return np.broadcast_to(np.array(column.default, dtype), rows)
+        if self._is_constant(column):
+            return np.broadcast_to(np.frombuffer(self.view, dtype, 1, place), rows)
+        return np.frombuffer(self.view, dtype, rows, place)
+
+    def binary(self, name: str) -> tuple[npt.NDArray[np.int32], memoryview]:
+        """A binary column: value i is ``data[offsets[i]:offsets[i + 1]]``."""
+        rows, place = self.rows(name), self._places.get(name)
+        if place is None:
+            return np.zeros(rows + 1, np.int32), self.view[:0]
+        return self._binary_at(place, rows)
+
+    def pieces(self, names: Container[str]) -> Iterator[tuple[str, bytes]]:
+        """Those of the columns that are there, copied as bytes: a value per row; of a binary column its offsets.
+
+        This is for who reads many blocks, small ones too: it does without numpy, which takes its time for each array.
+        """
+        view, places = self.view, self._places
+        counts = (1, self.count, self.messages, self.count - self.messages)
+        for name, sort, width in _plan(self.header.present, self.header.constant):
+            if name in names:
+                start = places[name]
+                data = view[start : start + (width * counts[sort] if width else 4 * counts[sort] + 4)].tobytes()
+                yield name, data if sort else data * self.rows(name)
+
+    def value(self, name: str, index: int) -> int | bytes:
+        """One value of a column. ``index`` counts the rows of the column's sort, not of the block."""
+        if COLUMN[name].type != "binary":
+            return int(self.column(name)[index])
+        offsets, data = self.binary(name)
+        return bytes(data[offsets[index] : offsets[index + 1]])
+
+    # Where things are
+
+    def _count_messages(self) -> int:
+        if self.header.constant & 1 << COLUMN["kind"].id:  # most blocks; recovery of small ones is worth the short cut
+            return self.count if self.view[self._places["kind"]] in MESSAGE_KINDS else 0
+        return int(np.count_nonzero(_IS_MESSAGE[self.kinds]))
+
+    def _is_constant(self, column: Column) -> bool:
+        return bool(self.header.constant >> column.id & 1)
+
+    def _measure(self) -> None:
+        """Find where each column starts, and that together they take the block's length exactly."""
+        place = HEADER_SIZE
+        if self.header.sources:
+            place = self._after_binary(place, self.header.sources)
+        counts = (1, self.count, self.messages, self.count - self.messages)
+        for name, sort, width in _plan(self.header.present, self.header.constant):
+            self._places[name] = place
+            if width:
+                place += (width * counts[sort] + 7) & ~7
+            else:
+                place = self._after_binary(place, counts[sort])
+        if place != len(self.view):
+            raise BlockError(self.offset, f"its columns take {place} bytes, its length says {len(self.view)}")
+
+    def _after_binary(self, place: int, rows: int) -> int:
+        """Where the next column starts, after a binary one at ``place``. Checked before anything is read there."""
+        start = place + _padded(_OFFSET.itemsize * (rows + 1))
+        if start > len(self.view):
+            raise BlockError(self.offset, "the offsets of a binary column reach past its end")
+        size: int = _CRC.unpack_from(self.view, place + _OFFSET.itemsize * rows)[0]
+        return start + _padded(size)
+
+    def _binary_at(self, place: int, rows: int) -> tuple[npt.NDArray[np.int32], memoryview]:
+        offsets = np.frombuffer(self.view, np.int32, rows + 1, place)
+        start = place + _padded(_OFFSET.itemsize * (rows + 1))
+        return offsets, self.view[start : start + int(offsets[-1])]
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7

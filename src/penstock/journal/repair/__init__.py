@@ -1,0 +1,1 @@
+"""What is wrong with a data folder, and making a damaged one usable again."""

@@ -1,0 +1,332 @@
+"""Making a damaged journal usable again: what to do, worked out before anything is touched.
+
+Everything that is sound is kept. A damaged segment is written anew from its sound blocks, one file per stretch; where
+events are lost, a bridge (see ``bridge``) takes their place. Segments that are sound are not touched, but for their
+names, where these are wrong. When events are lost behind a checkpoint, it is put aside: it knows nothing of them, so
+the next start works out the state from the log. A checkpoint that was made after all that is lost is kept: it knows the
+state, and what is lost are only payloads. Which positions are given up is written down in ``penstock.json``, and the
+next start drops the messages that lay there. ``rewriting`` does what is planned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.disk import Disk
+from penstock.journal.files.folder import Folder
+from penstock.journal.files.segment import SegmentHeader, is_kept, segment_name
+from penstock.journal.files.segment_reader import walk
+from penstock.journal.files.tail import Tail
+from penstock.journal.format.block import Block
+from penstock.journal.format.block import Header as BlockHeader
+from penstock.journal.format.catalogue import Catalogue
+from penstock.journal.log import FIRST_POSITION, GAP, Durability
+from penstock.journal.repair.bridge import bridge_block
+from penstock.journal.repair.survey import Range, Run, SegmentSurvey, Survey
+from penstock.schema import COLUMN
+
+_DETAIL = 1 << COLUMN["detail"].id
+#: Where queues are put whose creation is lost.
+NAMESPACE = "repaired"
+
+
+class NewSegment(NamedTuple):
+    """A segment to write: the bridge in front, if it has one, then the blocks of these runs of an old segment."""
+
+    header: SegmentHeader
+    bridge: bytes
+    source: str
+    runs: list[Run]
+    clean: bool
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return segment_name(self.header.first)
+
+
+@dataclass
+class Plan:
+    """What a repair will do. Nothing of it is done yet."""
+
+    folder: Folder
+    tail: Tail | None = None
+    #: The ranges of positions that are lost, ends excluded.
+    lost: list[Range] = field(default_factory=list)
+    #: Files that are called segments and are none, which go first; and segments that get the names back that they had.
+    strays: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    new: list[NewSegment] = field(default_factory=list)
+    #: Files that are copied aside before something takes their place, and files that are moved aside.
+    copied: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    #: `penstock.json` can't be used.
+    makes_folder: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to do."""
+        changes = (self.strays, self.renamed, self.new, self.copied, self.moved, self.lost, self.makes_folder)
+        return not any(changes)
+
+
+def plan(disk: Disk, found: Survey) -> Plan:
+    """What is to be done so that a broker starts. Raises JournalRefused if there is nothing to start from."""
+    return _Planner(disk, found).run()
+
+
+class _Planner:
+    """Goes through the segments, and knows where what is kept so far ends and with which checksum."""
+
+    def __init__(self, disk: Disk, found: Survey) -> None:
+        self.disk = disk
+        self.found = found
+        headers = [segment.header for segment in found.segments if segment.header is not None]
+        folder, self.tail = found.folder, found.tail
+        if folder is None:
+            folder = _guess_folder(disk.where, headers, self.tail)
+        self.durability = (
+            headers[-1].durability if headers else self.tail.durability if self.tail else Durability.COMMIT
+        )
+        self.epoch = max([folder.epoch, *(header.epoch for header in headers)])
+        self.identity = folder.identity
+        self.plan = Plan(folder, makes_folder=found.folder is None)
+        #: Where all that must be there begins.
+        self.begin = found.start or FIRST_POSITION
+        if found.segments and (not found.start or found.segments[0].first < found.start):
+            self.begin = found.segments[0].first
+        #: Where what is kept so far ends, and its checksum; None before anything is.
+        self.end: int | None = None
+        self.chain = 0
+        self.before: tuple[int | None, int] = (None, 0)
+        self.last_at = min((header.created for header in headers), default=folder.created)
+
+    def run(self) -> Plan:
+        plan, segments = self.plan, self.found.segments
+        plan.strays = list(self.found.strays)
+        plan.renamed = [(each.file, each.name) for each in segments if each.file != each.name]
+        for segment, after in zip(segments, [*segments[1:], None], strict=False):
+            if segment.damaged:
+                self._rewrite(segment, after.first if after is not None and after.header is not None else None)
+            else:
+                self._keep(segment)
+        self._reach(segments)
+        plan.lost += [each.lost for each in self.found.problems if is_kept(each.file) and each.lost]
+        last = max((high for _, high in plan.lost), default=0)
+        plan.moved += [f"{at:016x}.ckpt" for at, _, bad in self.found.checkpoints if bad or at < last]
+        if not plan.idle:
+            plan.strays += [self.found.blank] if self.found.blank is not None else []
+            self._put_down()
+        return plan
+
+    def _put_down(self) -> None:
+        """What `penstock.json` and `tail` say from now on."""
+        plan = self.plan
+        end = self.begin if self.end is None else self.end
+        firsts = [each.first for each in self.found.segments if each.name not in plan.moved]
+        firsts += [new.header.first for new in plan.new]
+        given_up = joined([*plan.folder.given_up, *plan.lost])
+        plan.folder = plan.folder._replace(epoch=self.epoch, given_up=given_up, start=min(firsts, default=0))
+        start = min(firsts, default=end)
+        floor = self.tail.floor if self.tail else start
+        plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
+
+    def _note_missing(self, segment: SegmentSurvey) -> None:
+        """Called for the first segment of which anything is kept: what must be before it, and is not, is lost."""
+        if self.end is None and self.begin < segment.first:
+            self.plan.lost.append((self.begin, segment.first))
+
+    def _keep(self, segment: SegmentSurvey) -> None:
+        """A sound segment stays as it is, unless it has to be told that something else comes before it."""
+        header = segment.header
+        assert header is not None
+        self._note_missing(segment)
+        if self.end is not None and (self.end, self.chain) != (header.after, header.chain):
+            if self.end >= header.after:
+                self._rewrite(segment, None)
+                return
+            self.plan.new.append(self._bridge((self.end, header.after), None, header.chain))
+        self._move_on(segment.end, segment.chain, segment.last_at)
+
+    def _rewrite(self, segment: SegmentSurvey, limit: int | None) -> None:
+        """The sound blocks of a segment become new ones, one for each stretch without a loss."""
+        pieces: list[NewSegment] = []
+        for run in self._cut(segment, limit):
+            if pieces and run.first == self.end:
+                pieces[-1].runs.append(run)
+            elif not pieces and run.first == segment.first and self.end in (None, run.first, _after(segment)):
+                self._note_missing(segment)
+                pieces.append(self._same_start(segment, run))
+            else:
+                lost = (self.begin if self.end is None else self.end, run.first)
+                pieces.append(self._bridge(lost, segment, None)._replace(runs=[run]))
+            last = self._last_header(segment, run)
+            self._move_on(run.end, last.crc, last.base)  # blocks keep their checksums, whatever they are chained to
+        self.plan.new += pieces
+        names = {piece.name for piece in pieces}
+        (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
+
+    def _same_start(self, segment: SegmentSurvey, run: Run) -> NewSegment:
+        """The new file begins as the old one did."""
+        old, first = segment.header, self._first_header(segment, run)
+        header = SegmentHeader(
+            durability=old.durability if old else self.durability,
+            identity=self.identity,
+            first=segment.first,
+            after=segment.first if self.end is None else self.end,
+            created=old.created if old else first.base,
+            chain=self.chain,
+            epoch=old.epoch if old else first.epoch,
+        )
+        if self.end is None and old is not None:
+            header = old
+        return NewSegment(header, b"", segment.name, [run], segment.clean)
+
+    def _bridge(
+        self, lost: Range, segment: SegmentSurvey | None, wanted: int | None, *, seen: int | None = None
+    ) -> NewSegment:
+        """A new segment over a loss, which goes on with blocks of ``segment``, or with one that expects a checksum.
+
+        ``seen`` is where the events end that there ever were, if that is before the end of the range.
+        """
+        self.plan.lost.append(lost)
+        catalogue = self._catalogue(lost, segment)
+        header = SegmentHeader(
+            durability=self.durability,
+            identity=self.identity,
+            first=lost[1] - 1,
+            after=lost[0],
+            created=self.last_at,
+            chain=self.chain,
+            epoch=self.epoch,
+        )
+        previous = int.from_bytes(header.encode()[-4:], "little")
+        block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, wanted, seen=seen or lost[1])
+        return NewSegment(header, block, segment.name if segment else "", [], clean=True)
+
+    def _reach(self, segments: list[SegmentSurvey]) -> None:
+        """The end is lost: go on far behind all that anybody has seen, so that no position names two events."""
+        known = [position for position, _, bad in self.found.checkpoints if bad is None]
+        known += [segment.end for segment in segments]
+        known += [problem.lost[1] for problem in self.found.problems if problem.lost and not is_kept(problem.file)]
+        if self.tail is not None and self.tail.durability is not Durability.OS:
+            known.append(self.tail.committed)
+        end = self.begin if self.end is None else self.end
+        highest = max(known, default=end)
+        if highest > end and highest != end + GAP:  # that is said when the last start had nothing to append
+            self._finish(segments[-1:])
+            end = self.begin if self.end is None else self.end
+            self.plan.new.append(self._bridge((end, highest + GAP), None, None, seen=highest))
+            self.plan.lost[-1] = (end, highest)
+            self._move_on(highest + GAP, 0, self.last_at)
+
+    def _finish(self, last: list[SegmentSurvey]) -> None:
+        """What was the last segment until now is one in the middle, and must have been finished."""
+        for segment in last:
+            if segment.footer is None and not segment.damaged and segment.header is not None and segment.runs:
+                self.plan.new.append(NewSegment(segment.header, b"", segment.name, segment.runs, clean=False))
+                self.plan.copied.append(segment.name)
+            elif segment.footer is None and not segment.damaged:
+                self.plan.moved.append(segment.name)
+                if segment.header is not None:
+                    self.end, self.chain = self.before
+
+    def _move_on(self, end: int, chain: int, last_at: int) -> None:
+        self.before = (self.end, self.chain)
+        self.end, self.chain, self.last_at = end, chain, max(self.last_at, last_at)
+
+    # What the blocks say
+
+    def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[Run]:
+        """The runs up to a position. An interrupted repair has written what is behind it to another file already."""
+        if limit is None or segment.end <= limit:
+            return segment.runs
+        kept: list[Run] = []
+        for run in segment.runs:
+            cut = run._replace(stop=run.offset, end=run.first)
+            for header, _, offset in self._walk(segment.file, run):
+                if header.end <= limit:
+                    cut = cut._replace(stop=offset + header.length, end=header.end)
+            if cut.stop > cut.offset:
+                kept.append(cut)
+        return kept
+
+    def _walk(self, name: str, run: Run) -> Iterator[tuple[BlockHeader, memoryview, int]]:
+        file = self.disk.open(name)
+        try:
+            yield from walk(file, run.offset, run.stop, verify=False)
+        finally:
+            file.close()
+
+    def _first_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
+        return next(header for header, _, _ in self._walk(segment.file, run))
+
+    def _last_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
+        return [header for header, _, _ in self._walk(segment.file, run)][-1]
+
+    def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> Catalogue:
+        """The queues as they were before the loss, and those that are mentioned after it."""
+        catalogue = Catalogue()
+        before = [each for each in self.found.segments if each.runs and each.runs[0].first < lost[0]]
+        if before:
+            self._feed(catalogue, before[-1], lost[0])
+        if segment is not None:
+            later = Catalogue()
+            for each in self.found.segments:
+                if each.first > segment.first and each.runs:
+                    self._feed(later, each, each.runs[0].end)
+            for number in self._mentioned(segment, lost[1]) - catalogue.queues.keys():
+                made_up = {"namespace": NAMESPACE, "name": f"queue-{number}", "policy": {}, "created_at": self.last_at}
+                catalogue.add(number, later.queues.get(number, made_up))
+        return catalogue
+
+    def _feed(self, catalogue: Catalogue, segment: SegmentSurvey, stop: int) -> None:
+        for run in segment.runs:
+            for header, view, offset in self._walk(segment.file, run):
+                if header.present & _DETAIL and header.first < stop:
+                    catalogue.feed(Block(header, view, offset))
+
+    def _mentioned(self, segment: SegmentSurvey, start: int) -> set[int]:
+        """The queues that the rest of a segment speaks of without having told of their creation."""
+        mentioned: set[int] = set()
+        known = Catalogue()
+        for run in segment.runs:
+            if run.first < start:
+                continue
+            for header, view, offset in self._walk(segment.file, run):
+                block = Block(header, view, offset)
+                mentioned.update(set(np.unique(block.queues).tolist()) - known.names.keys())
+                known.feed(block)
+        return mentioned - {0}
+
+
+def joined(ranges: list[Range]) -> tuple[Range, ...]:
+    """Ranges in order, those that touch put together."""
+    done: list[Range] = []
+    for low, high in sorted(ranges):
+        if done and low <= done[-1][1]:
+            done[-1] = (done[-1][0], max(high, done[-1][1]))
+        else:
+            done.append((low, high))
+    return tuple(done)
+
+
+def _after(segment: SegmentSurvey) -> int:
+    return segment.header.after if segment.header is not None else segment.first
+
+
+def _guess_folder(where: str, headers: list[SegmentHeader], tail: Tail | None) -> Folder:
+    """What `penstock.json` must have said."""
+    identities = [header.identity for header in headers] + ([tail.identity] if tail else [])
+    if not identities:
+        raise JournalRefused(f"{where} is not a journal, or nothing of it can be read: there is nothing to repair")
+    identity = max(identities, key=identities.count)
+    ours = [header for header in headers if header.identity == identity]
+    epochs = [header.epoch for header in ours] + ([tail.epoch] if tail and tail.identity == identity else [])
+    created = min((header.created for header in ours), default=0)
+    return Folder(identity, created, max(epochs))

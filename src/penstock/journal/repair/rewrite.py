@@ -1,0 +1,140 @@
+"""Doing what a repair has planned, so that an interruption at any moment leaves it to be done again.
+
+    1. files that are no segments of this journal are moved to NAME.damaged, segments with wrong names get their own
+       back, and damaged ones are copied to NAME.damaged
+    2. new segments are written under other names, and synced
+    3. what is given up is written down, checkpoints that are not to be used are moved to NAME.damaged
+    4. new segments take their places, the last first; damaged ones without a successor are moved to NAME.damaged
+    5. where the journal begins is written down, and `tail` is written over
+
+Until 4 is done the journal is as damaged as it was, or has an overlap that a start refuses and the next repair cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.journal.files.disk import Disk, File, Part, write_all
+from penstock.journal.files.folder import NAME as FOLDER
+from penstock.journal.files.folder import load_folder, store_folder
+from penstock.journal.files.segment import BRIDGE, Footer, Segment, is_segment
+from penstock.journal.files.segment_reader import WINDOW, walk
+from penstock.journal.files.tail import TailWriter
+from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
+from penstock.journal.format.block import parse_header
+from penstock.journal.repair.bridge import forged_header
+from penstock.journal.repair.plan import NewSegment, Plan
+from penstock.journal.repair.survey import MOVED, Progress
+
+ASIDE = ".damaged"
+_NEW = ".repair"
+
+
+def carry_out(disk: Disk, plan: Plan, progress: Progress = lambda size: None) -> list[str]:
+    """Do it. Returns the names under which damaged files were kept. The folder must be ours: see ``take_lock``."""
+    for name in disk.names():
+        if name.endswith(_NEW):
+            disk.unlink(name)
+    kept = [_move_aside(disk, name) for name in plan.strays]
+    _rename(disk, plan.renamed)
+    kept += [_copy_aside(disk, name, progress) for name in plan.copied]
+    for new in plan.new:
+        _write(disk, new, progress)
+    disk.sync()
+    if plan.makes_folder and FOLDER in disk.names():
+        kept.append(_copy_aside(disk, FOLDER, progress))
+    before = plan.folder if plan.makes_folder else load_folder(disk) or plan.folder
+    store_folder(disk, plan.folder._replace(start=before.start))
+    kept += [_move_aside(disk, name) for name in plan.moved if not is_segment(name)]
+    disk.sync()
+    for new in sorted(plan.new, key=lambda new: new.header.first, reverse=True):
+        disk.rename(new.name + _NEW, new.name)
+        disk.sync()
+    kept += [_move_aside(disk, name) for name in plan.moved if is_segment(name)]
+    disk.sync()
+    if before.start != plan.folder.start:
+        store_folder(disk, plan.folder)
+    assert plan.tail is not None
+    tail = TailWriter(disk)
+    tail.publish(plan.tail)
+    tail.close()
+    return kept
+
+
+def _rename(disk: Disk, renamed: list[tuple[str, str]]) -> None:
+    """Give segments their names back, which others may have: by way of names that a survey knows."""
+    for old, new in renamed:
+        if old != new + MOVED:
+            disk.rename(old, new + MOVED)
+    disk.sync()
+    for _, new in renamed:
+        disk.rename(new + MOVED, new)
+    disk.sync()
+
+
+def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
+    segment = Segment(new.header)
+    file = disk.create(new.name + _NEW)
+    try:
+        write_all(file, [new.header.encode()], 0)
+        if new.bridge:
+            write_all(file, [new.bridge], segment.blocks_end)
+            segment.add(parse_header(new.bridge))
+        for parts in _blocks(disk, new, segment):
+            write_all(file, parts, segment.blocks_end)
+            segment.add(parse_header(parts[0]))
+            progress(sum(map(len, parts)))
+        _finish(file, segment, new)
+    finally:
+        file.close()
+
+
+def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[list[Part]]:
+    """The blocks, each chained to the one that is written before it."""
+    for run in new.runs:
+        source = disk.open(new.source)
+        try:
+            for header, view, _ in walk(source, run.offset, run.stop):
+                first = forged_header(header, bytes(view[:BLOCK_HEADER_SIZE]), segment.chain)
+                yield [first, view[BLOCK_HEADER_SIZE:]]
+        finally:
+            source.close()
+
+
+def _finish(file: File, segment: Segment, new: NewSegment) -> None:
+    index, raw = segment.footer(clean=new.clean)
+    footer = Footer.decode(raw)
+    assert footer is not None
+    if new.bridge:
+        raw = footer._replace(flags=footer.flags | BRIDGE).encode()
+    write_all(file, [index, raw], segment.blocks_end)
+    file.sync()
+
+
+def _copy_aside(disk: Disk, name: str, progress: Progress) -> str:
+    """The original stays until something takes its place."""
+    kept = _free_name(disk, name)
+    source, copy = disk.open(name), disk.create(kept)
+    try:
+        for at in range(0, source.size(), WINDOW):
+            data = source.read(WINDOW, at)
+            write_all(copy, [data], at)
+            progress(len(data))
+        copy.sync()
+    finally:
+        source.close()
+        copy.close()
+    return kept
+
+
+def _move_aside(disk: Disk, name: str) -> str:
+    kept = _free_name(disk, name)
+    disk.rename(name, kept)
+    return kept
+
+
+def _free_name(disk: Disk, name: str) -> str:
+    names, kept, number = set(disk.names()), name + ASIDE, 2
+    while kept in names:
+        kept, number = f"{name}{ASIDE}-{number}", number + 1
+    return kept

@@ -1,0 +1,600 @@
+"""What is in a data folder, and what is wrong with it: the one judgement that a start, `verify` and `repair` share.
+
+A *shallow* survey is what a start can afford: headers and footers of finished segments, and every block of those
+without a footer. A *deep* one looks at every byte, for `verify` and `repair`. Both go the same way, so they agree; what
+the deep one finds inside of finished segments stops a start only where the start has to read it, which is behind the
+newest checkpoint of use. Every problem says whether a start is refused because of it (``stops``).
+
+Nothing is changed and no lock is needed: a broker may write, roll and trim meanwhile.
+
+Which files are the journal's is told by their headers, not by their names: a file that has another name than it was
+given is recognised, and one of another journal is too. That the oldest segments are there is told by
+``penstock.json`` and ``tail``, which are written before a segment is removed on purpose. How the last one ends:
+
+* zeros to the end of the file: the stop was between two commits. Nothing is lost.
+* something, but no sound block with the ``SYNCED`` flag: the remains of a commit that nobody was told of, or one that
+  is going on just now. The next start cuts it off.
+* a sound block that was written when all before it was synced: what is bad was confirmed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.checkpoints import BadCheckpoint, Checkpoints
+from penstock.journal.files.disk import Disk, File
+from penstock.journal.files.folder import NAME as FOLDER
+from penstock.journal.files.folder import Folder, Newer
+from penstock.journal.files.segment import (
+    CLEAN,
+    HEADER_MAGIC,
+    HEADER_SIZE,
+    Footer,
+    Segment,
+    SegmentHeader,
+    is_kept,
+    is_segment,
+    segment_name,
+)
+from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
+from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.files.tail import Tail, read_tail
+from penstock.journal.format.block import SYNCED, Block, BlockError
+from penstock.journal.format.checksum import crc32
+from penstock.journal.log import FIRST_POSITION, GAP, Durability
+
+Progress = Callable[[int], None]
+Range = tuple[int, int]
+
+#: What a repair calls a segment while it gives it back the name that it had.
+MOVED = ".moved"
+_SEGMENT = re.compile(r"[0-9a-f]{16}\.seg(\.moved)?")
+
+
+class Problem(NamedTuple):
+    """Something that is wrong. ``lost`` is the range of positions, end excluded; None if no event is lost by it."""
+
+    file: str
+    offset: int
+    text: str
+    lost: Range | None = None
+    #: A start is refused because of it.
+    stops: bool = True
+
+
+class Finding(NamedTuple):
+    """Something that a start puts right, and that an operator should know of."""
+
+    segment: str
+    offset: int
+    #: Bytes that are cut off.
+    size: int
+    #: Events from this position on may be gone.
+    position: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.segment}, byte {self.offset}: {self.text} ({self.size} bytes, from position {self.position} on)"
+
+
+class Run(NamedTuple):
+    """Sound blocks in a row: offsets and positions, ends excluded."""
+
+    offset: int
+    stop: int
+    first: int
+    end: int
+
+
+@dataclass
+class SegmentSurvey:
+    """What is in one segment file."""
+
+    #: What the file is called, which may be wrong.
+    file: str
+    first: int
+    size: int
+    header: SegmentHeader | None = None
+    footer: Footer | None = None
+    runs: list[Run] = field(default_factory=list)
+    blocks: int = 0
+    messages: int = 0
+    #: Checksum of the last sound block, or of the header.
+    chain: int = 0
+    last_at: int = 0
+    #: It must be written anew to be of use: something is wrong inside of it.
+    damaged: bool = False
+    #: What its blocks say of it, if it has no footer to say so.
+    built: Segment | None = None
+
+    @property
+    def name(self) -> str:
+        """The name it must have."""
+        return segment_name(self.first)
+
+    @property
+    def end(self) -> int:
+        """The position after its last event."""
+        if self.footer is not None:
+            return self.footer.end
+        return self.runs[-1].end if self.runs else self.first
+
+    @property
+    def clean(self) -> bool:
+        """Whether its writer finished it."""
+        return self.footer is not None and bool(self.footer.flags & CLEAN)
+
+    @property
+    def weak(self) -> bool:
+        """Whether events may have been lost behind its end that somebody has seen."""
+        return self.header is not None and self.header.durability is not Durability.COMMIT and not self.clean
+
+
+@dataclass
+class Survey:
+    """What was found. ``problems`` are damage, ``notes`` are what a start puts right without losing anything."""
+
+    folder: Folder | None = None
+    tail: Tail | None = None
+    #: Everything from this position on must be there; 0 = that is not known.
+    start: int = 0
+    #: The segments of this journal, in order.
+    segments: list[SegmentSurvey] = field(default_factory=list)
+    #: Files that are called segments, and are none of this journal's.
+    strays: list[str] = field(default_factory=list)
+    #: The last one, if nothing was written to it yet.
+    blank: str | None = None
+    #: Position and size of each checkpoint, and what is wrong with it, if anything.
+    checkpoints: list[tuple[int, int, str | None]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The position after the last event."""
+        return self.segments[-1].end if self.segments else FIRST_POSITION
+
+    @property
+    def resumes(self) -> int:
+        """Where a start would go on."""
+        return self.end + (GAP if self.segments and self.segments[-1].weak else 0)
+
+    @property
+    def startable(self) -> bool:
+        """Whether a start would not be refused."""
+        return not any(problem.stops for problem in self.problems)
+
+    @property
+    def missing_start(self) -> Range | None:
+        """The positions below the first segment that must be there."""
+        first = self.segments[0].first if self.segments else None
+        return (self.start, first) if first is not None and 0 < self.start < first else None
+
+    def reaches(self, position: int) -> bool:
+        """Whether the segments have all events from a checkpoint's position on."""
+        if not self.segments or not (position <= self.end or position == self.resumes):
+            return False
+        header = self.segments[0].header
+        return (header.after if header is not None else self.segments[0].first) <= position
+
+
+def survey(disk: Disk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
+    """Look at everything. ``progress`` is told how many bytes were looked at since the last time.
+
+    Raises JournalRefused where `penstock.json` or a segment is newer than this Penstock.
+    """
+    return _Surveyor(disk, progress, deep=deep).run()
+
+
+class _Surveyor:
+    """Goes through the folder."""
+
+    def __init__(self, disk: Disk, progress: Progress, *, deep: bool) -> None:
+        self.disk = disk
+        self.progress = progress
+        self.deep = deep
+        self.found = Survey(tail=read_tail(disk))  # first: all that it speaks of is in the files by now
+        #: Problems inside of finished segments, and the positions after them: see ``_judge_blocks``.
+        self.inside: list[tuple[int, int]] = []
+        self.unreadable: list[tuple[str, int, bool]] = []
+
+    def run(self) -> Survey:
+        names = self.disk.names()
+        self._folder(names)
+        headers = self._headers(sorted(name for name in names if _SEGMENT.fullmatch(name)))
+        identity = self._identity(headers)
+        if self.found.tail is None:
+            self._note(TAIL, "it is missing or torn: the next start makes it anew")
+        elif self.found.tail.identity != identity:
+            self._note(TAIL, "it belongs to another journal: the next start makes it anew")
+            self.found.tail = None
+        for segment, is_last in self._ours(headers, identity):
+            with self._opened(segment.file) as file:
+                if file is not None:
+                    _Look(file, segment, self, is_last=is_last).run()
+                    self.found.segments.append(segment)
+        self._pass_over_blank()
+        self._start()
+        self._links()
+        self._end()
+        if self.deep:
+            self._checkpoints(identity)
+            self._kept(sorted(filter(is_kept, names)))
+        self._judge_blocks()
+        return self.found
+
+    def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
+        """Take note of damage."""
+        self.found.problems.append(Problem(file, offset, text, lost, stops))
+
+    def _note(self, file: str, text: str, offset: int = 0) -> None:
+        self.found.notes.append(Finding(file, offset, 0, self.found.end, text))
+
+    # Whose files these are
+
+    def _folder(self, names: list[str]) -> None:
+        if FOLDER not in names:
+            self.bad(FOLDER, 0, "it is missing")
+            return
+        file = self.disk.open(FOLDER)
+        try:
+            self.found.folder = Folder.decode(file.read(file.size(), 0))
+        except Newer as error:
+            raise JournalRefused(f"{self.disk.where}/{FOLDER}: {error}: use a newer Penstock") from None
+        except (ValueError, KeyError, TypeError) as error:
+            self.bad(FOLDER, 0, f"it can not be used: {error}")
+        finally:
+            file.close()
+
+    def _headers(self, names: list[str]) -> list[tuple[str, int, SegmentHeader | None]]:
+        """The files that have blocks or a header, each with its name, size and header."""
+        headers: list[tuple[str, int, SegmentHeader | None]] = []
+        for name in names:
+            with self._opened(name) as file:
+                if file is None:
+                    continue
+                header = SegmentHeader.decode(file.read(HEADER_SIZE, 0))
+                if header is None and next_sound(file, 0, 0) is None:
+                    self.unreadable.append((name, file.size(), _is_blank(file)))
+                else:
+                    headers.append((name, file.size(), header))
+        return headers
+
+    def _identity(self, headers: list[tuple[str, int, SegmentHeader | None]]) -> int:
+        """Whose journal this is: what most files say. `penstock.json` is right, unless it is alone with it."""
+        folder, tail = self.found.folder, self.found.tail
+        known = [folder.identity] if folder is not None else []
+        known += [tail.identity] if tail is not None else []
+        known += [header.identity for _, _, header in headers if header is not None]
+        identity = max(known, key=known.count) if known else 0
+        if folder is not None and folder.identity != identity:
+            self.bad(FOLDER, 0, "it belongs to another journal")
+            self.found.folder = None
+        return identity
+
+    def _ours(
+        self, headers: list[tuple[str, int, SegmentHeader | None]], identity: int
+    ) -> Iterator[tuple[SegmentSurvey, bool]]:
+        """The segments of this journal in their order, and whether each is the last; tells of the others."""
+        segments: dict[int, SegmentSurvey] = {}
+        # Files that have their right names come first: of two with the same header, such a one is it.
+        for name, size, header in sorted(headers, key=lambda each: each[2] is None or not _is_named(each[0], each[2])):
+            if header is not None and header.identity != identity:
+                self._stray(name, "it belongs to another journal: move it out of the folder")
+                continue
+            first = header.first if header is not None else int(name[:16], 16)
+            segment = SegmentSurvey(name, first, size, header)
+            if first in segments:
+                self._stray(name, f"{segments[first].file} is the segment from position {first} on: move this one out")
+                continue
+            segments[first] = segment
+            if name != segment.name:
+                self.bad(name, 0, f"it has another name than it was given: it is {segment.name}")
+        ordered = [segments[first] for first in sorted(segments)]
+        for segment in ordered:
+            yield segment, segment is ordered[-1]
+
+    def _stray(self, name: str, text: str) -> None:
+        self.found.strays.append(name)
+        self.bad(name, 0, text)
+
+    def _pass_over_blank(self) -> None:
+        """A last segment without blocks is of no use, unless it may have had some that were seen and then lost."""
+        found = self.found
+        last = found.segments[-1] if found.segments else None
+        if last is not None and last.header is not None and not last.footer and not last.runs and not last.weak:
+            found.segments.pop()
+            found.blank = last.file
+            found.notes.append(Finding(last.file, 0, 0, last.first, "nothing was written to it: removed"))
+        for name, size, blank in self.unreadable:
+            position = int(name[:16], 16)
+            if blank and position in (found.end, found.resumes) and is_segment(name):
+                found.blank = name
+                found.notes.append(Finding(name, 0, size, position, "its header was never written: removed"))
+            else:
+                self._stray(name, "its header is unreadable, and nothing in it is a block of a journal")
+
+    # How they hang together
+
+    def _start(self) -> None:
+        """Whether the oldest segments are there. What was removed on purpose was written down before."""
+        found = self.found
+        folder = found.folder
+        if self.deep and folder is not None:  # a broker may have trimmed since
+            with closing(self.disk.open(FOLDER)) as file:
+                folder = Folder.decode(file.read(file.size(), 0))
+        found.start = max(folder.start if folder else 0, found.tail.start if found.tail else 0)
+        if not found.segments:
+            self._nothing_left(folder)
+        elif (missing := found.missing_start) is not None:
+            text = f"the journal begins at position {missing[0]}: the segments before this one are missing"
+            self.bad(found.segments[0].file, 0, text, missing)
+        newest = max((segment.header.epoch for segment in found.segments if segment.header), default=0)
+        if folder is not None and folder.epoch < newest:
+            self._note(FOLDER, f"it is of epoch {folder.epoch}, but the journal of {newest}: the next start mends it")
+
+    def _nothing_left(self, folder: Folder | None) -> None:
+        found = self.found
+        committed = found.tail.committed if found.tail else 0
+        if committed > FIRST_POSITION or (folder is not None and folder.start):
+            start = max(found.start, FIRST_POSITION)
+            highest = max([committed, *self._good_checkpoints(folder)])
+            lost = (start, highest if highest > start else start + GAP)
+            self.bad("the journal", 0, "no segment of it is left", lost)
+
+    def _good_checkpoints(self, folder: Folder | None) -> Iterator[int]:
+        identity = folder.identity if folder else self.found.tail.identity if self.found.tail else 0
+        checkpoints = Checkpoints(self.disk, identity)
+        for position in checkpoints.positions():
+            with suppress(BadCheckpoint, FileNotFoundError):
+                checkpoints.read(position)
+                yield position
+
+    def _links(self) -> None:
+        """Each segment says where the one before it ended, and with which checksum."""
+        segments = self.found.segments
+        for before, after in pairwise(list(segments)):
+            header = after.header
+            if header is None:
+                continue
+            if before.end > after.first:
+                self.bad(before.file, 0, f"it goes on past {after.name}: a repair was interrupted")
+                before.damaged = True
+            elif before.end < header.after:
+                self._missing(before, after, header.after)
+            elif not before.damaged and (before.end, before.chain) != (header.after, header.chain):
+                self.bad(before.file, before.size, f"it is not the segment that {after.name} was begun after")
+
+    def _missing(self, before: SegmentSurvey, after: SegmentSurvey, wanted: int) -> None:
+        found = self.found
+        if before.end < found.start:
+            # What lies between was removed on purpose, so this one was put back by somebody.
+            while found.segments[0] is not after:
+                self._stray(found.segments.pop(0).file, "it was removed once, and others since: move it out")
+        low = max(before.end, found.start)
+        if low < wanted:
+            text = f"it ends at position {before.end}, but {after.name} was begun when the log ended at {wanted}"
+            self.bad(before.file, before.size, text, (low, wanted))
+
+    def _end(self) -> None:
+        """Compare the end with what the `tail` file knows. It may say ``resumes``: the last start added nothing."""
+        found = self.found
+        end, tail = found.end, found.tail
+        # A broker that is stopped writes a checkpoint at the end, and one that goes on makes another segment.
+        silent = tail is None and found.segments and found.segments[-1].clean
+        if silent and end not in Checkpoints(self.disk, 0).positions():
+            self._note(found.segments[-1].file, "nothing tells whether the journal goes on behind it")
+        if tail is None or not found.segments or not end < tail.committed != found.resumes:
+            return
+        text = f"the journal ends at position {end}, but {tail.committed} was confirmed"
+        if tail.durability is Durability.OS:
+            found.notes.append(Finding(found.segments[-1].file, 0, 0, end, text))
+        else:
+            self.bad(found.segments[-1].file, 0, text, (end, tail.committed))
+
+    def _checkpoints(self, identity: int) -> None:
+        checkpoints = Checkpoints(self.disk, identity)
+        for position in checkpoints.positions():
+            name = f"{position:016x}.ckpt"
+            try:
+                size, bad = checkpoints.size(position), None
+                checkpoints.read(position)
+            except FileNotFoundError:  # a newer one took its place
+                continue
+            except BadCheckpoint as error:
+                bad = str(error)
+                self.bad(name, 0, bad, stops=False)
+            self.found.checkpoints.append((position, size, bad))
+        good = [position for position, _, bad in self.found.checkpoints if bad is None]
+        for position in good[-1:] if self.found.segments else []:
+            self._judge_checkpoint(f"{position:016x}.ckpt", position)
+
+    def _judge_checkpoint(self, name: str, position: int) -> None:
+        """The newest good one is what a start goes by."""
+        found = self.found
+        if position > found.end and position != found.resumes:
+            if not any(problem.lost and problem.lost[1] >= position for problem in found.problems):
+                text = f"the journal ends at position {found.end}, but there is a checkpoint at {position}"
+                self.bad(found.segments[-1].file, 0, text, (found.end, position))
+        elif not found.reaches(position) and found.missing_start is None:
+            self.bad(name, 0, TOO_OLD, stops=False)
+            found.checkpoints = [
+                (at, size, bad or (TOO_OLD if at <= position else None)) for at, size, bad in found.checkpoints
+            ]
+
+    def _kept(self, names: list[str]) -> None:
+        """Segments that were kept for the damaged messages in them."""
+        given_up = self.found.folder.given_up if self.found.folder else ()
+        for name in names:
+            with self._opened(name) as file:
+                if file is None:
+                    continue
+                footer = read_footer(file, int(name[:16], 16))
+                if footer is None:
+                    continue
+                for _, bad in scan(file, HEADER_SIZE, footer.blocks_end, footer.first, footer.end):
+                    if bad is not None and not any(low <= bad.first and bad.end <= high for low, high in given_up):
+                        text = f"messages in it were damaged when it was to be removed ({bad.reason})"
+                        self.bad(name, bad.offset, text, (bad.first, bad.end), stops=False)
+
+    def _judge_blocks(self) -> None:
+        """A start reads what is behind its checkpoint, or everything."""
+        good = [position for position, _, bad in self.found.checkpoints if bad is None and self.found.reaches(position)]
+        known = max(good, default=0)
+        for index, end in self.inside:
+            problem = self.found.problems[index]
+            self.found.problems[index] = problem._replace(stops=end > known)
+
+    def _opened(self, name: str) -> _Opened:
+        return _Opened(self.disk, name)
+
+
+TOO_OLD = "it is older than the first segment, and of no use"
+
+
+class _Opened:
+    """A file that may have been removed meanwhile: then it is None."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self._file: File | None = None
+        with suppress(FileNotFoundError):  # trimmed meanwhile
+            self._file = disk.open(name)
+
+    def __enter__(self) -> File | None:
+        return self._file
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _is_named(name: str, header: SegmentHeader) -> bool:
+    return name == segment_name(header.first)
+
+
+def _is_blank(file: File) -> bool:
+    """Whether this may be what a crash leaves of a segment that was being made: nothing but a part of the header."""
+    head = file.read(HEADER_SIZE, 0)
+    begun = head.startswith(HEADER_MAGIC) or HEADER_MAGIC.startswith(head.rstrip(b"\0"))
+    return begun and only_zeros(file, HEADER_SIZE)
+
+
+class _Look:
+    """At one segment."""
+
+    def __init__(self, file: File, segment: SegmentSurvey, surveyor: _Surveyor, *, is_last: bool) -> None:
+        self.file = file
+        self.segment = segment
+        self.surveyor = surveyor
+        self.is_last = is_last
+
+    def run(self) -> None:
+        segment = self.segment
+        segment.footer = footer = read_footer(self.file, segment.first)
+        if segment.header is None:
+            self._bad(0, "its header is unreadable")
+        else:
+            segment.chain = int.from_bytes(segment.header.encode()[-4:], "little")
+            segment.last_at = segment.header.created
+        if footer is not None and segment.header is not None and not self.surveyor.deep:
+            segment.runs = [Run(HEADER_SIZE, footer.blocks_end, segment.first, footer.end)] if footer.blocks else []
+            segment.blocks, segment.chain, segment.last_at = footer.blocks, footer.chain, footer.last_at
+            return
+        if footer is None and segment.header is not None:
+            segment.built = Segment(segment.header)
+        self._blocks()
+        self._index()
+
+    def _blocks(self) -> None:
+        """Go from block to block; after a bad one, from the next sound one on."""
+        segment = self.segment
+        at: int | None = HEADER_SIZE
+        position = segment.first
+        chain = segment.chain if segment.header is not None else None
+        while at is not None:
+            stop = segment.footer.blocks_end if segment.footer else self.file.size()
+            error = self._walk(Run(at, at, position, position), stop, chain)
+            if error is None:
+                break
+            at, position, chain = self._after(error)
+        if at is not None and segment.footer is None and self.is_last:
+            self._note(self.file.size(), 0, "the file ends without the reserved space behind its last block")
+
+    def _walk(self, run: Run, stop: int, chain: int | None) -> BlockError | None:
+        """Add sound blocks to a run until there is a bad one, which is returned."""
+        segment = self.segment
+        try:
+            for header, view, offset in walk(self.file, run.offset, stop, run.first, chain):
+                if self.surveyor.deep:
+                    Block(header, view, offset)
+                if segment.built is not None:
+                    segment.built.add(header)
+                run = run._replace(stop=offset + header.length, end=header.end)
+                segment.blocks += 1
+                segment.messages += header.messages
+                segment.chain, segment.last_at = header.crc, max(segment.last_at, header.base)
+                self.surveyor.progress(header.length)
+        except BlockError as error:
+            return error
+        finally:
+            if run.stop > run.offset:
+                segment.runs.append(run)
+        return None
+
+    def _after(self, error: BlockError) -> tuple[int | None, int, int | None]:
+        """Where to go on after a bad block, and what must follow there; None at the end."""
+        segment, offset = self.segment, error.offset
+        position = segment.runs[-1].end if segment.runs else segment.first
+        if segment.footer is None and (footer := read_footer(self.file, segment.first)) is not None:
+            segment.footer = footer  # it was finished while we were looking
+            return (None if offset == footer.blocks_end else offset), position, segment.chain
+        if segment.footer is None and self.is_last:
+            if only_zeros(self.file, offset):
+                return None, position, None
+            if next_sound(self.file, offset, position, SYNCED) is None:
+                text = f"the remains of an unfinished write are cut off ({error.reason})"
+                self._note(offset, self.file.size() - offset, text)
+                return None, position, None
+        sound = next_sound(self.file, offset, position)
+        if sound is not None and sound.offset == offset and sound.first == position:
+            if sound.header.previous == segment.chain:
+                return offset, position, segment.chain  # the writer was at it when we looked first
+            self._bad(offset, error.reason, end=sound.end)
+            return offset, position, None
+        if sound is None and segment.footer is None:
+            return self._end_of_blocks(offset, position, error)
+        high = sound.first if sound is not None else max(segment.end, position + 1)
+        self._bad(offset, error.reason, (position, high))
+        return (sound.offset if sound is not None else None), high, None
+
+    def _end_of_blocks(self, offset: int, position: int, error: BlockError) -> tuple[None, int, None]:
+        """A segment in the middle without a footer ends with its blocks; if that is too early, the next one knows."""
+        self._bad(offset, f"its footer is unreadable ({error.reason})", stops=False)
+        return None, position, None
+
+    def _index(self) -> None:
+        footer = self.segment.footer
+        if footer is not None:
+            raw = self.file.read(16 * footer.entries, footer.blocks_end)
+            if crc32(raw) != footer.index_crc:
+                self._bad(footer.blocks_end, "its index is damaged; a reader makes it anew each time", stops=False)
+
+    def _note(self, offset: int, size: int, text: str) -> None:
+        segment = self.segment
+        self.surveyor.found.notes.append(Finding(segment.file, offset, size, segment.end, text))
+
+    def _bad(
+        self, offset: int, text: str, lost: Range | None = None, *, end: int | None = None, stops: bool = True
+    ) -> None:
+        """Damage. In a finished segment, what ends before the checkpoint does not concern a start."""
+        self.segment.damaged = True
+        surveyor = self.surveyor
+        if stops and self.segment.footer is not None and self.segment.header is not None:
+            surveyor.inside.append((len(surveyor.found.problems), lost[1] if lost else end or self.segment.end))
+        surveyor.bad(self.segment.file, offset, text, lost, stops=stops)

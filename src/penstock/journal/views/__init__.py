@@ -1,0 +1,1 @@
+"""The journal as tables: messages and events as Arrow record batches."""

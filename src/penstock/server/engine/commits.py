@@ -1,0 +1,148 @@
+"""Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
+
+The broker's thread stages and settles; the committer's thread writes and syncs. While one commit is on its way to the
+disk the next one is gathered, so each sync carries everything that arrived during the one before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.journal.committer import Committer
+from penstock.journal.committer import Staged as Handed
+from penstock.journal.errors import LogFull
+from penstock.server.engine.engine import Engine, Staged
+
+
+class Commits(Protocol):
+    """How an engine's commits are done."""
+
+    @property
+    def full(self) -> LogFull | None:
+        """Why nothing gets committed for now, if the disk is full."""
+
+    def flush(self, now: int) -> None:
+        """See that what is staged gets committed."""
+
+    def settle(self, now: int) -> None:
+        """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Do something with the log that only the thread that writes it may do. It may not be done on return."""
+
+    def close(self, now: int) -> None:
+        """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
+
+
+class InlineCommit:
+    """Commits at once, in the broker's own thread: for a log in memory."""
+
+    full = None
+
+    def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
+        self.engine = engine
+        self._notify = notify
+
+    def flush(self, now: int) -> None:
+        """See Commits."""
+        if self.engine.broker.log.staged:
+            self.engine.commit(now)
+            self._notify()
+
+    def settle(self, now: int) -> None:
+        """See Commits. Everything is settled already."""
+
+    def call(self, job: Callable[[], None]) -> None:
+        """See Commits."""
+        job()
+
+    def close(self, now: int) -> None:
+        """See Commits."""
+        while self.engine.broker.log.staged:
+            self.engine.commit(now)
+
+
+class GroupCommit:
+    """Runs an engine's commits in a thread.
+
+    ``notify`` is called in that thread after each commit: have the broker's thread call ``settle`` then. ``on_failure``
+    is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
+    ``on_full`` is called there when the disk is full, and with None when there is room again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        notify: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+        *,
+        on_full: Callable[[LogFull | None], None] = lambda _: None,
+        sync_every: float | None = None,
+    ) -> None:
+        self.engine = engine
+        self._notify = notify
+        self._handed: deque[Staged] = deque()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._committer = Committer(
+            engine.log,
+            self._take,
+            self._committed,
+            on_failure,
+            on_full=on_full,
+            while_full=self._do_jobs,
+            sync_every=sync_every,
+        )
+
+    @property
+    def full(self) -> LogFull | None:
+        """See Commits."""
+        return self._committer.full
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._committer.start()
+
+    def flush(self, now: int) -> None:
+        """See Commits. While the thread has not taken what it was handed before, more is gathered."""
+        if not self._handed and self.engine.broker.log.staged:
+            self._handed.extend(self.engine.stage(now))
+            self._committer.wake()
+
+    def settle(self, now: int) -> None:
+        """See Commits."""
+        self.engine.settle()
+        self.flush(now)
+
+    def call(self, job: Callable[[], None]) -> None:
+        """See Commits. It is done before the next commit, and while that waits for room."""
+        self._jobs.append(job)
+        self._committer.wake()
+
+    def close(self, now: int) -> None:
+        """See Commits. Ends the thread."""
+        self._committer.close()  # what is on its way gets there, or not
+        while self._committer.failure is None:
+            self.engine.settle()
+            self.flush(now)
+            if not self._handed:
+                return
+            self._committer.close()
+        raise self._committer.failure
+
+    def _take(self) -> Handed | None:
+        self._do_jobs()
+        if not self._handed:
+            return None
+        batch, roll = self._handed.popleft()
+        if self._handed:
+            self._committer.wake()
+        return Handed(batch, roll)
+
+    def _do_jobs(self) -> None:
+        while self._jobs:
+            self._jobs.popleft()()
+
+    def _committed(self, position: int) -> None:
+        self._notify()

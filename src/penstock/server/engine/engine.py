@@ -1,0 +1,196 @@
+"""The core on a log: a broker that survives.
+
+The engine is used from one thread, the one that gives the broker its commands. Only ``write`` may run in another one::
+
+    broker command …                        stages events, leaves effects
+    staged = engine.stage(now)              everything since the last time
+    engine.write(staged)                    one block each, durable on return   (may run in a thread)
+    engine.settle()                         moves `broker.committed`; effects that waited for it are released
+    for effect in engine.released(): …      what may be told to whom now
+
+What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count, takewhile
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.core.broker import Broker
+from penstock.core.events import EventBatch
+from penstock.core.restore import restore
+from penstock.core.state import Delivery, Effect
+from penstock.core.table import Meta, Table
+from penstock.journal.errors import Gone, JournalDamaged, LogFailed
+from penstock.journal.files.checkpoints import Checkpoint
+from penstock.journal.format.rows import Message
+from penstock.journal.log import Log
+from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
+
+
+class Staged(NamedTuple):
+    """A batch on its way to the log."""
+
+    batch: EventBatch
+    #: It begins a new segment.
+    roll: bool
+
+
+class Damage(NamedTuple):
+    """Why a message can't be read, and the positions that are lost by it, end excluded."""
+
+    reason: str
+    lost: tuple[int, int]
+
+
+class Engine:
+    """A broker and the log that remembers for it."""
+
+    def __init__(self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES) -> None:
+        """Go on where the log ends. ``table`` is the state at that point."""
+        self.log = log
+        self.epoch = log.epoch + 1
+        log.seal(self.epoch)
+        self.broker: Broker = restore(table, log.end, now)
+        #: Where the payload of a message lies, if it was carried forward.
+        self.moved: dict[int, int] = locations(table)
+        self._moving: deque[tuple[int, dict[int, int]]] = deque()
+        self.recent = RecentMessages(cache_bytes)
+        self._waiting: list[tuple[int, int, Any]] = []
+        self._serial = count()
+        self._released: list[Any] = []
+        #: Called when something was taken to be written.
+        self.on_staged: Callable[[], None] = lambda: None
+        self._roll_at = log.end
+        #: Batches on their way to the log: where each ends, and its payload bytes.
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self.broker.catalogue(now)
+        self.broker.start(now, {"epoch": self.epoch})
+        self.broker.tick(now)
+
+    def stage(self, now: int) -> list[Staged]:
+        """Take everything that happened since the last time. The batches must be written in order, all of them.
+
+        When the log asks for a new segment, the batch after these begins it, with a catalogue as its first row.
+        """
+        self._collect()
+        staged = [Staged(batch, batch.first == self._roll_at) for batch in self.broker.log.take()]
+        for each in staged:
+            self.recent.add(each.batch)
+            self._in_flight.append((each.batch.end, each.batch.size))
+        if self._roll_at < self.broker.committed and self.log.wants_roll:
+            self._roll_at = self.broker.log.next_position
+            self.broker.catalogue(now)
+        self.on_staged()
+        return staged
+
+    def write(self, staged: Iterable[Staged]) -> None:
+        """Make staged batches durable. Raises LogError; then nothing may be confirmed any more."""
+        for batch, roll in staged:
+            self.log.append(batch, batch.first, self.epoch, roll=roll)
+
+    def settle(self) -> None:
+        """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
+        committed = self.broker.committed = self.log.committed
+        while self._in_flight and self._in_flight[0][0] <= committed:
+            self._in_flight.popleft()
+        while self._waiting and self._waiting[0][0] <= committed:
+            self._released.append(heappop(self._waiting)[2])
+        while self._moving and self._moving[0][0] <= committed:
+            self.moved.update(self._moving.popleft()[1])
+
+    def commit(self, now: int) -> None:
+        """Stage, write and settle in one go, for callers without a thread."""
+        self.write(self.stage(now))
+        self.settle()
+
+    @property
+    def unwritten(self) -> int:
+        """Payload bytes that were published and are not committed yet."""
+        return self.broker.log.size + sum(size for _, size in self._in_flight)
+
+    def hold(self, after: int, thing: Any) -> None:
+        """Release ``thing`` with the effects, once the log is durable up to ``after``."""
+        if after <= self.broker.committed:
+            self._released.append(thing)
+        else:
+            heappush(self._waiting, (after, next(self._serial), thing))
+
+    def move(self, places: dict[int, int]) -> None:
+        """Messages were carried forward: read them at these places, once the copies are durable."""
+        self._moving.append((max(places.values(), default=0) + 1, places))
+
+    def released(self) -> list[Effect | Any]:
+        """What may be told now: effects, and things that were held, in order."""
+        self._collect()
+        released, self._released = self._released, []
+        return released
+
+    def payloads(self, positions: Sequence[int]) -> list[bytes]:
+        """The payloads of live messages, from memory or from the log."""
+        found = self.recent.payloads(positions)
+        missing = [position for position, payload in zip(positions, found, strict=True) if payload is None]
+        stored = iter(self.messages(missing) if missing else ())
+        return [next(stored).payload if payload is None else payload for payload in found]
+
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """One fixed-width column of what was published with live messages. As for ``payloads``."""
+        places = [self.moved.get(position, position) for position in positions] if self.moved else positions
+        found = self.recent.numbers(name, places)
+        missing = [place for place, number in zip(places, found, strict=True) if number is None]
+        stored = iter(self.log.numbers(name, missing) if missing else ())
+        return [next(stored) if number is None else number for number in found]
+
+    def messages(self, positions: Sequence[int]) -> list[Message]:
+        """Live messages with all that was published with them, from memory or the log. They must be committed."""
+        places = [self.moved.get(position, position) for position in positions]
+        found = [self.recent.message(place) for place in places]
+        missing = [place for place, message in zip(places, found, strict=True) if message is None]
+        stored = iter(self.log.messages(missing) if missing else ())
+        return [next(stored) if message is None else message for message in found]
+
+    def damage(self, positions: Iterable[int]) -> dict[int, Damage]:
+        """Those of these live messages that can't be read, and why. What is not committed yet is in memory."""
+        damaged: dict[int, Damage] = {}
+        for position in positions:
+            place = self.moved.get(position, position)
+            if place >= self.broker.committed or self.recent.has(position) or self.recent.has(place):
+                continue
+            try:
+                self.log.locate(place)
+            except JournalDamaged as error:
+                damaged[position] = Damage(f"{error.segment}, byte {error.offset}: {error.reason}", error.lost)
+            except (Gone, LogFailed) as error:
+                damaged[position] = Damage(str(error), (place, place + 1))
+        return damaged
+
+    def _collect(self) -> None:
+        for effect in self.broker.take_effects():
+            self.hold(effect.after if isinstance(effect, Delivery) else 0, effect)
+
+
+def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:
+    """The state at the end of the log, or at ``stop``, where a block ends: the checkpoint's and the blocks'."""
+    table = Table()
+    if checkpoint is not None:
+        table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
+    blocks = log.read(table.meta.position)
+    table.apply(blocks if stop is None else takewhile(lambda block: block.first < stop, blocks))
+    if not table.meta.complete:
+        table.reconcile()
+    return table
+
+
+def locations(table: Table) -> dict[int, int]:
+    """Where messages lie that were carried forward: original position -> position of the copy."""
+    kept = table.columns.get("location")
+    if kept is None:
+        return {}
+    rows = np.flatnonzero(kept)
+    return dict(zip(table.columns["position"][rows].tolist(), kept[rows].tolist(), strict=True))

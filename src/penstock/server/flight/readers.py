@@ -1,0 +1,233 @@
+"""Who reads the journal, how far each is, and what is kept for them.
+
+Readers tell where they are; nothing but their pins and their leases depends on it. So it is written to the data folder
+now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it is. Only
+which query of a name is the newest is written down before that query is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.broker import Broker
+from penstock.flight import requests
+from penstock.server.flight.names import check_owner
+from penstock.server.process.logs import Log
+
+NAME = "readers.json"
+#: Seconds between two writes of the file.
+SAVE_SECONDS = 5.0
+#: Readers that are remembered. Of the identity with the most, who was not heard of for the longest time makes room; who
+#: has pinned or leased something does not.
+MOST_READERS = 1_000
+#: Queries of one reader's name that were taken over, and are remembered: older ones have long given up.
+MOST_FORMER = 20
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """What is known of a reader."""
+
+    reader: str
+    view: str
+    where: str
+    position: int
+    lag_rows: int = 0
+    lag_seconds: float = 0.0
+    pin: bool = False
+    peer: str = ""
+    #: When it was last heard of.
+    at: int
+    #: The query that leases under this name, and those that did before.
+    instance: str = ""
+    former: list[str] = []
+    #: The identity that it belongs to; empty for one of a broker without access rules, or of an older file.
+    owner: str = ""
+
+
+class Pin(NamedTuple):
+    """History is to be kept from a position on, for a reader that was heard of at a time."""
+
+    reader: str
+    position: int
+    at: int
+
+
+class TooMany(Exception):
+    """There is no room for another reader. The text says what to do."""
+
+
+class Readers:
+    """All readers. ``folder`` is the data folder; without one, nothing is kept after the end.
+
+    ``share`` is how many one identity may have.
+    """
+
+    def __init__(self, log: Log, folder: Path | None = None, share: int = MOST_READERS) -> None:
+        #: Tells who has leased something.
+        self.leasing: Callable[[], Collection[str]] = lambda: ()
+        self._log = log
+        self._share = share
+        self._path = folder / NAME if folder is not None else None
+        self._entries: dict[str, Entry] = self._load()
+        self._dirty = False
+        self._saved_at = 0.0
+
+    def report(self, told: requests.Report, now: int) -> None:
+        """A reader is this far. Raises TooMany or NotYours."""
+        entry = self._entry(told.reader, told.owner, now)
+        entry.view, entry.where, entry.position = told.view, told.where, told.position
+        entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
+        entry.pin, entry.peer = told.pin, told.peer
+
+    def begin(self, asked: requests.Lease, now: int) -> bool:
+        """A reader leases. False: another query has taken over its name. The newest to begin has it.
+
+        Raises TooMany or NotYours.
+        """
+        entry = self._entry(asked.reader, asked.owner, now)
+        if asked.instance in entry.former:
+            return False
+        is_new = asked.instance != entry.instance
+        if is_new:
+            if entry.instance:
+                entry.former = [*entry.former, entry.instance][-MOST_FORMER:]
+            entry.instance = asked.instance
+        if not entry.view:
+            first = asked.queues[0] if asked.queues else ""
+            entry.view = "leased"
+            entry.where = first if len(asked.queues) < 2 else f"{first} and {len(asked.queues) - 1} more"
+        if entry.view == "leased":
+            entry.position = max(entry.position, asked.start)
+        if is_new:
+            self._write(sync=True)  # after a crash, one that was taken over must not take over itself
+        return True
+
+    def owner(self, reader: str) -> str:
+        """Whose the reader is; empty: nobody's."""
+        entry = self._entries.get(reader)
+        return entry.owner if entry is not None else ""
+
+    def forget(self, reader: str) -> bool:
+        """Drop a reader. False: it is not known."""
+        self._dirty = True
+        return self._entries.pop(reader, None) is not None
+
+    def unpin(self, reader: str) -> None:
+        """History is not kept for this reader any more."""
+        entry = self._entries.get(reader)
+        if entry is not None:
+            entry.pin = False
+            self._dirty = True
+
+    def pins(self) -> list[Pin]:
+        """What is to be kept. May be called from any thread."""
+        return [Pin(each.reader, each.position, each.at) for each in list(self._entries.values()) if each.pin]
+
+    def listed(self, broker: Broker) -> list[requests.Reader]:
+        """All of them, as operators see them. Whoever has leases is there, whether it was heard of or not."""
+        leased: Counter[str] = Counter()
+        since: dict[str, int] = {}
+        for lease in broker.leases.values():
+            leased[lease.entry.reader] += len(lease.connection.out)
+            since[lease.entry.reader] = lease.entry.since
+        unheard = [name for name in leased if name not in self._entries]
+        entries = [*self._entries.values(), *(_unheard(name, since[name]) for name in unheard)]
+        return [
+            requests.Reader(
+                reader=each.reader,
+                view=each.view,
+                where=each.where,
+                position=each.position,
+                lag_rows=each.lag_rows,
+                lag_seconds=each.lag_seconds,
+                pin=each.pin,
+                peer=each.peer,
+                at=each.at,
+                leased=leased[each.reader],
+                owner=each.owner,
+            )
+            for each in entries
+        ]
+
+    def save(self, clock: float | None = None) -> None:
+        """Write the file if there is something new, and the last time is long enough ago; without a clock it is."""
+        if not self._dirty or (clock is not None and clock - self._saved_at < SAVE_SECONDS):
+            return
+        if clock is not None:
+            self._saved_at = clock
+        self._write()
+
+    def _write(self, *, sync: bool = False) -> None:
+        self._dirty = False
+        if self._path is None:
+            return
+        temporary = self._path.with_name(f"{NAME}.new")
+        try:
+            with temporary.open("wb") as file:
+                file.write(msgspec.json.encode(list(self._entries.values())))
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+            if sync:
+                _sync_folder(self._path.parent)  # or a power cut may bring back the file as it was
+        except OSError as error:
+            self._log.warning("the readers can not be written down", file=str(self._path), reason=str(error))
+
+    def _entry(self, reader: str, owner: str, now: int) -> Entry:
+        entry = self._entries.get(reader)
+        if entry is None:
+            self._make_room(owner)
+            entry = self._entries[reader] = Entry(reader=reader, view="", where="", position=0, at=now)
+        check_owner("reader", reader, entry.owner, owner)
+        self._dirty = True
+        entry.owner = entry.owner or owner
+        entry.at = now
+        return entry
+
+    def _make_room(self, owner: str) -> None:
+        """For one more of this owner: at the cost of its own readers if it has its share, else of whoever has most."""
+        counts = Counter(each.owner for each in self._entries.values())
+        full = bool(owner) and counts[owner] >= self._share
+        if not full and len(self._entries) < MOST_READERS:
+            return
+        busy = self.leasing()
+        theirs = [each for each in self._entries.values() if each.owner == owner or not full]
+        loose = [each for each in theirs if not each.pin and each.reader not in busy]
+        if not loose:
+            what = f"{len(theirs)} readers {'of yours ' if full else ''}have pinned or leased something already"
+            raise TooMany(f"{what}, and there may be no more: forget those that will not come back")
+        del self._entries[min(loose, key=lambda each: (-counts[each.owner], each.at)).reader]
+
+    def _load(self) -> dict[str, Entry]:
+        if self._path is None:
+            return {}
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=list[Entry])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            self._log.warning("the readers are forgotten: their file can not be read", file=NAME, reason=str(error))
+            with contextlib.suppress(OSError):
+                os.replace(self._path, self._path.with_name(f"{NAME}.damaged"))
+            return {}
+        return {entry.reader: entry for entry in found}
+
+
+def _unheard(reader: str, since: int) -> Entry:
+    return Entry(reader=reader, view="leased", where="", position=0, at=since)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,164 @@
+"""The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
+
+It lies in a folder of its own that only the broker's user can enter, and who connects is asked for once more. One
+request at a time is answered on each connection; whoever wants more opens more. What can't be understood ends its own
+connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.queue import Miscounted
+from penstock.flight import requests
+from penstock.flight.calls import Problem
+from penstock.server.flight.requests import SideRequests
+from penstock.server.network.acceptor import peer_of
+from penstock.server.runtime import Runtime
+
+#: Connections at a time: a helper of ours has a few.
+MOST_CONNECTIONS = 64
+#: Bytes that are read ahead: large requests come in large pieces.
+READ_AHEAD = 2**20
+#: The system takes no longer paths for sockets.
+MOST_PATH = 100
+PREFIX = "penstock-"
+SOCKET = "door"
+#: In the data folder: where the socket is. Whoever starts after a crash removes what was left there.
+NOTE = "side-door"
+
+_LENGTH = struct.Struct("<I")
+_DECODER = msgspec.msgpack.Decoder(requests.Request)
+
+
+class SideDoor:
+    """The socket and those who are connected to it."""
+
+    def __init__(self, runtime: Runtime, data: Path | None = None) -> None:
+        """``data`` is the data folder, where a note is kept; none for a broker that keeps nothing."""
+        self._runtime = runtime
+        self._requests = SideRequests(runtime)
+        self._note = data / NOTE if data is not None else None
+        self._folder = ""
+        self._server: asyncio.Server | None = None
+        #: The task of each connection, and whether it works on a request.
+        self._busy: dict[asyncio.Task[None], bool] = {}
+        self._stopping = False
+
+    @property
+    def path(self) -> str:
+        """Where to connect to."""
+        return os.path.join(self._folder, SOCKET)
+
+    async def open(self) -> None:
+        """Listen. Raises OSError."""
+        self._clear_note()
+        self._folder = tempfile.mkdtemp(prefix=PREFIX)
+        if len(self.path) > MOST_PATH:
+            os.rmdir(self._folder)
+            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
+        if self._note is not None:
+            try:
+                self._note.write_text(self._folder)
+            except OSError:
+                os.rmdir(self._folder)
+                raise
+        self._server = await asyncio.start_unix_server(self._serve, self.path, limit=READ_AHEAD)
+
+    async def close(self, seconds: float) -> None:
+        """Take no more requests, give the answers that are due, for so long at most, and remove the socket."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        for task, busy in self._busy.items():
+            if not busy:
+                task.cancel()
+        if self._busy:
+            _, late = await asyncio.wait(self._busy, timeout=seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
+
+    def _clear_note(self) -> None:
+        """Remove what a broker on this data folder has left behind when it was killed."""
+        if self._note is None:
+            return
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            old = Path(self._note.read_text())
+            if old.name.startswith(PREFIX) and old.stat().st_uid == os.getuid():
+                (old / SOCKET).unlink(missing_ok=True)
+                old.rmdir()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy[task] = False
+        try:
+            if self._may_enter(writer):
+                while not self._stopping and await self._one(task, reader, writer):
+                    pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        finally:
+            del self._busy[task]
+            writer.close()
+
+    def _may_enter(self, writer: asyncio.StreamWriter) -> bool:
+        user = peer_of(writer.get_extra_info("socket"), None).user
+        if user is not None and user != os.getuid():
+            self._runtime.log.warning("side door: not ours", user=user)
+        elif len(self._busy) > MOST_CONNECTIONS:
+            self._runtime.log.warning("side door: too many connections", limit=MOST_CONNECTIONS)
+        else:
+            return True
+        return False
+
+    async def _one(self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request. False: the connection is of no use any more."""
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > requests.FRAME_BYTES:
+            return await self._complain(writer, f"a frame has {requests.FRAME_BYTES} bytes at most, not {length}")
+        frame = await reader.readexactly(length)
+        self._busy[task] = True
+        try:
+            request = _DECODER.decode(frame)
+        except msgspec.MsgspecError as error:
+            return await self._complain(writer, f"this is not a request: {error}")
+        del frame
+        answer: object
+        try:
+            answer = await self._requests.answer(request)
+        except Exception as error:
+            self._runtime.log.error("side door: a request failed", request=type(request).__name__, error=repr(error))
+            if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
+                self._runtime.fail(error)
+            answer = Problem(code="internal", text="the broker could not do this; its log has more")
+        await self._send(writer, answer)
+        self._busy[task] = False
+        return True
+
+    async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
+        self._runtime.log.warning("side door: bad request", reason=text)
+        await self._send(writer, Problem(code="bad-request", text=text))
+        return False
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: object) -> None:
+        data = msgspec.msgpack.encode(answer)
+        writer.writelines([_LENGTH.pack(len(data)), data])
+        await writer.drain()

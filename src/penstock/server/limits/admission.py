@@ -1,0 +1,73 @@
+"""Whether the disk has room for more messages.
+
+Publishing is refused before the disk is full, so that consuming can go on to the last message. The disk itself is
+looked at every second, and by the log whenever it takes space; in between, what is staged and not yet written is
+counted. So refusing begins in time at any speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from penstock.journal.errors import LogError
+from penstock.journal.files.log import FileLog
+from penstock.server.engine.engine import Engine
+
+#: Publishing is refused while the disk has less room than this, or than ``MESSAGE_BYTES`` for each message in the
+#: queues, whichever is more.
+MIN_FREE = 2**30
+#: What a message may still take on disk until it is gone: an acknowledgement in a commit of its own (150 to 200 bytes;
+#: 8 among many), and its row in the next checkpoint (16 bytes or more), which is written before an old one goes.
+MESSAGE_BYTES = 256
+#: Publishing is taken up again when there is this much more room than that, in parts of it: when space comes back in
+#: drops, publishers must not be let in and out with each.
+HYSTERESIS = 8
+
+
+class Admission:
+    """Tells a broker how much more it may take."""
+
+    def __init__(self, engine: Engine, log: FileLog, min_free: int = MIN_FREE) -> None:
+        self._engine = engine
+        self._log = log
+        self.min_free = min_free
+        #: Messages in the queues, and the next position, when that was last counted.
+        self._held = self._held_at = 0
+        #: Whether a commit waits for room, whatever the disk says about that.
+        self.stuck: Callable[[], bool] = lambda: False
+        engine.on_staged = self.count
+
+    @property
+    def needed(self) -> int:
+        """What has to stay free, so that everything that is in the queues can leave them. It errs upwards."""
+        since = self._engine.broker.log.next_position - self._held_at  # each event is one message more at most
+        return max(self.min_free, MESSAGE_BYTES * (self._held + since))
+
+    def look(self) -> bool:
+        """Look at the disk and count the messages. Returns whether refusing has begun or ended."""
+        broker = self._engine.broker
+        free = self._log.free_bytes() - self._engine.unwritten
+        self._held, self._held_at = self._count_messages(free), broker.log.next_position
+        needed, was_full = self.needed, broker.disk_full
+        broker.disk_full = self.stuck() or free < needed + (needed // HYSTERESIS if was_full else 0)
+        broker.disk_room = max(free - needed, 0)
+        return broker.disk_full != was_full
+
+    def count(self) -> None:
+        """Something was staged. Only when that seems to be too much the disk is looked at."""
+        broker = self._engine.broker
+        if broker.disk_full:
+            return
+        broker.disk_room = self._log.space.free - self._engine.unwritten - self.needed
+        if broker.disk_room <= 0:
+            with contextlib.suppress(LogError):  # a disk that can't be asked is found out by who writes to it
+                self.look()
+
+    def _count_messages(self, free: int) -> int:
+        """How many messages there are; with plenty of room, how many there can be at most, for queues may be many."""
+        broker = self._engine.broker
+        most = broker.log.next_position - self._log.start
+        if free > 2 * max(self.min_free, MESSAGE_BYTES * most):
+            return most
+        return sum(queue.counters.held for queue in broker.queues.values())

@@ -1,0 +1,95 @@
+"""What the state of the queues costs in memory, counted in items that each have a known cost, against ``state_bytes``.
+
+Messages lie on disk, but what is known of them is in memory, and peers decide how much that is. Some of the queues are
+counted in each round, so that ten thousand of them hold nobody up; the sum is a few seconds old. Above the bound
+publishing is refused, as it is on a full disk, and consuming goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.core.queue import PLAIN_LANES, Queue
+from penstock.journal.memory import MemoryLog
+from penstock.server.engine.engine import Engine
+
+#: Bytes, measured and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
+WAITING = 22
+#: One that is noted a second time, so that it is found by its ID: delayed, dead, or of one of very many priorities.
+INDEXED = 20
+#: One that is set aside because it can't be read.
+ASIDE = 500
+#: A different priority, with deadlines of its own.
+PRIORITY = 1_500
+OUT = 400
+#: The noted end of a lock, beside the message that is out.
+LOCK = 200
+#: A message of which something is noted: deliveries, retries, its rank, its place.
+NOTE = 200
+REQUEST = 220
+ASKED = 220
+QUEUE = 3_800
+WRITER = 400
+PARTITION = 200
+#: Queues that are counted in one round.
+COUNTED = 1_000
+#: Publishing is taken again when this part of the bound is free.
+HYSTERESIS = 16
+
+
+class StateMemory:
+    """The sum, and whether it is too much."""
+
+    def __init__(self, engine: Engine, limit: int) -> None:
+        self._engine = engine
+        self.limit = limit
+        #: Bytes, when all were last counted.
+        self.bytes = 0
+        self._counting: Iterator[Queue] = iter(())
+        self._sum = 0
+
+    def watch(self) -> bool:
+        """Count on, and refuse publishing or not. Returns whether that has changed."""
+        broker = self._engine.broker
+        if not self._count_on():
+            return False
+        before = broker.memory_full
+        broker.memory_full = self.bytes > self.limit - (self.limit // HYSTERESIS if before else 0)
+        return broker.memory_full != before
+
+    def _count_on(self) -> bool:
+        """Count some of the queues. True: that were all."""
+        for _ in range(COUNTED):
+            queue = next(self._counting, None)
+            if queue is None:
+                self.bytes = self._sum + self._shared()
+                self._sum = 0
+                self._counting = iter(list(self._engine.broker.queues.values()))
+                return True
+            self._sum += cost_of(queue)
+        return False
+
+    def _shared(self) -> int:
+        """What does not belong to one queue."""
+        engine, broker = self._engine, self._engine.broker
+        notes = NOTE * (len(broker.homes) + len(engine.moved))
+        stored = engine.log.bytes if isinstance(engine.log, MemoryLog) else 0
+        return stored + notes + LOCK * broker.locks + WRITER * len(broker.writers) + PARTITION * broker.partitions
+
+
+def cost_of(queue: Queue) -> int:
+    """About how many bytes of memory a queue costs now."""
+    waiting = queue.depth + len(queue.dead)
+    indexed = len(queue.delayed) + len(queue.dead) + (queue.ready if len(queue.lanes) > PLAIN_LANES else 0)
+    notes = len(queue.deliveries) + len(queue.moved) + len(queue.published_retries)
+    return (
+        QUEUE
+        + WAITING * waiting
+        + INDEXED * indexed
+        + ASIDE * len(queue.damaged)
+        + PRIORITY * len(queue.lanes)
+        + OUT * len(queue.out)
+        + NOTE * notes
+        + REQUEST * len(queue.requests)
+        + ASKED * len(queue.asked)
+    )

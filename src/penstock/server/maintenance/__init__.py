@@ -1,0 +1,1 @@
+"""Upkeep of a running broker: checkpoints, retention, compaction, and the search for damage."""

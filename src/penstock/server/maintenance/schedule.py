@@ -1,0 +1,221 @@
+"""The chores of a running broker, beside its work: checkpoints, retention, compaction, an eye on the disk.
+
+Reading the log and writing checkpoints happens in a thread of its own; what changes the broker's state is done in the
+loop, a little at a time; what changes the log is done by the thread that writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from penstock.journal.errors import LogError
+from penstock.server.maintenance.upkeep import Plan, Step, Upkeep
+from penstock.server.runtime import Runtime
+
+#: Seconds between two looks.
+INTERVAL = 1.0
+#: Looks between two tries to give space back while the disk is nearly full: each reads what was logged since the last.
+PRESSED = 10
+#: Looks until what has failed is tried again: they double with every failure, so often at most.
+DOUBLINGS = 6
+
+
+class MemoryChores:
+    """The one chore of a log in memory: give back what lies before the oldest message that is alive."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._runtime.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def watch_disk(self) -> None:
+        """There is no disk to watch."""
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            lowest = self._runtime.broker.lowest_position()
+            self._runtime.keep_answers(lowest)
+            self._runtime.engine.log.trim(lowest)
+
+
+class Chores:
+    """Does what ``Upkeep`` knows how to do, when it is due. The disk is watched all the while, by a task of its own."""
+
+    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+        self._runtime = runtime
+        self._upkeep = upkeep
+        self._tasks: list[asyncio.Task[None]] = []
+        #: What goes on in another thread.
+        self._reading: asyncio.Future[Plan] | None = None
+        upkeep.pins = runtime.readers.pins
+        upkeep.admission.stuck = lambda: runtime.commits.full is not None
+        #: The segment that was the last one when the state was last written down, and where the log ended.
+        self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
+        self._seen_end = 0
+        self._was_full = False
+        #: Looks since the last time, those until the next at least, and failures in a row.
+        self._waited = 0
+        self._patience = 1
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._tasks = [self._runtime.loop.create_task(each) for each in (self._watch(), self._run())]
+
+    async def stop(self) -> None:
+        """Stop, once the thread is done with what it does: nobody else may touch the log's files meanwhile."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+
+    # The disk
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            with contextlib.suppress(LogError, OSError):  # a disk that can't be asked is found out by who writes to it
+                self.watch_disk()
+
+    def watch_disk(self) -> None:
+        """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
+        self._upkeep.watch_disk()
+        full = self._runtime.broker.disk_full  # it may have changed between two looks
+        if full != self._was_full:
+            self._was_full = full
+            event = "the disk is nearly full: publishing is refused" if full else "there is space on the disk again"
+            facts = {"free_bytes": self._upkeep.log.space.free, "needed": self._upkeep.admission.needed}
+            self._runtime.log.warning(event, **facts)
+        if not self._runtime.commits.full:
+            self._upkeep.fill_reserve()
+
+    # The journal
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._waited += 1
+            if self._is_due():
+                await self._try_to_tidy()
+
+    def _is_due(self) -> bool:
+        """When a segment was finished; while the disk is nearly full, whenever there may be something to give back."""
+        if self._waited < self._patience:
+            return False
+        segments = self._upkeep.log.segments()
+        if segments and segments[-1].first != self._seen:
+            return True
+        pressed = self._runtime.broker.disk_full and self._waited >= PRESSED
+        return pressed and (self._upkeep.log.end != self._seen_end or self._failures > 0)
+
+    async def _try_to_tidy(self) -> None:
+        segments, end = self._upkeep.log.segments(), self._upkeep.log.end
+        self._waited = 0
+        try:
+            await self._tidy()
+            self._seen, self._seen_end = segments[-1].first if segments else 0, end
+            self._failures, self._patience = 0, 1
+            self._runtime.upkeep_trouble = ""
+        except Exception as error:  # whatever it is: it is tried again, and the operator sees it meanwhile
+            self._failures += 1
+            self._patience = 2 ** min(self._failures, DOUBLINGS)
+            reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
+            self._runtime.upkeep_trouble = reason
+            self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
+
+    async def _tidy(self) -> None:
+        """Checkpoint, then give space back."""
+        runtime, upkeep = self._runtime, self._upkeep
+        now = runtime.now()
+        self._reading = runtime.loop.run_in_executor(None, upkeep.plan, now)
+        try:
+            plan = await asyncio.shield(self._reading)
+        finally:
+            if self._reading.done():
+                self._reading = None  # it would keep the plan's table
+        self._tell(plan)
+        before = upkeep.log.start
+        for step in plan.steps:
+            if not await self._give_back(plan, step, now):
+                break
+        if upkeep.log.start > before:
+            upkeep.forget_places(plan)
+            runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
+        if plan.unwritten is not None:
+            raise plan.unwritten
+
+    def _tell(self, plan: Plan) -> None:
+        runtime = self._runtime
+        if plan.unwritten is None:
+            runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
+        for pin, reason in plan.dropped:
+            runtime.readers.unpin(pin.reader)
+            facts = {"reader": pin.reader, "position": pin.position, "reason": reason}
+            runtime.log.warning("history is not kept for a reader any more", **facts)
+        if plan.missing:
+            self._wait_for_room(plan.missing)
+
+    async def _give_back(self, plan: Plan, step: Step, now: int) -> bool:
+        """Carry what is alive in one segment forward, then remove it. False: the disk is too full for that."""
+        upkeep = self._upkeep
+        enough = upkeep.has_room(step.size)
+        carrying = upkeep.carry(plan.table, step, now)
+        while enough and (left := next(carrying, None)) is not None:
+            await self._commit()
+            enough = upkeep.has_room(left)  # others use the disk, too
+        if not enough:
+            self._wait_for_room(step.size)
+            return False
+        self._runtime.keep_answers(step.before)
+        await self._trim(step.before)
+        return True
+
+    def _wait_for_room(self, needed: int) -> None:
+        free = self._upkeep.log.space.free
+        self._runtime.log.warning("compaction waits for room on the disk", needed=needed, free_bytes=free)
+
+    async def _commit(self) -> None:
+        """Have what is staged committed before going on."""
+        target = self._runtime.broker.log.next_position
+        while self._runtime.broker.committed < target:
+            self._runtime.touched()
+            await asyncio.sleep(0.005)
+
+    async def _trim(self, before: int) -> None:
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
+
+        def tell(error: Exception | None) -> None:
+            if done.done():  # the broker ends, and nobody waits any more
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def job() -> None:
+            failure = None
+            try:
+                self._upkeep.trim(before)
+            except Exception as error:
+                failure = error
+            self._runtime.loop.call_soon_threadsafe(tell, failure)
+
+        self._runtime.commits.call(job)
+        try:
+            await done
+        except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
+            self._runtime.fail(error)
+            raise

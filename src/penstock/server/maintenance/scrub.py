@@ -1,0 +1,140 @@
+"""Looking for damage before somebody meets it: old segments are read once after a start, little by little.
+
+A start reads what is behind its checkpoint, and no more. This reads the rest, in a thread that rests most of the time,
+and has the messages set aside whose payloads can't be read. Later it looks at these again: when a file was put back,
+its messages go back to their places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from threading import Event
+
+from penstock.core.queue import Queue
+from penstock.journal.files.log import FileLog
+from penstock.journal.files.segment import Segment
+from penstock.journal.files.segment_reader import BadBlocks
+from penstock.server.engine.engine import Damage
+from penstock.server.runtime import Runtime
+
+#: Bytes that are read at once, bytes a second at most, and how much longer it rests than it works.
+STEP = 2**20
+RATE = 32 * 2**20
+REST = 4
+#: Seconds between two looks at messages that are set aside.
+AGAIN = 60.0
+#: Messages that are looked for, or looked at, between two turns of the loop.
+LOOKED_FOR = 1_000
+LOOKED_AT = 20
+
+
+class Scrub:
+    """The reading of old segments, and the looking again."""
+
+    def __init__(self, runtime: Runtime, log: FileLog, *, again: float = AGAIN) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._again = again
+        self._task: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[list[BadBlocks]] | None = None
+        self._stopping = Event()
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._runtime.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop, once the thread has."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+
+    async def _run(self) -> None:
+        for segment in self._log.segments():
+            if segment.finished and not segment.verified:
+                await self._try(self.check(segment))
+        while True:
+            await asyncio.sleep(self._again)
+            await self._try(self.look_again())
+
+    async def _try(self, work: Coroutine[None, None, None]) -> None:
+        """Whatever goes wrong with one segment: the others are looked at all the same."""
+        try:
+            await work
+        except Exception as error:
+            self._runtime.log.error("looking for damage failed", reason=repr(error))
+
+    async def check(self, segment: Segment) -> None:
+        """Read one segment, and set the messages aside that lie in damaged parts of it."""
+        runtime = self._runtime
+        self._reading = runtime.loop.run_in_executor(None, self._read, segment)
+        try:
+            bad = await asyncio.shield(self._reading)
+        except (OSError, LookupError):  # it was trimmed meanwhile; what the disk refuses is told to who needs it
+            return
+        for each in bad:
+            lost = (each.first, each.end)
+            facts = {"segment": segment.name, "offset": each.offset, "reason": each.reason}
+            runtime.log.error("the journal is damaged", **facts, lost=f"{lost[0]} to {lost[1] - 1}")
+            damage = Damage(f"{segment.name}, byte {each.offset}: {each.reason}", lost)
+            moved = [position for position, place in runtime.engine.moved.items() if lost[0] <= place < lost[1]]
+            here = (position for position in range(*lost) if position not in runtime.engine.moved)
+            for positions in _pieces(chain(moved, here), LOOKED_FOR):
+                await self._set_aside(positions, damage)
+
+    async def _set_aside(self, positions: Sequence[int], damage: Damage) -> None:
+        for queue in list(self._runtime.broker.queues.values()):
+            found = self._runtime.broker.find(queue, positions)
+            damaged = {position: damage for position in found if self._is_free(queue, position)}
+            if damaged:
+                self._runtime.set_aside(queue, damaged)
+            await asyncio.sleep(0)
+
+    def _is_free(self, queue: Queue, position: int) -> bool:
+        """Whether a message is neither set aside already nor with somebody who was shown it."""
+        out = queue.out.get(position)
+        return position not in queue.damaged and (out is None or not out.shown)
+
+    def _read(self, segment: Segment) -> list[BadBlocks]:
+        bad: list[BadBlocks] = []
+        size, began = 0, time.monotonic()
+        for step, found in self._log.check(segment):
+            bad += [found] if found is not None else []
+            size += step
+            if size >= STEP:
+                took = time.monotonic() - began
+                if self._stopping.wait(max(REST * took, size / RATE - took)):
+                    break
+                size, began = 0, time.monotonic()
+        return bad
+
+    async def look_again(self) -> None:
+        """Look at the messages that are set aside: those that can be read again go back to their places."""
+        runtime = self._runtime
+        self._log.forget_damage()
+        for queue in list(runtime.broker.queues.values()):
+            for positions in _pieces(list(queue.damaged), LOOKED_AT):
+                self._put_back(queue, positions)
+                await asyncio.sleep(0)
+
+    def _put_back(self, queue: Queue, positions: Iterable[int]) -> None:
+        runtime = self._runtime
+        there = [position for position in positions if position in queue.damaged]
+        damaged = runtime.engine.damage(there)
+        sound = [position for position in there if position not in damaged]
+        if runtime.broker.put_back(queue, sound, runtime.now()):
+            facts = {"queue": queue.full_name, "messages": len(sound), "first": min(sound), "last": max(sound)}
+            runtime.log.info("damaged messages can be read again, and are back", **facts)
+            runtime.touched()
+
+
+def _pieces(values: Iterable[int], size: int) -> Iterator[list[int]]:
+    rest = iter(values)
+    while piece := list(islice(rest, size)):
+        yield piece

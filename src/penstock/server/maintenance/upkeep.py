@@ -1,0 +1,323 @@
+"""Keeping the journal small and its start quick: checkpoints, retention, compaction, and an eye on the disk.
+
+*Retention* moves the history floor: below it, settled history is no longer shown, and its space may be given back.
+Space goes back in whole segments, oldest first. *Compaction* makes that possible where old segments still hold live
+messages: it carries them forward, when the segments that can go then are at least twice as large as what is copied.
+So the disk holds at most the history, plus twice the live messages. It goes segment by segment, and each gives its
+space back before the next is begun; the disk is asked for room before each step. Readers may *pin* history that they
+have not read yet, within limits; then the floor waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.core.gathering import Array
+from penstock.core.table import Table
+from penstock.journal.errors import UNREADABLE, LogFull
+from penstock.journal.files.checkpoints import Checkpoints
+from penstock.journal.files.log import FileLog
+from penstock.journal.format.rows import Message
+from penstock.server.engine.engine import Engine, locations, recover
+from penstock.server.flight.readers import Pin
+from penstock.server.limits.admission import MIN_FREE, Admission
+
+#: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
+RESERVE_PART = 16
+MOST_RESERVE = 256 * 2**20
+#: Messages, and payload bytes, that are carried forward in one step.
+CARRY_MESSAGES = 1_000
+CARRY_BYTES = 4 * 2**20
+#: Bytes that the copy of a message takes on disk besides its payload, roughly; and those that it may take.
+ROW_BYTES = 48
+COPY_BYTES = 128
+
+
+class Retention(NamedTuple):
+    """How much settled history is kept for readers; 0 = without limit. Live messages are always kept."""
+
+    age: int = 7 * 24 * 3600 * 1_000_000
+    bytes: int = 0
+    #: For pins: how long ago the reader may have been heard of (0 = there are none), and bytes beyond all this.
+    pin_age: int = 7 * 24 * 3600 * 1_000_000
+    pin_bytes: int = 10 * 2**30
+
+
+class SegmentUse(NamedTuple):
+    """A segment and what of it is still alive."""
+
+    first: int
+    end: int
+    size: int
+    last_at: int
+    live_messages: int
+    live_bytes: int
+
+
+class Step(NamedTuple):
+    """What gives back one segment: it can go once these rows of the plan's table are carried forward."""
+
+    before: int
+    rows: Array
+    #: What the copies may take.
+    size: int
+
+
+class Plan(NamedTuple):
+    """What can go, step by step."""
+
+    table: Table
+    steps: Sequence[Step] = ()
+    #: Pins that history could not be kept for, and why.
+    dropped: Sequence[tuple[Pin, str]] = ()
+    #: Why the state could not be written down, if it could not.
+    unwritten: LogFull | None = None
+    #: The room that is missing to give more back.
+    missing: int = 0
+
+
+class Upkeep:
+    """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: FileLog,
+        checkpoints: Checkpoints,
+        retention: Retention | None = None,
+        *,
+        min_free: int = MIN_FREE,
+    ) -> None:
+        self.engine = engine
+        self.log = log
+        self.checkpoints = checkpoints
+        self.retention = retention or Retention()
+        self.admission = Admission(engine, log, min_free)
+        #: Segments with live messages that can't be read: they are not thrown away.
+        self.damaged: set[str] = set()
+        #: Asked for the pins of readers, in whatever thread.
+        self.pins: Callable[[], list[Pin]] = list
+
+    def watch_disk(self) -> bool:
+        """Refuse publishing while the disk is nearly full. Returns whether that has changed: worth a line in the log.
+
+        Call it every second or so, and once before the first peer is let in. Space that is reserved for the newest
+        segment counts as used.
+        """
+        return self.admission.look()
+
+    def fill_reserve(self) -> None:
+        """Have a reserve, if there is room for it: see ``journal.space``. May run in another thread."""
+        newest = self.checkpoints.positions()[-1:]
+        state = sum(self.checkpoints.size(position) for position in newest)
+        base = max(min(self.admission.min_free // RESERVE_PART, MOST_RESERVE), 2 * self.log.options.reserve)
+        self.log.space.fill(base + state + state // 4)
+
+    def has_room(self, size: int) -> bool:
+        """Whether compaction may write so many bytes. Nothing needs no room: then it only gives back."""
+        return size <= 0 or size <= self.log.space.for_upkeep - 2 * self.log.options.reserve
+
+    def checkpoint(self, now: int, *, clean: bool = False) -> Table:
+        """Write down the state at the end of the synced log, worked out from the log alone.
+
+        The broker is not looked at, so this may run in another thread, beside the broker.
+        """
+        table = self.state(now)
+        self.write_down(table, clean=clean)
+        return table
+
+    def state(self, now: int) -> Table:
+        """The state at the end of the synced log."""
+        table = recover(self.log, self.checkpoints.newest_good(), self.log.synced)
+        table.forget_requests(now)
+        return table
+
+    def write_down(self, table: Table, *, clean: bool = False) -> None:
+        """Make a checkpoint of it. Raises OSError, or LogFull without room."""
+        self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
+
+    def floor(self, now: int) -> int:
+        """Where history should begin now, if nobody has pinned it: the first segment that retention keeps."""
+        segments = self.log.segments()
+        floor = self.log.floor
+        total = sum(segment.size for segment in segments)
+        for segment in segments[:-1]:
+            too_old = self.retention.age and segment.last_at < now - self.retention.age
+            too_much = self.retention.bytes and total > self.retention.bytes
+            if not (too_old or too_much):
+                break
+            total -= segment.size
+            floor = max(floor, segment.end)
+        return floor
+
+    def pinned(self, floor: int, now: int) -> tuple[int, list[tuple[Pin, str]]]:
+        """Where history should begin so that readers can read what they have not, and which of them can't be helped."""
+        dropped: list[tuple[Pin, str]] = []
+        segments = self.log.segments()
+        for pin in sorted(self.pins(), key=lambda pin: pin.position):
+            if pin.position >= floor:
+                break
+            kept = [each for each in segments if pin.position < each.end <= floor]
+            if now - pin.at > self.retention.pin_age:
+                dropped.append((pin, "it was not heard of for too long"))
+            elif self.retention.pin_bytes and sum(each.size for each in kept) > self.retention.pin_bytes:
+                dropped.append((pin, "it would keep too many bytes"))
+            elif kept:
+                return max(self.log.floor, kept[0].first), dropped
+        return floor, dropped
+
+    def use(self, table: Table) -> list[SegmentUse]:
+        """What of each segment is alive, as the table says."""
+        segments = self.log.segments()
+        places = table.places()
+        which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
+        there = which >= 0  # what lies before the log is damaged, and lies in a segment that is kept for it
+        counts = np.bincount(which[there], minlength=len(segments))
+        weights = table.columns["size"][there] + np.float64(ROW_BYTES)
+        sizes = np.bincount(which[there], weights, minlength=len(segments))
+        return [
+            SegmentUse(segment.first, segment.end, segment.size, segment.last_at, int(counts[i]), int(sizes[i]))
+            for i, segment in enumerate(segments)
+        ]
+
+    def victims(self, table: Table) -> tuple[int, int]:
+        """Up to which position segments should go: below the floor, worth the copying, and the disk has room. 0 = none.
+
+        If it is for lack of room that no more go, that is the second value.
+        """
+        limit = min([self.log.floor, *(self.checkpoints.positions() or [0])])
+        best = total = live = peak = 0
+        for segment in self.use(table)[:-1]:
+            if segment.end > limit:
+                break
+            live += segment.live_bytes
+            # The most that it takes until this segment goes, too: copies of small messages are larger than they are.
+            peak = max(peak, live + (COPY_BYTES - ROW_BYTES) * segment.live_messages - total)
+            total += segment.size
+            if 2 * live > total:
+                continue
+            if not self.has_room(peak):
+                return best, peak
+            best = segment.end
+        return best, 0
+
+    def steps(self, table: Table, before: int) -> list[Step]:
+        """How to give back the segments below a position, oldest first."""
+        places = table.places()
+        rows = np.flatnonzero(places < before)
+        ends = [segment.end for segment in self.log.segments() if segment.end <= before]
+        which = np.searchsorted(np.array(ends, np.uint64), places[rows], side="right")
+        steps = []
+        for number, end in enumerate(ends):
+            here = rows[which == number]
+            steps.append(Step(end, here, _copies(table, here)))
+        return steps
+
+    def carry(self, table: Table, step: Step, now: int) -> Iterator[int]:
+        """Carry the live messages of a segment forward, a few at a time. Commit after each few.
+
+        Yields what the rest may take.
+        """
+        left = step.size
+        for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
+            messages, queues = self._readable(table, rows, now)
+            moved = self.engine.broker.carry(messages, queues, now)
+            self.engine.move(moved)
+            left -= _copies(table, rows)
+            yield left
+
+    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[Message], list[int]]:
+        """Live messages and their queues. Those that can't be read are set aside, and the segments they lie in kept."""
+        positions: list[int] = table.columns["position"][rows].tolist()
+        numbers: list[int] = table.columns["queue"][rows].tolist()
+        try:
+            return self.engine.messages(positions), numbers
+        except UNREADABLE:
+            damaged = self.engine.damage(positions)
+        broker, segments = self.engine.broker, self.log.segments()
+        queues = dict(zip(positions, numbers, strict=True))
+        for position, damage in damaged.items():
+            number = queues.pop(position)
+            queue = broker.queues.get(broker.homes.get(position, number))
+            if queue is not None:
+                broker.set_aside(queue, {position: damage.reason}, now)
+            place = self.engine.moved.get(position, position)
+            self.damaged |= {segment.name for segment in segments if segment.first <= place < segment.end}
+        return self.engine.messages(list(queues)), list(queues.values())
+
+    def plan(self, now: int) -> Plan:
+        """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.
+
+        Without room for a checkpoint it goes on with those that are there: what can go then makes room.
+        """
+        floor, dropped = self.pinned(self.floor(now), now)
+        self.log.set_floor(floor)
+        table = self.state(now)
+        unwritten = None
+        try:
+            self.write_down(table)
+        except LogFull as error:
+            unwritten = error
+        self.release_kept(table)
+        before, missing = self.victims(table)
+        return Plan(table, self.steps(table, before), dropped, unwritten, missing)
+
+    def trim(self, before: int) -> None:
+        """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
+        self.log.sync()  # the copies must be on disk before the originals go, whatever the durability
+        self.log.trim(before, self.damaged)
+
+    def release_kept(self, table: Table) -> None:
+        """Segments that were kept for damaged messages go when none of these lies there any more."""
+        places = table.places()
+        for kept in self.log.kept():
+            if not ((places >= kept.first) & (places < kept.end)).any():
+                self.log.release(kept)
+
+    def forget_places(self, plan: Plan) -> None:
+        """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
+        known = locations(plan.table)
+        self.engine.moved = {
+            position: place
+            for position, place in self.engine.moved.items()
+            if place >= plan.table.meta.position or position in known
+        }
+
+    def retain(self, now: int) -> int:
+        """All of it, for callers without a loop to keep free. Returns how many segments went."""
+        went = 0
+        plan = self.plan(now)
+        for step in plan.steps:
+            if not self.has_room(step.size):
+                break
+            for _ in self.carry(plan.table, step, now):
+                self.engine.commit(now)
+            segments = len(self.log.segments())
+            self.trim(step.before)
+            self.engine.settle()
+            went += segments - len(self.log.segments())
+        self.forget_places(plan)
+        return went
+
+
+def _copies(table: Table, rows: Array | list[int]) -> int:
+    """What copies of these messages may take."""
+    return int(table.columns["size"][rows].sum(dtype=np.uint64)) + COPY_BYTES * len(rows)
+
+
+def _cut(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Cut rows into pieces of bounded count and bytes."""
+    step: list[int] = []
+    total = 0
+    for row, size in zip(rows, sizes, strict=True):
+        if step and (len(step) >= CARRY_MESSAGES or total + size > CARRY_BYTES):
+            yield step
+            step, total = [], 0
+        step.append(row)
+        total += size
+    if step:
+        yield step

@@ -1,0 +1,1 @@
+"""Connections: listening sockets, TLS, sessions, and who may do what on them."""

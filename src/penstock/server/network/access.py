@@ -1,0 +1,152 @@
+"""Who may do what. A peer's rights are worked out from the rules when it connects, and asked for by queue."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import pwd
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.flight.requests import Allowed
+from penstock.patterns import fits, fits_queue
+from penstock.server.process.options import AccessRule, Right
+
+#: Answers remembered for one peer: it may name queues without end.
+REMEMBERED = 1_000
+#: Bytes of an identity. A certificate's subject may be longer, and is then known by its hash.
+IDENTITY_BYTES = 255
+#: Who shows nothing and is in no network that a rule names.
+NOBODY_IN_PARTICULAR = "no credentials"
+
+
+class Peer(NamedTuple):
+    """What is known of the other end of a connection."""
+
+    #: Its address, or "unix" for a Unix-domain socket.
+    address: str
+    #: Of its certificate: see ``subjects``.
+    subject: str = ""
+    #: The number of the user at the other end of a Unix-domain socket.
+    user: int | None = None
+    port: int = 0
+    #: What it has shown over Flight; the other protocols have no place for one.
+    token: str = ""
+
+
+class Rights:
+    """What one peer may do. Without any rules: everything."""
+
+    def __init__(self, rules: Sequence[AccessRule], peer: Peer) -> None:
+        #: There are no rules.
+        self.open = not rules
+        self._rules = [rule for rule in rules if _matches(rule, peer)]
+        self._known: dict[tuple[Right, str, str], bool] = {}
+
+    def allow(self, right: Right, namespace: str, name: str) -> bool:
+        """Whether the peer may do this with the queue; without a name, with the namespace."""
+        if self.open:
+            return True
+        known = self._known.get((right, namespace, name))
+        if known is None:
+            known = any(right in rule.may and _is_where(rule.where, namespace, name) for rule in self._rules)
+            if len(self._known) < REMEMBERED:
+                self._known[(right, namespace, name)] = known
+        return known
+
+    def rules(self, rights: Sequence[Right], namespace: str, name: str) -> list[AccessRule]:
+        """The rules that give the peer one of these rights with the queue."""
+        return [rule for rule in self._rules if set(rights) & set(rule.may) and _is_where(rule.where, namespace, name)]
+
+    def allow_somewhere(self, right: Right) -> bool:
+        """Whether there may be a queue with which the peer may do this."""
+        return self.open or any(right in rule.may and rule.where for rule in self._rules)
+
+    def allow_everywhere(self, *rights: Right) -> bool:
+        """Whether the peer may do one of these with all queues."""
+        return self.open or any(
+            set(rights) & set(rule.may) and any(pattern in ("*", "*/*") for pattern in rule.where)
+            for rule in self._rules
+        )
+
+
+def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:
+    """What a peer may do, for our own helpers, which have to hold it to that."""
+    matching = [rule for rule in rules if _matches(rule, peer)]
+    known = any(rule.token_sha256 and _is_token(rule.token_sha256, peer.token) for rule in rules)
+    return Allowed(
+        open=not rules,
+        unknown_token=bool(rules and peer.token) and not known,
+        rules=[(rule.may, rule.where) for rule in matching],
+        identity=_identity(matching, peer) if rules else "",
+    )
+
+
+def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:
+    """Whose the names of readers and writers are that this peer makes, by the strongest thing that it has shown."""
+    if peer.token:
+        named = [rule.name for rule in matching if rule.token_sha256]
+        plain = f"token {_digest(peer.token)[:16]}"
+    elif peer.subject:
+        named = [rule.name for rule in matching if rule.subject]
+        plain = f"subject {peer.subject}"
+    else:
+        named = [rule.name for rule in matching]
+        networks = [rule.network for rule in matching if rule.network]
+        narrowest = max(networks, key=lambda each: ipaddress.ip_network(each).prefixlen, default="")
+        plain = f"network {narrowest}" if narrowest else NOBODY_IN_PARTICULAR
+    found = next(filter(None, named), plain)
+    return found if len(found.encode("utf-8", "replace")) <= IDENTITY_BYTES else f"sha256 {_digest(found)}"
+
+
+def _is_where(patterns: Sequence[str], namespace: str, name: str) -> bool:
+    return any(fits_queue(pattern, namespace, name) for pattern in patterns)
+
+
+def plain_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address without its zone; an IPv4 one that came in IPv6's clothes as what it is. None: it is none."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+def names_subject(rule: AccessRule, name: str, other: str) -> bool:
+    """Whether a rule would match a subject of this name, and not of the other one."""
+    return bool(rule.subject and name) and fits(rule.subject, name) and not fits(rule.subject, other)
+
+
+def _matches(rule: AccessRule, peer: Peer) -> bool:
+    if rule.subject and not (peer.subject and fits(rule.subject, peer.subject)):
+        return False
+    if rule.user and not _is_user(rule.user, peer.user):
+        return False
+    if rule.token_sha256 and not _is_token(rule.token_sha256, peer.token):
+        return False
+    return not rule.network or _is_in(rule.network, peer.address)
+
+
+def _is_token(wanted: str, token: str) -> bool:
+    return bool(token) and hmac.compare_digest(wanted.lower(), _digest(token))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_user(wanted: str, user: int | None) -> bool:
+    if user is None:
+        return False
+    if wanted.isdigit():
+        return int(wanted) == user
+    try:
+        return pwd.getpwnam(wanted).pw_uid == user
+    except KeyError:
+        return False
+
+
+def _is_in(network: str, address: str) -> bool:
+    found = plain_address(address)
+    return found is not None and found in ipaddress.ip_network(network)

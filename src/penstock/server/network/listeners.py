@@ -1,0 +1,182 @@
+"""Listeners: TCP, Unix-domain sockets, TLS on either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.server.network.acceptor import Acceptor
+from penstock.server.network.session import Session
+from penstock.server.process.options import Address, KokaqListener, Listener, PhpmqListener, SspqListener
+from penstock.server.protocols.kokaq import KokaqSession
+from penstock.server.protocols.phpmq import PhpmqSession
+from penstock.server.protocols.sspq import SspqSession
+from penstock.server.runtime import Runtime
+
+#: Connections that may wait to be accepted: a restart's storm of clients.
+BACKLOG = 1024
+
+
+class ListenError(Exception):
+    """A listener could not be opened. The text says which, and why."""
+
+
+class Door:
+    """One open listener."""
+
+    def __init__(self, protocol: str, listener: Listener, acceptor: Acceptor) -> None:
+        self.protocol = protocol
+        self.listener = listener
+        self.acceptor = acceptor
+        self.address = _real_address(listener, acceptor.sockets)
+
+    def reload_certificate(self) -> bool:
+        """Read the certificate files again, for connections from now on. False: it has none. Raises ListenError.
+
+        A new context is made and then taken as a whole: what can't be read changes nothing.
+        """
+        if self.acceptor.context is None:
+            return False
+        self.acceptor.context = _tls_context(self.listener)
+        return True
+
+    async def close(self) -> None:
+        """Accept no more."""
+        self.acceptor.close()
+        path = Address.parse(self.listener.address).path
+        if path and os.path.exists(path):
+            os.unlink(path)
+
+
+async def open_doors(runtime: Runtime) -> list[Door]:
+    """Open all listeners of the options, or none."""
+    options = runtime.options
+    wanted: list[tuple[str, Listener, Callable[[], Session[Any]]]] = []
+    wanted += [("phpmq", each, _maker(PhpmqSession, runtime, each)) for each in options.phpmq]
+    wanted += [("sspq", each, _maker(SspqSession, runtime, each)) for each in options.sspq]
+    wanted += [("kokaq", each, _maker(KokaqSession, runtime, each)) for each in options.kokaq]
+    doors: list[Door] = []
+    try:
+        for protocol, listener, make in wanted:
+            doors.append(await _open(runtime, protocol, listener, make))
+    except BaseException:
+        for door in doors:
+            await door.close()
+        raise
+    return doors
+
+
+def _maker(
+    kind: Callable[[Runtime, Any], Session[Any]],
+    runtime: Runtime,
+    listener: PhpmqListener | SspqListener | KokaqListener,
+) -> Callable[[], Session[Any]]:
+    return lambda: kind(runtime, listener)
+
+
+async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Callable[[], Session[Any]]) -> Door:
+    address = Address.parse(listener.address)
+    context = _tls_context(listener)
+    try:
+        sockets = [_listen_unix(address.path)] if address.path else await _listen_tcp(address)
+    except OSError as error:
+        raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
+    return Door(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
+
+
+async def _listen_tcp(address: Address) -> list[socket.socket]:
+    """A socket for each address that the host name has; a free port is the same for all of them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((where[0], port, *where[2:]))
+            listening.listen(BACKLOG)
+            port = listening.getsockname()[1]
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """A socket file for its user and group. It is made with these rights: nobody else gets in before they are set."""
+    _remove_stale(path)
+    listening = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o117)
+    try:
+        listening.setblocking(False)
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _real_address(listener: Listener, sockets: Sequence[socket.socket]) -> str:
+    address = Address.parse(listener.address)
+    if address.path:
+        return str(address)
+    host, port = sockets[0].getsockname()[:2]
+    return str(Address(host, port))
+
+
+def _remove_stale(path: str) -> None:
+    """A socket file that nobody listens on is left over from a crash."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ListenError(f"{path} is in the way: it is there and not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise ListenError(f"somebody listens on {path} already")
+
+
+def _tls_context(listener: Listener) -> ssl.SSLContext | None:
+    if not listener.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a peer could keep us busy with it
+    # A publisher of PHPMQ or SSPQ never reads. Session tickets would lie unread in its receive buffer, and closing a
+    # connection with unread bytes makes the system throw away what was written and not sent yet: lost messages.
+    context.num_tickets = 0
+    _load_certificate(context, listener)
+    if listener.tls_client_ca:
+        try:
+            context.load_verify_locations(listener.tls_client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ListenError(f"tls_client_ca {listener.tls_client_ca}: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, listener: Listener) -> None:
+    try:
+        context.load_cert_chain(listener.tls_certificate, listener.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ListenError(
+            f"tls_certificate {listener.tls_certificate}, tls_key {listener.tls_key or '(in the same file)'}: {error}"
+        ) from None

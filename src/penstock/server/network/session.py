@@ -1,0 +1,548 @@
+"""One connection: what the sessions of all protocols have in common.
+
+A read is decoded whole and its frames are worked on in order. Work stops, and reading with it, while
+
+* a publish is refused and the protocol can't say so (``stall``): it is tried again until it succeeds or time is up;
+* too many requests wait for their answer, or too much waits to be written to disk.
+
+Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
+positions; their payloads are looked up when the peer is ready to take them, and there is memory for them
+(:mod:`penstock.server.limits.memory`), so a slow peer costs little.
+
+The end of a session, whoever wants it::
+
+    end()              nothing more is read, or given out; answers that wait for a commit are still given ("ending")
+      transport.close  what is in the buffer is sent ("closing"); after LINGER seconds it is thrown away
+        connection_lost    what was read and not worked on is done as far as it needs no peer; what was out goes back
+
+A peer that has finished sending (a half-closed connection) is served as far as ``end`` goes: everything that it sent
+counts, its answers are given, and then the connection is closed. It can't settle anything any more, so it gets no
+deliveries. TLS has no half-closed connections: there the answers are lost, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import Connection, Miscounted, Out, Queue
+from penstock.core.state import Delivery
+from penstock.server.network.access import Peer, Rights
+from penstock.server.process.options import Right
+from penstock.wire.stream import StreamDecoder, WireError
+
+if TYPE_CHECKING:
+    from penstock.server.runtime import Runtime
+
+FrameT = TypeVar("FrameT")
+
+#: Messages, and payload bytes, that are looked up and encoded at a time.
+PUMP_MESSAGES = 512
+PUMP_BYTES = 256 * 1024
+#: How often as much is done for one session in one turn.
+PUMPS = 2
+#: Seconds that a peer has to take what was sent before the connection was ended.
+LINGER = 5.0
+#: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
+SLICE = 200
+#: Things that a frame may look at, beyond a few, for which it counts as another frame.
+EFFORT = 50
+#: About what a decoded frame costs while it waits.
+FRAME_BYTES = 256
+#: Denials of one connection that are logged, each once.
+DENIALS = 100
+
+
+class Session(asyncio.Protocol, Generic[FrameT]):
+    """A connection of one protocol. Subclasses say how frames become commands and deliveries become frames."""
+
+    protocol: ClassVar[str]
+    #: Messages that are lost with the connection spend a retry.
+    spends_retries: ClassVar[bool] = False
+
+    def __init__(self, runtime: Runtime, decoder: StreamDecoder[FrameT]) -> None:
+        self.runtime = runtime
+        self.decoder = decoder
+        self.limits = runtime.options.limits
+        self.transport: asyncio.Transport
+        self.connection: Connection
+        #: Set before the connection is made.
+        self.peer = Peer("")
+        #: ``connection_made`` was called: ``connection_lost`` will be.
+        self.arrived = False
+        self.rights: Rights
+        #: No more input; answers that are due are still given.
+        self.ending = False
+        #: No more input, no more output.
+        self.closing = False
+        #: When the end began; 0 = it has not.
+        self.ending_since = 0.0
+        #: Frames that wait for their turn.
+        self.inbox: deque[FrameT] = deque()
+        #: Messages that wait to be sent, by queue.
+        self.outbox: deque[tuple[Queue, deque[Out]]] = deque()
+        #: When the publish at the head of the inbox was first refused; 0 = it was not.
+        self.stalled_since = 0.0
+        #: When the message that is coming in began; 0 = none is.
+        self.unfinished_since = 0.0
+        self.active_at = 0.0
+        #: Frames that the one handled now counts for, beside itself.
+        self.effort = 0
+        #: It was asked for already that we go on.
+        self._work_due = False
+        #: Where it comes from: peers of one address share what is given in turns.
+        self.origin = ""
+        #: What is noted in the account of memory; see ``Memory.note``.
+        self.held_input = 0
+        self.held_output = 0
+        #: Since when output waits for the peer, how much was taken since, and when the last of that.
+        self.output_since = 0.0
+        self.taken = 0
+        self.taken_at = 0.0
+        #: Bytes that wait in the transport, when we last looked.
+        self._buffered = 0
+        #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
+        self._unsent: deque[int] = deque()
+        self._unsent_bytes = 0
+        #: Deliveries wait because memory is short.
+        self._starved = False
+        #: Bytes that were read, and are frames in the inbox now.
+        self._inbox_bytes = 0
+        self._denied: set[tuple[Right, str]] = set()
+        self._parts: list[bytes] = []
+        self._waiting_bytes = 0
+        #: Payloads that answers had to read before their turn.
+        self._kept_bytes = 0
+        self._peer_is_slow = False
+        self._reading = True
+        self._finished = False
+
+    # What subclasses say
+
+    def handle(self, frame: FrameT) -> bool:
+        """Do what a frame asks for. False: it can't be done yet; it is given again later, changed if need be."""
+        raise NotImplementedError
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """The bytes that hand these messages over."""
+        raise NotImplementedError
+
+    def no_message(self, queue: Queue) -> None:
+        """The message that the peer waits for will not come."""
+
+    def release(self, committed: int) -> None:
+        """The log is durable up to here: what waited for it may be said."""
+
+    def keep(self, before: int) -> None:
+        """The log is about to give up what lies before this: read what answers that wait still need of it."""
+
+    @property
+    def answers_due(self) -> bool:
+        """Whether the peer is still to be given an answer."""
+        return False
+
+    def last_will(self, frame: FrameT) -> FrameT | None:
+        """What is to be done of a frame whose sender is gone; None: nothing."""
+        return frame
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has come."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of classes of their own
+        self.arrived = True
+        self.active_at = self.runtime.loop.time()
+        try:
+            self.runtime.admit(self)
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+        except Exception as error:
+            self.broken(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: decode them all, and work."""
+        if self.closing or self.ending:
+            return
+        self.active_at = self.runtime.received_at = self.runtime.loop.time()
+        try:
+            frames = self.decoder.feed(data)
+        except Exception as error:
+            self.broken(error)
+            return
+        self.inbox.extend(frames)
+        self._inbox_bytes += len(data)
+        self._note_unfinished(begun=bool(frames))
+        self.work()
+        self.runtime.received(len(data))
+
+    def eof_received(self) -> bool:
+        """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
+        if self.decoder.close() is not None:
+            self.runtime.count("truncated")
+        self._finished = True
+        self.work()
+        return not self.closing and self.transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer has gone: what it sent counts, what it had goes back."""
+        try:
+            self._execute_will()
+        except Exception as error:
+            self.broken(error)
+        self.closing = True
+        self.inbox.clear()
+        self.outbox.clear()
+        self.runtime.memory.forget(self)
+        self.runtime.lost(self)
+
+    def pause_writing(self) -> None:
+        """The peer takes less than we send."""
+        self._peer_is_slow = True
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._peer_is_slow = False
+        if not self.closing:
+            self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+            self.runtime.dirty(self)
+            self.work()
+
+    # Input
+
+    def work(self) -> None:
+        """Handle frames as long as that is possible, and read on or not."""
+        try:
+            self._work()
+        except Exception as error:  # whatever it is, it is this session's: the others go on
+            self.broken(error)
+        self._note_input()
+        self.runtime.touched()
+
+    def work_soon(self) -> None:
+        """Go on once others have had their turn. However often it is asked for, that is once."""
+        if not self._work_due:
+            self._work_due = True
+            self.runtime.loop.call_soon(self._work_now)
+
+    def _work_now(self) -> None:
+        self._work_due = False
+        self.work()
+
+    def _work(self) -> None:
+        left = SLICE
+        while self.inbox and not self.closing and self.may_work():
+            if left <= 0:
+                self.work_soon()
+                break
+            done = self.handle(self.inbox[0])
+            left -= 1 + self.effort
+            self.effort = 0
+            if not done:
+                break
+            if self.stalled_since:
+                self.stalled_since = 0.0
+                self.runtime.stalled.discard(self)
+            if self.inbox:  # closing the session has cleared it
+                self.inbox.popleft()
+        if not self.inbox and self._finished:
+            self.end()
+        elif not self.inbox and self.decoder.error is not None:
+            self.protocol_error(self.decoder.error)
+        self._read_on_or_not()
+
+    def _execute_will(self) -> None:
+        """Do what was read before the peer went: it has been received, and so it counts."""
+        while self.inbox:
+            frame = self.last_will(self.inbox[0])
+            if frame is not None:
+                self.inbox[0] = frame
+                if not self.handle(frame):
+                    self.close("publish refused", reason="the connection was lost while it waited")
+                    return
+            if self.inbox:
+                self.inbox.popleft()
+
+    def may_work(self) -> bool:
+        """Whether another frame may be handled now."""
+        return not self.runtime.congested
+
+    def _read_on_or_not(self) -> None:
+        reading = not self.inbox and not self.runtime.congested
+        if self.closing or self.ending or self._finished or reading == self._reading:
+            return
+        self._reading = reading
+        if reading:
+            if self.unfinished_since:
+                self.unfinished_since = self.runtime.loop.time()  # it was we who kept it from going on
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def _note_unfinished(self, *, begun: bool) -> None:
+        """``begun``: messages were completed just now, so the unfinished one, if any, has begun since."""
+        if self.decoder.between_messages:
+            self.unfinished_since = 0.0
+        elif begun or not self.unfinished_since:
+            self.unfinished_since = self.active_at
+
+    def _note_input(self) -> None:
+        """Tell the account of memory what we hold of the peer's input."""
+        held = self.decoder.held
+        if self.inbox:
+            held += self._inbox_bytes + FRAME_BYTES * len(self.inbox)
+        else:
+            self._inbox_bytes = 0
+        if held != self.held_input:
+            self.runtime.memory.note(self, held, self.held_output)
+
+    # Patience
+
+    def watch(self, now: float) -> None:
+        """Close a peer that takes too long. Called a few times a second."""
+        limits = self.limits
+        if self.ending_since:
+            if now - self.ending_since > LINGER:
+                self.transport.abort()
+        elif self.unfinished_since and self._reading and now - self.unfinished_since > limits.unfinished_seconds:
+            self.runtime.count("unfinished")
+            self.close("a message was not finished in time", seconds=limits.unfinished_seconds)
+        elif limits.idle_seconds and self._is_idle() and now - self.active_at > limits.idle_seconds:
+            self.runtime.count("idle")
+            self.close("idle for too long", seconds=limits.idle_seconds)
+
+    def _is_idle(self) -> bool:
+        return not (self.connection.consumers or self.connection.out or self.inbox or self.answers_due)
+
+    @property
+    def input_since(self) -> float:
+        """Since when we hold input of the peer: it does not finish its message, or does not take its answers."""
+        return min(self.unfinished_since or self.active_at, self.stalled_since or self.active_at)
+
+    def note_output(self, written: int = 0) -> None:
+        """Tell the account of memory what we hold of the peer's output, and note whether it takes any.
+
+        ``written`` is what was written since the last time.
+        """
+        buffered = self.transport.get_write_buffer_size()
+        if buffered or self._buffered:
+            now = self.runtime.loop.time()
+            if not self._buffered:
+                self.output_since = self.taken_at = now
+                self.taken = 0
+            elif written + self._buffered > buffered:
+                self.taken += written + self._buffered - buffered
+                self.taken_at = now
+            self._buffered = buffered
+        if written:
+            self._unsent.append(written)
+            self._unsent_bytes += written
+        while self._unsent and self._unsent_bytes - self._unsent[0] >= buffered:
+            self._unsent_bytes -= self._unsent.popleft()
+        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
+        if held != self.held_output:
+            self.runtime.memory.note(self, self.held_input, held)
+
+    # Steps that protocols share
+
+    def allowed(self, right: Right, namespace: str, name: str) -> bool:
+        """Whether the peer may do this with a queue; a refusal is logged."""
+        if self.rights.allow(right, namespace, name):
+            return True
+        full_name = f"{namespace}/{name}"
+        self.runtime.count("denied")
+        if (right, full_name) not in self._denied and len(self._denied) < DENIALS:
+            self._denied.add((right, full_name))
+            self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
+        return False
+
+    def refused(self, published: Published, queue: Queue, size: int) -> bool:
+        """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
+
+        ``size`` is that of the first message that was refused. Returns what ``handle`` should: False, try again.
+        """
+        now = self.runtime.loop.time()
+        assert published.refusal is not None
+        hopeless = published.refusal is Refusal.TOO_LARGE or bool(self.connection.out)
+        if not self.stalled_since:
+            self.stalled_since = now
+            self.runtime.stalled.add(self)
+        if hopeless or now - self.stalled_since >= self.limits.refused_seconds:
+            self.runtime.count("publish_refused")
+            limit = self._limit(published.refusal, queue)
+            self.close("publish refused", queue=queue.full_name, size=size, limit=limit, reason=published.refusal.value)
+        return False
+
+    def _limit(self, refusal: Refusal, queue: Queue) -> str:
+        """What it was that a message did not keep to, in words for the log."""
+        if refusal is Refusal.DISK:
+            return f"{self.runtime.options.journal.min_free_bytes} bytes free"
+        policy = queue.policy
+        limits = [] if refusal is Refusal.TOO_LARGE or not policy.max_depth else [f"{policy.max_depth} messages"]
+        return ", ".join([*limits, *([f"{policy.max_bytes} bytes"] if policy.max_bytes else [])])
+
+    def protocol_error(self, error: WireError) -> None:
+        """The peer's bytes make no sense: say so in the log, and end."""
+        self.runtime.count("protocol_errors")
+        facts = {"size": error.size, "limit": error.limit} if error.limit else {}
+        named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
+        self.close("protocol error", offset=error.offset, code=error.code, **named, **facts, reason=error.reason)
+
+    @property
+    def queue_in_hand(self) -> str:
+        """The queue that the message which is coming in is for, as far as that is known."""
+        return ""
+
+    def close(self, event: str, **facts: Any) -> None:
+        """End the connection, with a line in the log that says why. What waits to be sent is sent first."""
+        if self.closing or self.ending:
+            return
+        self.runtime.log.warning(event, **self.facts(), **facts)
+        self.end()
+
+    def end(self) -> None:
+        """End the connection without a word. See the module's description."""
+        if self.closing:
+            return
+        self.inbox.clear()
+        self.outbox.clear()
+        self._starved = False
+        self.runtime.stalled.discard(self)
+        if not self.ending:
+            self.ending = True
+            self.ending_since = self.runtime.loop.time()
+            if self._reading and not self._finished:
+                self._reading = False
+                self.transport.pause_reading()
+        if not self.answers_due:
+            self.flush()
+            self.closing = True
+            self.runtime.memory.withdraw(self)
+            self.transport.close()
+
+    def broken(self, error: Exception) -> None:
+        """A fault of ours: say so in the log and end the connection at once.
+
+        Nothing else is touched by it, unless the broker's books are wrong: then it is the end of everything.
+        """
+        self.runtime.count("session_errors")
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{at.filename}:{at.lineno}"
+        self.runtime.log.error("error in a session", **self.facts(), error=repr(error), place=place)
+        self.abort()
+        if isinstance(error, Miscounted):
+            self.runtime.fail(error)
+
+    def abort(self) -> None:
+        """End the connection at once. What was read and not worked on is not done."""
+        self.closing = True
+        self.inbox.clear()
+        self.outbox.clear()
+        self._parts.clear()
+        self._waiting_bytes = self._kept_bytes = 0
+        self.decoder.close()
+        self.transport.abort()
+        self.runtime.memory.forget(self)
+
+    def facts(self) -> dict[str, Any]:
+        """Who this is, for the log."""
+        facts: dict[str, Any] = {"protocol": self.protocol, "peer": self.peer.address}
+        if self.peer.subject:
+            facts["subject"] = self.peer.subject
+        if self.peer.user is not None:
+            facts["user"] = self.peer.user
+        return facts
+
+    # Output
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Messages for the peer. They leave as it is ready to take them."""
+        if not self.ending:
+            self.outbox.append((delivery.queue, deque(delivery.messages)))
+            self.runtime.dirty(self)
+
+    @property
+    def room(self) -> int:
+        """How many more bytes may wait for the peer to take them."""
+        return 0 if self._peer_is_slow else max(0, self.runtime.output_share - self._waiting_bytes)
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer, at the end of this turn."""
+        if not self.closing:
+            self._prepared(data)
+            self.runtime.dirty(self)
+
+    def _prepared(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._waiting_bytes += len(data)
+        self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+
+    @property
+    def starved(self) -> bool:
+        """Whether something could be sent, if there were memory to prepare it."""
+        return self._starved
+
+    def flush(self) -> int:
+        """Send what has gathered, deliveries included, as far as the peer takes it. Returns how many bytes that are."""
+        if self.closing:
+            return 0
+        try:
+            return self._flush()
+        except Exception as error:
+            self.broken(error)
+            return 0
+
+    def _flush(self) -> int:
+        self._fill()
+        if self._parts:
+            self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            self._parts.clear()
+        written, self._waiting_bytes = self._waiting_bytes, 0
+        self.note_output(written)
+        if not self.starved:
+            self.runtime.memory.withdraw(self)
+        if self._peer_is_slow:
+            return written
+        if self.outbox and not self._starved:
+            self.runtime.dirty(self)
+        if self.inbox and not self.stalled_since:
+            self.work()
+        return written
+
+    def _fill(self) -> None:
+        """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
+        self._starved = False
+        messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
+        while messages > 0 and size_left > 0 and self.outbox and (room := self.room):
+            size = self.outbox[0][1][0].item.size
+            granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
+            if not granted:
+                self._starved = True
+                return
+            before = self._waiting_bytes
+            messages -= self._pump(granted)
+            size_left -= self._waiting_bytes - before
+
+    def _pump(self, most: int) -> int:
+        """Look up and encode the next few messages of the outbox: so many bytes, or one message. Returns how many."""
+        queue, waiting = self.outbox[0]
+        outs: list[Out] = []
+        size = 0
+        count = len(waiting)
+        while waiting and len(outs) < PUMP_MESSAGES and (not outs or size + waiting[0].item.size <= most):
+            out = waiting.popleft()
+            if self.connection.out.get(out.item.position) is out:  # it may have been taken back meanwhile
+                outs.append(out)
+                size += out.item.size
+        count -= len(waiting)
+        if not waiting:
+            self.outbox.popleft()
+        if outs:
+            outs, payloads = self.runtime.read(queue, outs)
+        if outs:
+            data = self.encode_deliveries(queue, outs, payloads)
+            for out in outs:
+                out.shown = True
+            self._prepared(data)
+        return count

@@ -1,0 +1,314 @@
+"""Every option of the broker, typed, with its default and the reason for it.
+
+Where they come from, and the errors about them: ``configuration``. ``penstock.example.toml`` shows
+them all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+Positive = Annotated[int, Meta(gt=0)]
+NotNegative = Annotated[int, Meta(ge=0)]
+#: As long as the protocols can say at most, 136 years: an end of the world that still fits into the journal's columns.
+MOST_SECONDS = 2**32
+Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+
+MEBIBYTE = 2**20
+#: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
+#: names are.
+MOST_QUEUES = 16_000
+MOST_NAMESPACES = 1_000
+
+
+class Address(NamedTuple):
+    """Where a listener listens: a host and port, or the path of a Unix-domain socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From ``host:port``, ``[ipv6]:port`` or ``unix:PATH``. Raises ValueError with what would be right."""
+        if text.startswith("unix:"):
+            if not text[5:]:
+                raise ValueError("unix: is followed by the path of the socket, as in unix:/run/penstock/phpmq.sock")
+            return cls(path=text[5:])
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ValueError(
+                f"{text!r} is not an address: it is host:port (port 0 = a free one), [ipv6]:port or unix:PATH"
+            )
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class BadOption(ValueError):
+    """A value that its type allows and its neighbours don't. ``path`` is the option's, seen from the table at hand."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An options table: keyword only, and a key that is not known is an error."""
+
+
+class Listener(_Options, frozen=True, kw_only=True):
+    """What all listeners have."""
+
+    address: str
+    #: PEM files. With a certificate, the listener speaks TLS; with a client CA, clients must show a certificate of it.
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            Address.parse(self.address)
+        except ValueError as error:
+            raise BadOption("address", str(error)) from None
+        if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
+            raise ValueError("tls_key and tls_client_ca need a tls_certificate")
+
+
+class PhpmqListener(Listener, frozen=True, kw_only=True):
+    """A PHPMQ listener."""
+
+    #: The namespace that its queues live in.
+    namespace: str = "default"
+    #: Pins the dialect, for clients that hard-code the number of packets they read.
+    dialect: Literal["36", "32", "ttl"] | None = None
+
+
+class SspqListener(Listener, frozen=True, kw_only=True):
+    """An SSPQ listener, which has one queue."""
+
+    queue: str = "default/sspq"
+    #: Every message gets this retry counter, whatever its sender says.
+    force_retries: Annotated[int, Meta(ge=0, le=255)] | None = None
+    #: False: a message whose retries run out is dropped, and asking for dead letters is declined.
+    dead_letters: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        namespace, slash, name = self.queue.partition("/")
+        if not (namespace and slash and name):
+            raise BadOption("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
+
+
+class KokaqListener(Listener, frozen=True, kw_only=True):
+    """A Kokaq listener."""
+
+    #: Push makes a queue, and its namespace, that does not exist.
+    create_queues: bool = False
+
+
+class FlightListener(Listener, frozen=True, kw_only=True):
+    """The Arrow Flight endpoint."""
+
+    address: str = "127.0.0.1:8815"
+
+
+#: It stands for "where that is possible": without pyarrow it is left out. Who asks for an endpoint must get one.
+DEFAULT_FLIGHT = FlightListener()
+
+
+class JournalOptions(_Options, frozen=True, kw_only=True):
+    """How durable, how large, for how long."""
+
+    #: commit: nothing is confirmed before it is on disk. interval: every interval_ms. os: when the system likes.
+    durability: Literal["commit", "interval", "os"] = "commit"
+    interval_ms: Positive = 50
+    #: A segment is finished at this size or age. Smaller ones give space back sooner, and are more files.
+    segment_bytes: Positive = 128 * MEBIBYTE
+    segment_seconds: Positive = 3600
+    #: Settled history is kept for readers this long, and up to this size; 0 = without limit. A week is what people
+    #: need to notice that a pipeline has stopped, and to run it again.
+    retention_seconds: NotNegative = 7 * 24 * 3600
+    retention_bytes: NotNegative = 0
+    #: A reader may pin history until it has read it: if it was heard of not longer ago than this (0 = nobody can), and
+    #: up to so many bytes beyond the retention (0 = without limit). A week, as for retention itself; the bytes are
+    #: there because a reader that is forgotten must not fill the disk.
+    pin_seconds: NotNegative = 7 * 24 * 3600
+    pin_bytes: NotNegative = 10 * 1024 * MEBIBYTE
+    #: Publishing is refused when the disk has less free space than this, or than ``admission.MESSAGE_BYTES`` for each
+    #: message in the queues; consuming goes on.
+    min_free_bytes: NotNegative = 1024 * MEBIBYTE
+
+
+class Limits(_Options, frozen=True, kw_only=True):
+    """What one peer, or all together, may cost."""
+
+    #: Each connection costs a few kilobytes and a file descriptor.
+    connections: Positive = 10_000
+    #: One machine with a bug in its pool must not lock out the others.
+    connections_per_address: Positive = 1_000
+    #: Large enough for documents, small enough to hold a few in memory.
+    payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
+    #: Of a namespace or a queue that is to be made. 255 is what the protocols can express.
+    name_bytes: Annotated[int, Meta(gt=0, le=255)] = 255
+    #: A message, or a TLS handshake, must be complete this long after its first byte, or its sender is holding memory
+    #: hostage. Time in which we do not read from it does not count.
+    unfinished_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is a good consumer.
+    idle_seconds: Seconds = 0.0
+    #: A larger PHPMQ window is cut down to this.
+    window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
+    #: Messages that one connection may have, over all its queues: each costs a few hundred bytes while it is out.
+    messages_out: Positive = 100_000
+    #: Messages that all connections may have. Towards it, each may have as many as are left, so nobody takes them all.
+    messages_out_total: Positive = 500_000
+    #: Requests of one connection that wait for their answer; more are not read until some are answered.
+    pipelined_requests: Positive = 1_000
+    #: Output that waits for a slow peer; more deliveries are not read from disk until it is taken. Where peers are many
+    #: it is less, so that all together have a quarter of memory_bytes, but 16 KiB while there is memory.
+    output_bytes: Positive = 1 * MEBIBYTE
+    #: All that is kept for a moment, for all connections together. A quarter is for what was received and is not on
+    #: disk: above it nobody is read from. A quarter is for output: above it messages stay in the journal until there
+    #: is room, and who takes nothing meanwhile is closed. Half is for unfinished input: above it the slowest go.
+    memory_bytes: Positive = 512 * MEBIBYTE
+    #: What is known of messages is in memory while they lie on disk: about 20 bytes for each that waits, 400 for one
+    #: that is out, 200 for a request ID. Above it publishing is refused; consuming goes on.
+    state_bytes: Positive = 2048 * MEBIBYTE
+    #: A queue costs about three kilobytes of memory for ever, so a peer that invents names is stopped.
+    queues: Annotated[int, Meta(gt=0, le=MOST_QUEUES)] = 10_000
+    #: Queues that the peers of one address may make: nobody takes all the places. An access rule can say otherwise.
+    queues_per_address: Positive = 1_000
+    namespaces: Annotated[int, Meta(gt=0, le=MOST_NAMESPACES)] = 1_000
+    #: Names that one identity may have: of writers, with so many partitions, and of readers. All together may have
+    #: 10,000 writers with 1,000,000 partitions, and 1,000 readers, so nobody takes more than a tenth of it.
+    writers_per_identity: Positive = 1_000
+    partitions_per_identity: Positive = 100_000
+    readers_per_identity: Positive = 100
+    #: A publish that is refused (full queue, full disk), over a protocol that can't say so: the peer waits this long.
+    refused_seconds: Seconds = 30.0
+
+
+class LogOptions(_Options, frozen=True, kw_only=True):
+    """What is said, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    #: auto: readable on a terminal, JSON otherwise.
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+#: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
+#: it, "publish" and "consume" are enough for that.
+Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
+
+
+class AccessRule(_Options, frozen=True, kw_only=True):
+    """Who may do what, where. A peer must match everything that is given of the four that say who."""
+
+    #: The identity of whoever matches, to which the names of its readers and writers belong. Empty: that of the token,
+    #: the subject or the network. Rules with the same name are of one identity.
+    name: Annotated[str, Meta(max_length=100)] = ""
+    #: The certificate's subject (see flight/subjects.py), or a pattern of it (* and ?).
+    subject: str = ""
+    #: The user at the other end of a Unix-domain socket, by name or number.
+    user: str = ""
+    #: The network that the peer's address is in, as in 10.0.0.0/8.
+    network: str = ""
+    #: SHA-256 of the token that the peer shows, in hex. Over Flight only: the other protocols can't show one.
+    token_sha256: str = ""
+    may: list[Right]
+    #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
+    where: list[str] = field(default_factory=lambda: ["*"])
+    #: Queues that all who match may make together; without it the limit is that of their addresses.
+    queues: NotNegative | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_network(self.network or "::/0")
+        except ValueError:
+            raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+        if not self.name.isprintable():
+            raise BadOption("name", "the name of an identity can be printed")
+        if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
+            raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
+        if "" in self.where:
+            raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
+
+
+class QueueOptions(_Options, frozen=True, kw_only=True):
+    """A queue that exists from the start, and its rules. They are applied at every start."""
+
+    default_ttl_seconds: Seconds = 0
+    on_expiry: Literal["dead", "drop"] = "dead"
+    max_deliveries: NotNegative = 0
+    dead_letters: bool = True
+    max_depth: NotNegative = 0
+    max_bytes: NotNegative = 0
+    on_full: Literal["reject", "drop-oldest"] = "reject"
+    lock_seconds: Annotated[float, Meta(gt=0, le=MOST_SECONDS)] = 30.0
+    deduplication_seconds: Seconds = 300.0
+    paused: bool = False
+
+
+class Options(_Options, frozen=True, kw_only=True):
+    """Everything ``penstock serve`` can be told."""
+
+    data: str = "./penstock-data"
+    #: Keep everything in memory, and nothing after the end.
+    ephemeral: bool = False
+    phpmq: list[PhpmqListener] = field(default_factory=lambda: [PhpmqListener(address="127.0.0.1:9100")])
+    sspq: list[SspqListener] = field(default_factory=lambda: [SspqListener(address="127.0.0.1:8888")])
+    kokaq: list[KokaqListener] = field(default_factory=lambda: [KokaqListener(address="127.0.0.1:9420")])
+    #: None is off.
+    flight: FlightListener | None = DEFAULT_FLIGHT
+    #: Listen to other machines without TLS.
+    insecure_bind: bool = False
+    #: Written when everything accepts, removed at the end.
+    ready_file: str = ""
+    #: How long a stop may take before it is cut short.
+    drain_seconds: Seconds = 10.0
+    journal: JournalOptions = JournalOptions()
+    limits: Limits = Limits()
+    log: LogOptions = LogOptions()
+    #: Without rules everybody may do everything; with rules, only what one of them says.
+    access: list[AccessRule] = field(default_factory=list)
+    #: By namespace/name.
+    queues: dict[str, QueueOptions] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for protocol in ("phpmq", "sspq", "kokaq"):
+            for index, listener in enumerate(getattr(self, protocol)):
+                self._check_reach(f"{protocol}[{index}].address", listener)
+        if self.flight is not None:
+            self._check_reach("flight.address", self.flight)
+        for name in self.queues:
+            namespace, slash, queue = name.partition("/")
+            if not (namespace and slash and queue):
+                raise BadOption(
+                    f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                )
+
+    def _check_reach(self, path: str, listener: Listener) -> None:
+        address = Address.parse(listener.address)
+        if not (address.is_local or listener.tls_certificate or self.insecure_bind):
+            raise BadOption(
+                path,
+                f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
+                f"or allow it with --insecure-bind (insecure_bind = true)",
+            )

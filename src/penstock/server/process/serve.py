@@ -1,0 +1,402 @@
+"""``penstock serve``: the life of the process, from the first line of its log to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from penstock.core.policy import SECOND, Policy
+from penstock.core.table import Table
+from penstock.flight.settings import Settings
+from penstock.journal.errors import JournalRefused, LogError, LogFull
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.log import FileLogOptions
+from penstock.journal.files.space import is_full
+from penstock.journal.log import Durability
+from penstock.journal.memory import MemoryLog
+from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.engine.opening import open_folder
+from penstock.server.flight.process import FlightProcess, wanted_settings
+from penstock.server.flight.readers import Readers
+from penstock.server.flight.socket import SideDoor
+from penstock.server.maintenance.schedule import Chores, MemoryChores
+from penstock.server.maintenance.scrub import Scrub
+from penstock.server.maintenance.upkeep import Retention, Upkeep
+from penstock.server.network.listeners import Door, ListenError, open_doors
+from penstock.server.process.allocator import give_memory_back
+from penstock.server.process.environment import Sorted
+from penstock.server.process.logs import Log
+from penstock.server.process.options import Options, QueueOptions
+from penstock.server.runtime import Runtime
+
+#: Exit codes: see ``penstock serve --help``.
+OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
+#: Seconds that a stop goes on reading at most, while peers go on sending.
+LAST_READS = 0.3
+#: Seconds between two tries to start on a full disk; and those that a stop waits for room, at most.
+WAIT_FOR_ROOM = 1.0
+#: For systemd, which would end a start that takes long.
+STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the disk"
+
+T = TypeVar("T")
+
+
+def serve(options: Options, variables: Sorted | None = None) -> int:
+    """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
+    give_memory_back()
+    log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    for unknown in variables.unknown if variables else ():
+        log.warning("an environment variable names no option, and is passed over", **unknown.facts())
+    if variables and variables.services:
+        log.debug("environment variables of a service are passed over", variables=" ".join(variables.services))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_Life(options, log).run())
+    except JournalRefused as error:
+        log.error("the journal can not be opened", reason=str(error))
+        return REFUSED
+    except ListenError as error:
+        log.error("can not listen", reason=str(error))
+        return REFUSED
+    except (LogError, OSError) as error:
+        log.error("the broker has ended", reason=str(error))
+        return FAILED
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class _Life:
+    """From start to end."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self.options = options
+        self.log = log
+        self.stopping = asyncio.Event()
+        self.failure: Exception | None = None
+        self.runtime: Runtime | None = None
+        self.side_door: SideDoor | None = None
+        self.doors: list[Door] = []
+        self.flight: FlightProcess | None = None
+        self._signals = 0
+
+    async def run(self) -> int:
+        """Start, serve, drain. Returns the exit code."""
+        flight = wanted_settings(self.options, self.log)
+        found = await self._when_room(self._open)
+        if found is None:
+            self.log.info("stopped")
+            return OK
+        engine, upkeep = found
+        self._listen_to_signals()
+        commits = self._commits(engine)
+        readers = Readers(self.log, self._data, self.options.limits.readers_per_identity)
+        runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
+        self.side_door = SideDoor(runtime, self._data)
+        runtime.fail = self._fail
+        if runtime.most_connections < self.options.limits.connections:
+            self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
+        chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
+        scrub = Scrub(runtime, upkeep.log) if upkeep else None
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        try:
+            self._prepare_queues(runtime)
+            chores.watch_disk()  # before the first peer is let in
+            chores.start()
+            await self._first_commit(runtime)
+            if not self.stopping.is_set():
+                await self._let_in(runtime, self.side_door, flight)
+                if scrub is not None:
+                    scrub.start()
+            await self.stopping.wait()
+        finally:
+            _notify("STOPPING=1")
+            with contextlib.suppress(FileNotFoundError):
+                if self.options.ready_file:
+                    os.unlink(self.options.ready_file)
+            await self._drain(runtime)
+            if self.flight is not None:
+                await self.flight.stop()
+            await chores.stop()
+            if scrub is not None:
+                await scrub.stop()
+            self._finish(runtime, upkeep)
+        self.log.tell_suppressed(everything=True)
+        if self.failure is not None:
+            self.log.error("the broker has ended: nothing was confirmed after this", reason=str(self.failure))
+            return FAILED
+        self.log.info("stopped")
+        return OK
+
+    # Starting
+
+    @property
+    def _data(self) -> Path | None:
+        """The data folder, if there is one."""
+        return None if self.options.ephemeral else Path(self.options.data)
+
+    async def _when_room(self, begin: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something that a start needs; on a full disk, once there is room. None: a signal came first."""
+        while True:
+            try:
+                return await begin()
+            except (LogFull, OSError) as error:
+                if isinstance(error, OSError) and not is_full(error):
+                    raise
+                self.log.error("the broker can not start yet: it waits for room on the disk", reason=str(error))
+            self._listen_to_signals()
+            _notify(STILL_STARTING)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), WAIT_FOR_ROOM)
+                return None
+
+    async def _first_commit(self, runtime: Runtime) -> None:
+        """Until the start is written down, so that who is told of it can rely on a disk that takes something."""
+        target = runtime.broker.log.next_position
+        while runtime.broker.committed < target and not self.stopping.is_set():
+            runtime.touched()
+            if runtime.commits.full is not None:
+                _notify(STILL_STARTING)
+            await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
+
+    async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
+        """Open the doors, and say so."""
+        await self._when_room(side_door.open)
+        self.doors = await open_doors(runtime)
+        if flight is not None:
+            self.flight = FlightProcess(replace(flight, side_door=side_door.path), self.log)
+            await self.flight.start()
+        await self._when_room(self._say_ready)
+
+    async def _open(self) -> tuple[Engine, Upkeep | None]:
+        began = time.monotonic()
+        now = time.time_ns() // 1000
+        if self.options.ephemeral:
+            self.log.warning("ephemeral: nothing is kept after the end")
+            return Engine(MemoryLog(), Table(), now), None
+        journal = self.options.journal
+        opened = open_folder(
+            RealDisk(self.options.data),
+            now,
+            FileLogOptions(
+                durability=Durability[journal.durability.upper()],
+                segment_bytes=journal.segment_bytes,
+                segment_age=journal.segment_seconds * SECOND,
+            ),
+            Retention(
+                journal.retention_seconds * SECOND,
+                journal.retention_bytes,
+                journal.pin_seconds * SECOND,
+                journal.pin_bytes,
+            ),
+            min_free=journal.min_free_bytes,
+        )
+        for line in opened.report:
+            self.log.warning("the journal was put right", what=line)
+        messages = sum(queue.counters.held for queue in opened.engine.broker.queues.values())
+        took = round(time.monotonic() - began, 3)
+        self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
+        return opened.engine, opened.upkeep
+
+    def _commits(self, engine: Engine) -> Commits:
+        loop = asyncio.get_running_loop()
+
+        def notify() -> None:
+            assert self.runtime is not None
+            loop.call_soon_threadsafe(self.runtime.committed)
+
+        if self.options.ephemeral:
+            return InlineCommit(engine, notify)
+        journal = self.options.journal
+        every = journal.interval_ms / 1000 if journal.durability == "interval" else None
+
+        def fail(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._fail, error)
+
+        def filled(error: LogFull | None) -> None:
+            assert self.runtime is not None
+            loop.call_soon_threadsafe(self.runtime.filled, error)
+
+        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every)
+        commits.start()
+        return commits
+
+    def _prepare_queues(self, runtime: Runtime) -> None:
+        """The default namespace, the queues of the options, and those of the SSPQ listeners, exist from the start."""
+        broker, now = runtime.broker, runtime.now()
+        broker.create_namespace("default", now)
+        for listener in self.options.phpmq:
+            broker.create_namespace(listener.namespace, now)
+        wanted: dict[str, Policy | None] = {listener.queue: None for listener in self.options.sspq}
+        wanted |= {name: _policy(options) for name, options in self.options.queues.items()}
+        without_dead = {listener.queue for listener in self.options.sspq if not listener.dead_letters}
+        for full_name, rules in wanted.items():
+            namespace, _, name = full_name.partition("/")
+            queue = broker.queue(namespace, name)
+            policy = rules or (queue.policy if queue else Policy())
+            if full_name in without_dead:
+                policy = replace(policy, dead_letters=False)
+            if queue is None:
+                broker.create_namespace(namespace, now)
+                broker.create_queue(namespace, name, now, policy)
+            elif queue.policy != policy:
+                broker.configure_queue(queue, policy, now)
+        runtime.touched()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    async def _say_ready(self) -> None:
+        listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        if self.flight is not None:
+            listeners.append({"protocol": "flight", "address": self.flight.address})
+        if self.options.ready_file:
+            path = Path(self.options.ready_file)
+            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
+            temporary.rename(path)
+        told: dict[str, list[str]] = {}
+        for door in listeners:
+            told.setdefault(door["protocol"], []).append(door["address"])
+        self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
+        _notify("READY=1")
+
+    # Running
+
+    def _stop(self, name: str) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            # What was confirmed is on disk, and what was not has not been confirmed: ending here is safe.
+            self.log.warning("ended at once", signal=name)
+            sys.stderr.flush()
+            os._exit(FAILED)
+        self.log.info("stopping", signal=name)
+        self.stopping.set()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        self.stopping.set()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong in a corner that nobody looks after: say so, and go on."""
+        self.log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
+
+    def _reload(self) -> None:
+        for door in self.doors:
+            try:
+                if door.reload_certificate():
+                    self.log.info("certificate read again", protocol=door.protocol, address=door.address)
+            except ListenError as error:
+                self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+        if self.flight is not None and self.flight.reload_certificate():
+            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
+
+    # Ending
+
+    async def _drain(self, runtime: Runtime) -> None:
+        """Accept no more, tell those who wait, put back what is out, and send what can be sent."""
+        patience = self.options.drain_seconds if runtime.commits.full is None else WAIT_FOR_ROOM
+        deadline = time.monotonic() + patience
+        await self._read_what_came(runtime)
+        for door in self.doors:
+            await door.close()
+        if self.failure is not None:
+            for session in list(runtime.sessions.values()):
+                session.transport.abort()
+            await self._close_side_door(0)
+            return
+        runtime.broker.drain(runtime.now())
+        runtime.turn()
+        await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
+        await self._close_side_door(max(0.0, deadline - time.monotonic()))
+        for session in list(runtime.sessions.values()):
+            session.end()
+        await self._wait(lambda: runtime.sessions, deadline)
+        for session in list(runtime.sessions.values()):
+            session.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _close_side_door(self, seconds: float) -> None:
+        if self.side_door is not None:
+            await self.side_door.close(seconds)
+
+    async def _read_what_came(self, runtime: Runtime) -> None:
+        """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
+        ends = time.monotonic() + LAST_READS
+        while self.failure is None and time.monotonic() < ends:
+            before = runtime.loop.time()
+            await asyncio.sleep(0.02)
+            if runtime.received_at < before and not runtime.congested:
+                return
+
+    async def _wait(self, busy: Callable[[], object], deadline: float) -> None:
+        while busy() and self.failure is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    def _finish(self, runtime: Runtime, upkeep: Upkeep | None) -> None:
+        """Commit the rest, write the state down, and close the log."""
+        runtime.stop()
+        runtime.readers.save()
+        now = runtime.now()
+        try:
+            if self.failure is None:
+                runtime.commits.close(now)
+                if upkeep is not None:
+                    runtime.engine.log.sync()
+                    self._last_checkpoint(upkeep, now)
+        except (LogError, OSError) as error:
+            self.failure = self.failure or error
+        finally:
+            with contextlib.suppress(LogError):
+                runtime.engine.log.close()
+
+    def _last_checkpoint(self, upkeep: Upkeep, now: int) -> None:
+        try:
+            upkeep.checkpoint(now, clean=True)
+        except LogFull as error:  # the next start reads more of the log: no reason to call this end a bad one
+            self.log.warning("no room for a last checkpoint", reason=str(error))
+
+
+def _policy(options: QueueOptions) -> Policy:
+    return Policy(
+        default_ttl=int(options.default_ttl_seconds * SECOND),
+        on_expiry=options.on_expiry,
+        max_deliveries=options.max_deliveries,
+        dead_letters=options.dead_letters,
+        max_depth=options.max_depth,
+        max_bytes=options.max_bytes,
+        on_full=options.on_full,
+        lock_duration=int(options.lock_seconds * SECOND),
+        deduplication=int(options.deduplication_seconds * SECOND),
+        paused=options.paused,
+    )
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, if it started us and wants to know."""
+    where = os.environ.get("NOTIFY_SOCKET")
+    if where:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect("\0" + where[1:] if where.startswith("@") else where)
+            channel.send(state.encode())

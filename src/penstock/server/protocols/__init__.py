@@ -1,0 +1,1 @@
+"""What each protocol's session does with its frames."""

@@ -1,0 +1,537 @@
+"""Kokaq sessions. docs/protocols/kokaq.md has the rules.
+
+Answers leave in the order of their requests. An answer that must wait for a commit makes the later ones wait with it;
+each is put into words when its turn comes, so what it tells of a message is read from the journal only then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.core.carrying import Found
+from penstock.core.delivering import Busy
+from penstock.core.policy import MILLISECOND, SECOND, Policy
+from penstock.core.publishing import Published, Refusal
+from penstock.core.queue import Out, Queue
+from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
+from penstock.server.process.options import KokaqListener, Right
+from penstock.server.protocols.kokaq_answers import Answers, MessageAnswer
+from penstock.server.runtime import Runtime
+from penstock.wire import kokaq
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
+
+NO_METADATA = Metadata()
+#: The namespace of a queue that is named without one.
+DEFAULT_NAMESPACE = "default"
+#: Queues that are asked for a message of which only the ID is known, before others have their turn: 1 millisecond.
+SEARCHED_QUEUES = 200
+CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+#: About how many bytes an answer without a message has.
+SMALL_ANSWER = 40
+#: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
+REFUSALS = {
+    Refusal.EXISTS: Reason.EXISTS,
+    Refusal.DISK: Reason.INFRA,
+    Refusal.MEMORY: Reason.INFRA,
+    Refusal.DRAINING: Reason.INFRA,
+}
+
+
+class Waiting(NamedTuple):
+    """An answer, to one or more requests, that may be given once the log is durable up to ``after``.
+
+    ``tags`` are those that the peer had used on its components by the time of its request.
+    """
+
+    after: int
+    requests: int
+    #: About how many bytes it has.
+    size: int
+    words: Callable[[], list[kokaq.KokaqResponse]]
+    tags: Tags
+
+
+class Missing(Exception):
+    """The queue or namespace that a request names does not exist, or it names none."""
+
+
+class Denied(Exception):
+    """The peer may not do this."""
+
+
+class KokaqSession(Session[kokaq.KokaqRequest]):
+    """A Kokaq client."""
+
+    protocol = "kokaq"
+    decoder: kokaq.ServerDecoder
+
+    def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
+        most = min(runtime.options.limits.payload_bytes, kokaq.WIRE_MAX_PAYLOAD)
+        super().__init__(runtime, kokaq.ServerDecoder(most))
+        self.create_queues = listener.create_queues
+        self.answers = Answers(runtime)
+        self._waiting: deque[Waiting] = deque()
+        self._requests = 0
+        self._answers_starved = False
+        self._client = -1
+        #: How the peer's first payload component was tagged; None until one came.
+        self._tags: Tags | None = None
+        self._told_of_pops = False
+        #: The request for which a message is searched, and the numbers of the queues that were not asked yet.
+        self._search: tuple[Request, deque[int]] | None = None
+        self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
+            Opcode.NOP: self._nop,
+            Opcode.CREATE: self._create,
+            Opcode.DELETE: self._delete,
+            Opcode.GET: self._get,
+            Opcode.PEEK: self._peek,
+            Opcode.POP: self._pop,
+            Opcode.ACQUIRE_PEEK_LOCK: self._acquire,
+            Opcode.RELEASE_PEEK_LOCK: self._release_lock,
+        }
+
+    def may_work(self) -> bool:
+        """See Session. A peer that does not wait for its answers, or does not read them, has to."""
+        return super().may_work() and self._requests < self.runtime.requests_share and self.room > 0
+
+    def handle(self, frame: kokaq.KokaqRequest) -> bool:
+        """See Session."""
+        self._note_client(frame.client)
+        if self._tags is None and _has_payload(frame):
+            self._tags = frame.tags
+        if isinstance(frame, kokaq.Pushes):
+            return self._push_run(frame)
+        operation = frame.operation
+        if frame.problem is not None or operation is None:
+            self.runtime.count("bad_requests")
+            self._fail(frame, Reason.BAD)
+            return True
+        try:
+            if operation is Opcode.PUSH:
+                return self._push(frame, frame.metadata or NO_METADATA)
+            if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
+                self._operations[operation](frame, frame.metadata or NO_METADATA)
+        except Busy:
+            self.work_soon()  # behind the tick that goes on with it
+            return False
+        except Missing:
+            self._fail(frame, Reason.BAD)
+        except Denied:
+            if not frame.two_way:
+                self.end()
+            self._fail(frame, Reason.NOT_ALLOWED)
+        return True
+
+    @property
+    def answers_due(self) -> bool:
+        """See Session."""
+        return bool(self._waiting)
+
+    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+        """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
+        return replace(frame, two_way=False)
+
+    def release(self, committed: int) -> None:
+        """Give the answers that waited for the log to get this far, as far as the peer takes them."""
+        responses: list[kokaq.KokaqResponse] = []
+        room = self.room
+        tags = self._waiting[0].tags if self._waiting else Tags.DRAWN
+        self._answers_starved = False
+        granted = 0
+        while room > 0 and self._waiting and self._waiting[0].after <= committed:
+            first = self._waiting[0]
+            if granted < first.size:
+                granted = self._grant(responses, tags, first.size)
+            if not granted:
+                break
+            self._waiting.popleft()
+            self._requests -= first.requests
+            granted -= first.size
+            room -= first.size
+            if first.tags is not tags:  # at most once: they are learned from the first payload component
+                self._write(responses, tags)
+                responses, tags = [], first.tags
+            responses += self._put_into_words(first)
+        self._write(responses, tags)
+        if not self._waiting:
+            self.runtime.awaiting.pop(self, None)
+        elif room <= 0 and not self._peer_is_slow:
+            self.runtime.touched()
+
+    def _write(self, responses: list[kokaq.KokaqResponse], tags: Tags) -> None:
+        if responses:
+            self.write(kokaq.encode_responses(responses, self.decoder.variant, tags))
+
+    @property
+    def starved(self) -> bool:
+        """See Session."""
+        return self._answers_starved or super().starved
+
+    def _grant(self, responses: list[kokaq.KokaqResponse], tags: Tags, size: int) -> int:
+        """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
+        self._write(responses, tags)
+        responses.clear()
+        granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
+        self._answers_starved = not granted
+        return granted
+
+    def _put_into_words(self, waiting: Waiting) -> list[kokaq.KokaqResponse]:
+        if isinstance(waiting.words, MessageAnswer):
+            self._kept_bytes -= waiting.words.kept_bytes
+        return waiting.words()
+
+    def keep(self, before: int) -> None:
+        """See Session."""
+        for waiting in self._waiting:
+            words = waiting.words
+            if not isinstance(words, MessageAnswer) or words.position >= before or words.kept_bytes:
+                continue
+            if not self.runtime.memory.grant(self, waiting.size, waiting.size):
+                self.close("memory is short: answers that nobody takes are given up", bytes=self._kept_bytes)
+                self.abort()
+                return
+            words.keep()
+            self._kept_bytes += words.kept_bytes
+            self.note_output()
+
+    # Answers
+
+    def _answer(self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0) -> None:
+        """Answer a request in its turn, once the log is durable up to ``after``. One-way requests get none."""
+        if request.two_way:
+            self._await(words, after)
+
+    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
+        size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
+        self._waiting.append(Waiting(after, requests, size, words, self._tags or Tags.DRAWN))
+        self._requests += requests
+        self.runtime.awaiting[self] = None
+
+    def _fail(self, request: Request, reason: Reason) -> None:
+        self._answer(request, lambda: [_response(request, Status.FAIL, reason)])
+
+    def _succeed(self, request: Request, metadata: Metadata | None = None) -> None:
+        """Success, once everything that happened so far is durable."""
+        after = self.runtime.broker.log.next_position
+        self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, metadata)], after)
+
+    # Pushing
+
+    def _push_run(self, frame: kokaq.Pushes) -> bool:
+        """Many pushes to one queue; those that are refused are answered so, one by one."""
+        try:
+            queue = self._queue_to_push_to(frame.namespace, frame.queue)
+        except (Missing, Denied) as error:
+            reason = Reason.NOT_ALLOWED if isinstance(error, Denied) else Reason.BAD
+            if isinstance(error, Denied) and not frame.two_way:
+                self.end()
+            for request in kokaq.singles([frame]):
+                self._fail(request, reason)
+            return True
+        runtime = self.runtime
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now())
+        if not frame.two_way:
+            if done.refusal is None:
+                return True
+            self.inbox[0] = kokaq.Pushes(
+                frame.message_type, False, frame.client, frame.namespace, frame.queue,
+                frame.opaques[done.accepted :], frame.op_opaques[done.accepted :], frame.payloads[done.accepted :],
+                frame.tags,
+            )  # fmt: skip
+            return self.refused(done, queue, len(frame.payloads[done.accepted]))
+        if done.accepted:
+            after = runtime.broker.log.next_position
+            self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
+        if done.refusal is not None:
+            reason = REFUSALS.get(done.refusal, Reason.NOT_ALLOWED)
+            for request in list(kokaq.singles([frame]))[done.accepted :]:
+                self._fail(request, reason)
+        return True
+
+    def _push(self, request: Request, metadata: Metadata) -> bool:
+        """One push with metadata."""
+        if request.namespace is None or request.queue is None:
+            raise Missing
+        queue = self._queue_to_push_to(request.namespace, request.queue)
+        asked = metadata.uuid or b""
+        if asked and self.runtime.ids.is_ours(asked):
+            self._fail(request, Reason.BAD)  # it would name a message that it is not
+            return True
+        done = self._publish(queue, request, metadata, asked)
+        if done.refusal is not None:
+            if not request.two_way and done.refusal is not Refusal.EXISTS:
+                return self.refused(done, queue, len(request.payload or b""))
+            self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
+            return True
+        uuid = self.runtime.ids.raw(queue, done.first)
+        if done.duplicate and asked and not self.runtime.broker.find(queue, [done.first]):
+            uuid = asked  # the first message is gone, and with it the ID that it had been asked for
+        self._succeed(request, Metadata(uuid=uuid))
+        return True
+
+    def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> Published:
+        ttl = None if metadata.time_to_live is None else metadata.time_to_live * SECOND
+        return self.runtime.broker.publish(
+            self.connection,
+            queue,
+            [request.payload or b""],
+            self.runtime.now(),
+            ttl=ttl,
+            expires_at=(metadata.expires_at or 0) * SECOND,
+            priority=metadata.priority or 0,
+            delay=(metadata.delay or 0) * MILLISECOND,
+            correlation_id=metadata.correlation_id or b"",
+            request_id=metadata.request_id or b"",
+            asked_id=asked,
+            source_info=(metadata.source or "").encode(),
+        )
+
+    # Taking
+
+    def _peek(self, request: Request, metadata: Metadata) -> None:
+        queue = self._queue(request, "consume")
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
+        item = self.runtime.broker.peek(queue, self.runtime.now())
+        if item is None:
+            self._fail(request, Reason.OK)
+            return
+        deliveries = queue.deliveries.get(item.position, 0)
+        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
+        self._answer(request, words, item.position + 1)
+
+    def _pop(self, request: Request, metadata: Metadata) -> None:
+        queue = self._queue(request, "consume")
+        self._warn_of_pops(request)
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
+        taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
+        if taken is None:
+            self._fail(request, Reason.OK)
+            return
+        item, deliveries = taken
+        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
+        self._answer(request, words, self.runtime.broker.log.next_position)
+
+    def _warn_of_pops(self, request: Request) -> None:
+        """Who holds locks may mean ReleasePeekLock by 0x05, as the protocol's document numbers it: say what it is."""
+        if self.connection.out and not self._told_of_pops:
+            self._told_of_pops = True
+            self.runtime.log.warning(
+                "a peer that holds locks pops: 0x05 takes a message for good, and releases a lock only with its UUID",
+                **self.facts(), queue=f"{request.namespace}/{request.queue}",
+            )  # fmt: skip
+
+    def _acquire(self, request: Request, metadata: Metadata) -> None:
+        """Lock the head, or renew a lock that the UUID names."""
+        broker, now = self.runtime.broker, self.runtime.now()
+        duration = (metadata.lock_duration or 0) * MILLISECOND
+        if metadata.uuid is not None:
+            out = broker.renew(self.connection, self.runtime.ids.position(metadata.uuid) or 0, now, duration)
+            if out is None:
+                self._fail(request, Reason.BAD)
+            else:
+                told = Metadata(uuid=metadata.uuid, expires_at=min(-(-out.deadline // SECOND), 2**32 - 1))
+                self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
+            return
+        queue = self._queue(request, "consume")
+        if len(self.connection.out) >= min(self.limits.messages_out, broker.allowance):
+            self._fail(request, Reason.NOT_ALLOWED)
+            return
+        if not self.runtime.sound_head(queue):
+            self._fail(request, Reason.INFRA)
+            return
+        out = broker.lock(self.connection, queue, now, duration)
+        if out is None:
+            self._fail(request, Reason.OK)
+            return
+        words = self.answers.message(request, queue, out.item, out.deliveries, now, out)
+        self._answer(request, words, out.item.position + 1)
+
+    def _release_lock(self, request: Request, metadata: Metadata) -> None:
+        out = self._held(metadata)
+        if out is None:
+            self._fail(request, Reason.BAD)
+            return
+        self.runtime.broker.release(self.connection, out.queue, out.item.position, self.runtime.now())
+        self._succeed(request)
+
+    def _held(self, metadata: Metadata) -> Out | None:
+        """The message that this connection holds the lock of, by its UUID."""
+        position = self.runtime.ids.position(metadata.uuid) if metadata.uuid else None
+        return self.connection.out.get(position) if position is not None else None
+
+    # Queues and namespaces
+
+    def _nop(self, request: Request, metadata: Metadata) -> None:
+        trouble = self.runtime.trouble() if request.message_type is MessageType.CONTROL else ""
+        if trouble:
+            # The text takes the place of a second opaque byte: who has sent one gets that back, and no text.
+            told = Metadata(source=trouble) if not request.nop_opaque else None
+            self._answer(request, lambda: [_response(request, Status.FAIL, Reason.INFRA, told)])
+        else:
+            self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK)])
+
+    def _create(self, request: Request, metadata: Metadata) -> None:
+        namespace, name = _names(request)
+        self._require("administer", namespace, name)
+        runtime = self.runtime
+        broker, now = runtime.broker, runtime.now()
+        if not name:
+            if namespace in broker.namespaces:
+                self._fail(request, Reason.EXISTS)
+            elif runtime.why_no_queue(namespace):
+                self._fail(request, Reason.NOT_ALLOWED)
+            else:
+                broker.create_namespace(namespace, now, self.connection.source)
+                self._succeed(request)
+            return
+        if broker.queue(namespace, name) is not None:
+            self._fail(request, Reason.EXISTS)
+        elif runtime.make_queue(namespace, name, self, policy=_policy(metadata)) is None:
+            self._fail(request, Reason.NOT_ALLOWED)
+        else:
+            self._succeed(request)
+
+    def _delete(self, request: Request, metadata: Metadata) -> None:
+        """Settle a message that is held, or delete a queue or a namespace that is empty."""
+        broker, now = self.runtime.broker, self.runtime.now()
+        if metadata.uuid is not None:
+            out = self._held(metadata)
+            if out is None:
+                self._fail(request, Reason.BAD)
+            else:
+                broker.acknowledge(self.connection, out.queue, (out.item.position,), now)
+                self._succeed(request)
+            return
+        namespace, name = _names(request)
+        self._require("administer", namespace, name)
+        if name:
+            queue = broker.queue(namespace, name)
+            if queue is None:
+                raise Missing
+            done = broker.delete_queue(queue, now, self.connection.source)
+        elif namespace in broker.namespaces:
+            done = broker.delete_namespace(namespace, now, self.connection.source)
+        else:
+            raise Missing
+        if done:
+            self._succeed(request)
+        else:
+            self._fail(request, Reason.NOT_ALLOWED)
+
+    def _get(self, request: Request, metadata: Metadata) -> None:
+        """A message by its UUID, a queue's facts, or the broker's."""
+        if metadata.uuid is not None:
+            self._get_message(request, metadata.uuid)
+            return
+        if request.namespace is None and request.message_type is MessageType.CONTROL:
+            if not self.rights.allow_everywhere("consume", "administer"):  # it tells of all queues
+                raise Denied
+            self.effort += len(self.runtime.broker.queues) // EFFORT
+            told = self.answers.broker_facts()
+        else:
+            told = self.answers.queue_facts(self._queue(request, "consume"))
+        self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
+
+    def _get_message(self, request: Request, uuid: bytes) -> None:
+        if not self.rights.allow_somewhere("consume"):
+            raise Denied
+        position = self.runtime.ids.position(uuid)
+        found = self._find(request, position) if position is not None else None
+        # One of a queue that is not the peer's to see is answered as one that does not exist.
+        if found is None or not self.allowed("consume", found.queue.namespace, found.queue.name):
+            self._fail(request, Reason.BAD)
+            return
+        words = self.answers.message(request, found.queue, found.item, found.deliveries, self.runtime.now())
+        self._answer(request, words, found.item.position + 1)
+
+    def _find(self, request: Request, position: int) -> Found | None:
+        """A message in the queue that the request names, or in any, a few at a time. Or Busy: there are more."""
+        broker = self.runtime.broker
+        if request.namespace is not None:
+            return broker.find(self._queue(request, "consume"), [position]).get(position)
+        if self._search is None or self._search[0] is not request:
+            self._search = request, deque(broker.queues)
+        left = self._search[1]
+        for _ in range(min(SEARCHED_QUEUES, len(left))):
+            queue = broker.queues.get(left.popleft())
+            found = broker.find(queue, [position]).get(position) if queue is not None else None
+            if found is not None:
+                self._search = None
+                return found
+        if left:
+            raise Busy
+        self._search = None
+        return None
+
+    # Small steps
+
+    def _note_client(self, client: int) -> None:
+        """The client ID is part of who published a message."""
+        if client != self._client:
+            self._client = client
+            name = CLIENTS[client] if client < len(CLIENTS) else str(client)
+            base = b" ".join(self.connection.source.split(b" ")[:2])
+            self.connection.source = base + b" " + name.encode()
+
+    def _require(self, right: Right, namespace: str, name: str) -> None:
+        if not self.allowed(right, namespace, name):
+            raise Denied
+
+    def _queue(self, request: Request, right: Right) -> Queue:
+        """The queue that a request names. Raises Missing or Denied."""
+        namespace, name = _names(request)
+        self._require(right, namespace, name)
+        queue = self.runtime.broker.queue(namespace, name)
+        if queue is None:
+            raise Missing
+        return queue
+
+    def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
+        namespace = namespace or DEFAULT_NAMESPACE
+        self._require("publish", namespace, name)
+        queue = self.runtime.broker.queue(namespace, name)
+        if queue is not None:
+            return queue
+        if not (self.create_queues and name):
+            raise Missing
+        queue = self.runtime.make_queue(namespace, name, self)
+        if queue is None:
+            raise Denied
+        return queue
+
+
+def _has_payload(frame: kokaq.KokaqRequest) -> bool:
+    """Whether a payload component came with it."""
+    return isinstance(frame, kokaq.Pushes) or frame.payload is not None
+
+
+def _names(request: Request) -> tuple[str, str]:
+    """The namespace and the queue; an empty namespace is the default one, an empty queue is the namespace itself."""
+    if request.namespace is None or request.queue is None:
+        raise Missing
+    return request.namespace or DEFAULT_NAMESPACE, request.queue
+
+
+def _policy(metadata: Metadata) -> Policy:
+    """The rules that a Create brings along."""
+    standard = Policy()
+    return Policy(
+        default_ttl=(metadata.time_to_live or 0) * SECOND,
+        max_deliveries=metadata.max_deliveries or 0,
+        lock_duration=(metadata.lock_duration or 0) * MILLISECOND or standard.lock_duration,
+    )
+
+
+def _response(request: Request, status: Status, reason: Reason, metadata: Metadata | None = None) -> Response:
+    return Response(
+        request.message_type, request.opaque, request.opcode, status, reason, request.op_opaque, metadata,
+        nop_opaque=request.nop_opaque,
+    )  # fmt: skip

@@ -1,0 +1,136 @@
+"""PHPMQ sessions. docs/protocols/phpmq.md has the rules."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from penstock.core.policy import SECOND
+from penstock.core.queue import Out, Queue
+from penstock.server.network.session import EFFORT, Session
+from penstock.server.process.options import PhpmqListener
+from penstock.server.runtime import Runtime
+from penstock.wire import phpmq
+
+
+class PhpmqSession(Session[phpmq.PhpmqFrame]):
+    """A PHPMQ client."""
+
+    protocol = "phpmq"
+    decoder: phpmq.ServerDecoder
+
+    def __init__(self, runtime: Runtime, listener: PhpmqListener) -> None:
+        dialect = phpmq.Dialect(listener.dialect) if listener.dialect else None
+        super().__init__(runtime, phpmq.ServerDecoder(runtime.options.limits.payload_bytes, dialect))
+        self.namespace = listener.namespace
+
+    def handle(self, frame: phpmq.PhpmqFrame) -> bool:
+        """See Session."""
+        if isinstance(frame, phpmq.Publish):
+            return self._publish(frame)
+        if isinstance(frame, phpmq.Consume):
+            self._consume(frame)
+        elif isinstance(frame, phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject):
+            self._settle(frame)
+        return True
+
+    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, phpmq.Consume) else frame
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """See Session. Neighbours that are alike in having a time to live, or none, make one frame."""
+        style = self.decoder.style
+        assert style is not None  # whoever gets deliveries has asked for them, in some style
+        ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
+        shown = self._as_sent(outs) if style.dispatch_ttl is None else [style.dispatch_ttl] * len(outs)
+        frames: list[phpmq.PhpmqFrame] = []
+        start = 0
+        for with_ttl, alike in groupby(shown):
+            run = slice(start, start + len(list(alike)))
+            ttls = self._remaining(outs[run]) if with_ttl else None
+            frames.append(phpmq.Dispatch(queue.name, tuple(ids[run]), tuple(payloads[run]), ttls))
+            start = run.stop
+        return phpmq.encode(frames, style)
+
+    def _as_sent(self, outs: list[Out]) -> list[bool]:
+        """Whether each message has a time to live, or was published with one of 0, which is none."""
+        told = self.runtime.engine.numbers("with_ttl", [out.item.position for out in outs])
+        return [bool(number or out.item.expires) for number, out in zip(told, outs, strict=True)]
+
+    def _remaining(self, outs: list[Out]) -> tuple[int, ...]:
+        """What remains of each time to live, in whole seconds, rounded up; 0 is for ever."""
+        now = self.runtime.now()
+        return tuple(max(1, -((now - out.item.expires) // SECOND)) if out.item.expires else 0 for out in outs)
+
+    def no_message(self, queue: Queue) -> None:
+        """See Session. The queue was deleted under a window: whoever consumes on must not wait for ever unheard."""
+        self.close("a queue that is consumed was deleted", queue=queue.name)
+
+    def _publish(self, frame: phpmq.Publish) -> bool:
+        queue = self._queue("publish", frame.queue)
+        if queue is None:
+            return True
+        ttl = None if frame.ttl is None else frame.ttl * SECOND
+        runtime = self.runtime
+        done = runtime.broker.publish(
+            self.connection, queue, frame.payloads, runtime.now(), ttl=ttl, with_ttl=ttl is not None
+        )
+        if done.refusal is None:
+            return True
+        self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)
+        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+
+    @property
+    def queue_in_hand(self) -> str:
+        """See Session."""
+        return f"{self.namespace}/{self.decoder.queue_in_hand}" if self.decoder.queue_in_hand else ""
+
+    def _consume(self, frame: phpmq.Consume) -> None:
+        queue = self._queue("consume", frame.queue)
+        if queue is None:
+            return
+        window = min(frame.count, self.limits.window, self._room(queue))
+        if window < min(frame.count, self.limits.window):
+            self.runtime.count("windows_cut")
+            self.runtime.log.warning(
+                "window cut down: too many messages out", **self.facts(), queue=frame.queue, window=window
+            )
+        self.runtime.broker.subscribe(self.connection, queue, window, self.runtime.now())
+
+    def _room(self, queue: Queue) -> int:
+        """How large a window may be, beside what the connection has of other queues and may get of them."""
+        self.effort += len(self.connection.consumers) // EFFORT
+        mine = self.connection.consumers.get((queue.id, False))
+        others = len(self.connection.out) - (mine.out if mine else 0)
+        others += sum(each.credit for each in self.connection.consumers.values() if each is not mine)
+        return max(0, self.limits.messages_out - others)
+
+    def _settle(self, frame: phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject) -> None:
+        """Only what is out on this connection, from the queue it names, can be settled; all else is counted."""
+        runtime, connection = self.runtime, self.connection
+        queue = runtime.broker.queue(self.namespace, frame.queue)
+        ids = frame.ids if not isinstance(frame, phpmq.Requeue) else (frame.id,)
+        positions = runtime.ids.positions(ids) if queue is not None else []
+        done = 0
+        if queue is not None and positions:
+            if isinstance(frame, phpmq.Acknowledge):
+                done = runtime.broker.acknowledge(connection, queue, positions, runtime.now())
+            elif isinstance(frame, phpmq.Reject):
+                done = runtime.broker.reject(connection, queue, positions, runtime.now())
+            else:
+                ttl = frame.ttl * SECOND
+                done = runtime.broker.requeue(connection, queue, positions[0], runtime.now(), ttl=ttl)
+        if done < len(ids):
+            runtime.count("ignored_settlements", len(ids) - done)
+            runtime.log.info("settlement ignored", **self.facts(), queue=frame.queue, messages=len(ids) - done)
+
+    def _queue(self, right: str, name: str) -> Queue | None:
+        """The queue of this name, made if need be. None: the connection was closed."""
+        runtime = self.runtime
+        if not self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
+            self.end()
+            return None
+        queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self)
+        if queue is None:
+            self.end()
+        return queue

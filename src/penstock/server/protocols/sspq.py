@@ -1,0 +1,93 @@
+"""SSPQ sessions. docs/protocols/sspq.md has the rules."""
+
+from __future__ import annotations
+
+from penstock.core.queue import Out, Queue
+from penstock.server.network.session import Session
+from penstock.server.process.options import Right, SspqListener
+from penstock.server.runtime import Runtime
+from penstock.wire import sspq
+
+
+class SspqSession(Session[sspq.SspqFrame]):
+    """An SSPQ client. It has at most one request that waits, or one message that it has not confirmed."""
+
+    protocol = "sspq"
+    spends_retries = True
+
+    def __init__(self, runtime: Runtime, listener: SspqListener) -> None:
+        super().__init__(runtime, sspq.Decoder(runtime.options.limits.payload_bytes))
+        self.namespace, _, self.name = listener.queue.partition("/")
+        self.force_retries = listener.force_retries
+        self.dead_letters = listener.dead_letters
+
+    def may_work(self) -> bool:
+        """See Session. Being told that no message comes is an answer that has to be read, too."""
+        return super().may_work() and self.room > 0
+
+    def handle(self, frame: sspq.SspqFrame) -> bool:
+        """See Session."""
+        if isinstance(frame, sspq.Send):
+            return self._publish(frame)
+        if isinstance(frame, sspq.Receive):
+            self._receive(dead=False)
+        elif isinstance(frame, sspq.DeadReceive):
+            self._receive(dead=True)
+        elif isinstance(frame, sspq.Confirm):
+            self._confirm()
+        else:
+            self.runtime.count("ignored_packages")
+        return True
+
+    def last_will(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
+        """See Session."""
+        return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
+
+    def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
+        """See Session. The counter tells how often the message may still be given out again."""
+        frames = [sspq.Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
+        return sspq.encode(frames)
+
+    def no_message(self, queue: Queue) -> None:
+        """See Session."""
+        self._decline()
+
+    def _publish(self, frame: sspq.Send) -> bool:
+        if not self.allowed("publish", self.namespace, self.name):
+            self.end()
+            return True
+        retries = frame.retries if self.force_retries is None else self.force_retries
+        runtime, queue = self.runtime, self._queue()
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), retries=retries)
+        if done.refusal is None:
+            return True
+        self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])
+        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+
+    @property
+    def queue_in_hand(self) -> str:
+        """See Session."""
+        return f"{self.namespace}/{self.name}"
+
+    def _receive(self, *, dead: bool) -> None:
+        right: Right = "dead-letter" if dead else "consume"
+        busy = bool(self.connection.out or self.connection.consumers)
+        declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
+        if declined or not self.runtime.broker.receive(self.connection, self._queue(), self.runtime.now(), dead=dead):
+            self._decline()
+
+    def _decline(self) -> None:
+        self.write(sspq.encode([sspq.NoReceive()]))
+
+    def _confirm(self) -> None:
+        """Nobody can be done with what he has not been given yet: that stays."""
+        positions = [position for position, out in self.connection.out.items() if out.shown]
+        if positions:
+            self.runtime.broker.acknowledge(self.connection, self._queue(), positions, self.runtime.now())
+        else:
+            self.runtime.count("ignored_settlements")
+
+    def _queue(self) -> Queue:
+        """The listener's queue. It exists from the start; made again if somebody has deleted it."""
+        queue = self.runtime.broker.queue(self.namespace, self.name)
+        return queue or self.runtime.make_queue(self.namespace, self.name, self, always=True)

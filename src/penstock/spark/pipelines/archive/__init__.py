@@ -1,0 +1,1 @@
+"""``archive``: what was published becomes tables, each message once. See docs/pipelines.md."""

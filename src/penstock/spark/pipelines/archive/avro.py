@@ -1,0 +1,296 @@
+"""Avro values: a schema (JSON) to a reader and an Arrow type. Pure: no Spark.
+
+A payload is one value, bare or in *single-object encoding*: with a mark of two bytes and the fingerprint of the schema
+before it. A bare value may begin with the same two bytes, so they count only together with the fingerprint. Files with
+many values are no messages, and are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.spark.pipelines.archive.avro_fingerprint import fingerprint
+from penstock.spark.pipelines.archive.conversion import Misfit
+
+_MARK = b"\xc3\x01"
+_MARK_SIZE = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Schemas that contain themselves have no columns.
+_TOO_DEEP = 64
+#: What a column of decimals holds.
+_MOST_DIGITS = 38
+
+
+class Cursor:
+    """A payload, and how far it was read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        if size < 0 or self.at + size > len(self.data):
+            raise Misfit(f"the Avro value ends too early, at byte {len(self.data)}")
+        found = self.data[self.at : self.at + size]
+        self.at += size
+        return found
+
+    def number(self) -> int:
+        """A number of variable length, zig-zag coded."""
+        shift = found = 0
+        while True:
+            byte = self.take(1)[0]
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+            if shift > 63:
+                raise Misfit(f"a number of the Avro value is too long, at byte {self.at}")
+
+
+Read = Callable[[Cursor], Any]
+
+
+class Avro(NamedTuple):
+    """What a schema, or a part of one, means."""
+
+    type: pa.DataType
+    read: Read
+
+
+class Schema(NamedTuple):
+    """A whole schema: what it means, and its fingerprint."""
+
+    type: pa.DataType
+    read: Read
+    fingerprint: bytes
+
+
+def parse(text: str) -> Schema:
+    """Read a schema. Raises ``ValueError`` if it is none, or none for a table."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the Avro schema is not JSON: {error}") from None
+    try:
+        return Schema(*Parser().parse(schema, 0), fingerprint(schema))
+    except KeyError as error:
+        raise ValueError(f"a part of the Avro schema has no {error.args[0]!r}") from None
+    except (TypeError, AttributeError, pa.ArrowException) as error:
+        raise ValueError(f"the Avro schema can't be understood: {error}") from None
+
+
+def decode(schema: Schema, payload: bytes) -> Any:
+    """One value. Raises ``Misfit``."""
+    if not payload.startswith(_MARK):
+        return _whole(schema.read, payload, 0)
+    told = payload[len(_MARK) : _MARK_SIZE]
+    if told == schema.fingerprint:
+        return _whole(schema.read, payload, _MARK_SIZE)
+    try:
+        return _whole(schema.read, payload, 0)
+    except Misfit as misfit:
+        if len(payload) < _MARK_SIZE:
+            raise
+        text = f"its fingerprint is {told.hex()}, that of the schema {schema.fingerprint.hex()}"
+        raise Misfit(f"the Avro value was written with another schema: {text}") from misfit
+
+
+def _whole(read: Read, payload: bytes, start: int) -> Any:
+    cursor = Cursor(payload)
+    cursor.at = start
+    found = read(cursor)
+    if cursor.at != len(payload):
+        raise Misfit(f"{len(payload) - cursor.at} byte(s) are left over behind the Avro value, at byte {cursor.at}")
+    return found
+
+
+class Parser:
+    """Reads schemas. Names that were given to parts of one are known to later parts."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Avro] = {}
+        self._makers: dict[str, Callable[[Any, int], Avro]] = {
+            **dict.fromkeys(_PLAIN, self._primitive),
+            "record": self._record, "enum": self._enum, "fixed": self._fixed, "array": self._array, "map": self._map,
+        }  # fmt: skip
+
+    def parse(self, schema: Any, depth: int) -> Avro:
+        """What a schema, or a part of one, means."""
+        if depth > _TOO_DEEP:
+            raise ValueError("the Avro schema is nested too deeply, or contains itself")
+        if isinstance(schema, list):
+            return self._union(schema, depth)
+        if isinstance(schema, str):
+            if schema in self._named:
+                return self._named[schema]
+            schema = {"type": schema}
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if isinstance(kind, dict | list):
+            return self.parse(kind, depth + 1)
+        make = self._makers.get(kind) if isinstance(kind, str) else None
+        if make is None:
+            raise ValueError(f"{json.dumps(schema)[:80]} is no Avro type that can be read")
+        return make(schema, depth)
+
+    def _keep(self, schema: Any, avro: Avro) -> Avro:
+        name = schema.get("name", "")
+        self._named[name] = avro
+        if "namespace" in schema:
+            self._named[f"{schema['namespace']}.{name}"] = avro
+        return avro
+
+    def _primitive(self, schema: Any, depth: int) -> Avro:
+        plain = _PLAIN[schema["type"]]
+        logical = _LOGICAL.get((schema["type"], schema.get("logicalType", "")))
+        if logical is not None:
+            kind, convert = logical
+            return Avro(kind, lambda cursor: convert(plain.read(cursor)))
+        if schema["type"] == "bytes" and schema.get("logicalType") == "decimal":
+            return _decimal(schema, plain.read)
+        return plain
+
+    def _record(self, schema: Any, depth: int) -> Avro:
+        fields = [(field["name"], self.parse(field["type"], depth + 1)) for field in schema["fields"]]
+        kind = pa.struct([pa.field(name, inner.type) for name, inner in fields])
+        return self._keep(schema, Avro(kind, lambda cursor: {name: inner.read(cursor) for name, inner in fields}))
+
+    def _enum(self, schema: Any, depth: int) -> Avro:
+        symbols = list(schema["symbols"])
+
+        def read(cursor: Cursor) -> Any:
+            return _choose(symbols, cursor, "symbol")
+
+        return self._keep(schema, Avro(pa.string(), read))
+
+    def _fixed(self, schema: Any, depth: int) -> Avro:
+        size = schema["size"]
+        if not isinstance(size, int):
+            raise ValueError(f"the size of a fixed type in the Avro schema is {json.dumps(size)}, not a whole number")
+        if schema.get("logicalType") == "decimal":
+            return self._keep(schema, _decimal(schema, lambda cursor: cursor.take(size)))
+        return self._keep(schema, Avro(pa.binary(), lambda cursor: cursor.take(size)))
+
+    def _array(self, schema: Any, depth: int) -> Avro:
+        inner = self.parse(schema["items"], depth + 1)
+        return Avro(pa.list_(inner.type), lambda cursor: _blocks(cursor, inner.read))
+
+    def _map(self, schema: Any, depth: int) -> Avro:
+        inner = self.parse(schema["values"], depth + 1)
+        kind = pa.map_(pa.string(), inner.type)
+        return Avro(kind, lambda cursor: _blocks(cursor, lambda each: (_text(each), inner.read(each))))
+
+    def _union(self, schema: list[Any], depth: int) -> Avro:
+        """Null and one other type is a column that may be null. Others would be several columns, and are refused."""
+        branches = [self.parse(each, depth + 1) for each in schema]
+        kinds = [branch.type for branch in branches if not pa.types.is_null(branch.type)]
+        if len({str(kind) for kind in kinds}) != 1:
+            raise ValueError("a union that can be read has null and one other type")
+
+        def read(cursor: Cursor) -> Any:
+            return _choose(branches, cursor, "branch").read(cursor)
+
+        return Avro(kinds[0], read)
+
+
+def _choose(choices: list[Any], cursor: Cursor, name: str) -> Any:
+    number = cursor.number()
+    if not 0 <= number < len(choices):
+        raise Misfit(f"the Avro value has {name} {number} of {len(choices)}, at byte {cursor.at}")
+    return choices[number]
+
+
+def _blocks(cursor: Cursor, read: Read) -> list[Any]:
+    found: list[Any] = []
+    while count := cursor.number():
+        if count < 0:
+            count = -count
+            cursor.number()
+        if len(found) + count > len(cursor.data):
+            text = f"an array of {len(found) + count} items is longer than the whole Avro value"
+            raise Misfit(f"{text}, at byte {cursor.at}")
+        found += [read(cursor) for _ in range(count)]
+    return found
+
+
+def _text(cursor: Cursor) -> str:
+    try:
+        return cursor.take(cursor.number()).decode()
+    except UnicodeDecodeError:
+        raise Misfit(f"a string of the Avro value is not UTF-8, before byte {cursor.at}") from None
+
+
+def _boolean(cursor: Cursor) -> bool:
+    byte = cursor.take(1)
+    if byte not in (b"\0", b"\1"):
+        raise Misfit(f"a boolean of the Avro value is {byte.hex()}, at byte {cursor.at - 1}")
+    return byte == b"\1"
+
+
+def _decimal(schema: Any, read: Read) -> Avro:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if precision not in range(1, _MOST_DIGITS + 1):
+        raise ValueError(f"a decimal of the Avro schema has {precision} digits: 1 to {_MOST_DIGITS} can be read")
+    kind = pa.decimal128(precision, scale)
+    most = 10**precision
+
+    def convert(cursor: Cursor) -> Decimal:
+        number = int.from_bytes(read(cursor), "big", signed=True)
+        if abs(number) >= most:
+            raise Misfit(f"a decimal of the Avro value has more than {precision} digits, before byte {cursor.at}")
+        return Decimal(number).scaleb(-scale)
+
+    return Avro(kind, convert)
+
+
+def _whole_number(bits: int) -> Read:
+    """A number in the range of its type: a longer one can be written, but no column holds it."""
+    most = 2 ** (bits - 1)
+
+    def read(cursor: Cursor) -> int:
+        number = cursor.number()
+        if not -most <= number < most:
+            raise Misfit(f"a number of the Avro value is {number}, which is more than {bits} bits, at byte {cursor.at}")
+        return number
+
+    return read
+
+
+def _after(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise Misfit(f"a time of the Avro value is out of range: {microseconds}") from None
+
+
+def _day(days: int) -> date:
+    try:
+        return _EPOCH.date() + timedelta(days=days)
+    except OverflowError:
+        raise Misfit(f"a date of the Avro value is out of range: {days}") from None
+
+
+_PLAIN = {
+    "null": Avro(pa.null(), lambda cursor: None),
+    "boolean": Avro(pa.bool_(), _boolean),
+    "int": Avro(pa.int32(), _whole_number(32)),
+    "long": Avro(pa.int64(), _whole_number(64)),
+    "float": Avro(pa.float32(), lambda cursor: struct.unpack("<f", cursor.take(4))[0]),
+    "double": Avro(pa.float64(), lambda cursor: struct.unpack("<d", cursor.take(8))[0]),
+    "bytes": Avro(pa.binary(), lambda cursor: cursor.take(cursor.number())),
+    "string": Avro(pa.string(), _text),
+}
+_TIME = pa.timestamp("us", tz="UTC")
+_LOGICAL: dict[tuple[str, str], tuple[pa.DataType, Callable[[Any], Any]]] = {
+    ("int", "date"): (pa.date32(), _day),
+    ("long", "timestamp-millis"): (_TIME, lambda value: _after(value * 1000)),
+    ("long", "timestamp-micros"): (_TIME, _after),
+}

@@ -1,0 +1,147 @@
+"""``decode``: captures of any of the three protocols become a table of frames. See docs/pipelines.md.
+
+One file is one task, and is read in pieces, so that neither its size nor the number of files matters.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from penstock.spark.pipelines.decode.captures import PIECE, read_stream
+from penstock.spark.pipelines.decode.frames import FRAMES, Source
+from penstock.spark.pipelines.decode.pcap import is_pcap
+from penstock.spark.pipelines.decode.reassembly import read_pcap
+from penstock.spark.pipelines.lake.batches import LakeError, remove
+from penstock.spark.pipelines.lake.compaction import exchange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.spark.pipelines.run import Run
+
+#: The most tasks at a time for which files are spread evenly; more files than this share tasks.
+MAX_TASKS = 10_000
+
+
+class Captures(Struct, frozen=True):
+    """What is known of the files; None is told by their first bytes. ``ports`` are for packet captures."""
+
+    protocol: str | None = None
+    direction: str | None = None
+    ports: frozenset[int] = frozenset()
+    payloads: bool = False
+
+
+def find_files(patterns: Sequence[str]) -> list[str]:
+    """The files that paths, folders (all files below) and patterns name. Raises ``ValueError`` if one names nothing."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        places = sorted(glob.glob(pattern, recursive=True)) if not os.path.exists(pattern) else [pattern]
+        files = [file for place in places for file in _below(place)]
+        if not files:
+            raise ValueError(f"there is no file {pattern!r}")
+        found |= dict.fromkeys(map(os.path.abspath, files))
+    return list(found)
+
+
+def _below(place: str) -> Iterator[str]:
+    if not os.path.isdir(place):
+        yield place
+        return
+    for folder, folders, names in os.walk(place):
+        folders.sort()
+        yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))
+
+
+def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
+    """The frames of one file. One that can't be opened or read is told in a row, as it may be one of many."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(24)
+            file.seek(0)
+            if is_pcap(head):
+                options: dict[str, Any] = {"ports": captures.ports, "payloads": captures.payloads}
+                yield from read_pcap(file, path, protocol=captures.protocol, **options)
+            else:
+                source = Source(path, None, captures.protocol, captures.direction)
+                yield from read_stream(_pieces(file), source, payloads=captures.payloads)
+    except OSError as error:
+        yield _unreadable(path, error)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield piece
+
+
+def _unreadable(path: str, error: OSError) -> pa.RecordBatch:
+    row = dict.fromkeys(FRAMES.names) | {"file": path, "offset": 0, "length": 0, "code": "unreadable"}
+    row["error"] = f"the file can't be read: {error.strerror or error}"
+    return pa.RecordBatch.from_pylist([row], schema=FRAMES)
+
+
+def transform(files: DataFrame, captures: Captures | None = None) -> DataFrame:
+    """Frames of the files that the column ``file`` names."""
+    options = captures or Captures()
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                yield from decode_file(path, options)
+
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only with Spark
+
+    return files.select("file").mapInArrow(decode, from_arrow_schema(FRAMES))
+
+
+def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = None) -> DataFrame:
+    """Frames of these files, a task for each."""
+    listed = spark.createDataFrame([(file,) for file in files], "file string")
+    return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)
+
+
+class Done(Struct, frozen=True):
+    """What a table of frames has, and how long it took; ``whole`` is false if it was stopped and nothing is changed."""
+
+    frames: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    whole: bool = True
+
+
+def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: Run | None = None) -> Done:
+    """Write the table of frames, in place of what was there."""
+    from penstock.spark.pipelines import run as running  # noqa: PLC0415 - only with Spark
+
+    how = running.Run() if how is None else how
+    target = Path(output).absolute()
+    if target.exists() and not (target / "_SUCCESS").exists() and any(target.iterdir()):
+        raise LakeError(f"{output} holds something else than a table of frames: choose another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    progress = running.Progress()
+    how.doing = f"decoding {len(files):,} files"
+    try:
+        with running.watched(spark, how, progress):
+            read(spark, files, captures).write.option("compression", "zstd").parquet(str(staged))
+            how.doing = "counting errors"
+            rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
+            errors = spark.read.parquet(str(staged)).where("code is not null").count()
+        if not how.stop.is_set():
+            exchange(staged, target)
+            return Done(rows - errors, errors, progress.seconds)
+    except running.SPARK_ERRORS as error:
+        if not how.stop.is_set():
+            raise running.explained(error) from None
+    finally:
+        remove(staged)
+    return Done(seconds=progress.seconds, whole=False)

@@ -1,0 +1,1 @@
+"""Tables that others read while we write: how each batch gets there once."""

@@ -1,0 +1,224 @@
+"""What all streaming pipelines share: where they read from, how they run, and what they tell meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct, field
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.flight.calls import Range, Status
+from penstock.spark.endpoint import Endpoint
+from penstock.spark.errors import SourceError
+from penstock.spark.options import Use, parse
+from penstock.spark.pipelines.lake.batches import Lake, LakeError
+from penstock.spark.registration import load
+
+#: Seconds between two looks at the query.
+LOOK_EVERY = 0.2
+#: Seconds between two triggers of a pipeline that runs on.
+TRIGGER_SECONDS = 5.0
+
+
+#: What Spark raises, in Python and from Java.
+SPARK_ERRORS = (PySparkException, Py4JError)
+
+
+class Failed(SourceError):
+    """A pipeline came to a bad end. What was written is sound: run it again to go on."""
+
+
+class Broker(Struct, frozen=True):
+    """Where the events come from: options of ``format("penstock")``, by their names there."""
+
+    options: Mapping[str, str]
+
+    def reach(self) -> Range:
+        """What the broker has. Raises at once what would keep a pipeline from running: a bad option, a broker away."""
+        endpoint = Endpoint(parse(self.options, Use.READING))
+        try:
+            return endpoint.ask(Status(), Range)
+        finally:
+            endpoint.close()
+
+    def stream(self, spark: SparkSession, **more: object) -> DataFrame:
+        """A streaming read. None is as if it had not been given."""
+        parse(self._with(more), Use.STREAM)  # Spark would tell of an option that makes no sense as a long text
+        return load(spark, spark.readStream.format("penstock").options(**self._with(more)))
+
+    def batch(self, spark: SparkSession, **more: object) -> DataFrame:
+        """A batch read."""
+        parse(self._with(more), Use.BATCH)
+        return load(spark, spark.read.format("penstock").options(**self._with(more)))
+
+    def _with(self, more: Mapping[str, object]) -> dict[str, str]:
+        given = {name: str(value) for name, value in more.items() if value is not None}
+        return {**self.options, **given}
+
+
+def start_of(lake: Lake, identity: str) -> int | None:
+    """Where a stream starts whose checkpoint is lost; None: as usual. ``identity`` is that of the broker's journal."""
+    position = lake.resume_at()
+    last = lake.last()
+    if position is not None and last is not None and last.state.get("identity", identity) != identity:
+        text = "and its checkpoint is gone, so that nobody knows what is missing"
+        raise LakeError(
+            f"the lake {lake.root} has messages of another journal than the broker's, {text}: choose another"
+        )
+    return position
+
+
+class Progress(Struct):
+    """How far a pipeline is. ``lag_rows``, ``lag_seconds`` and ``total_rows`` are None while they are not known."""
+
+    rows: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    lag_rows: int | None = None
+    lag_seconds: float | None = None
+    total_rows: int | None = None
+    #: Rows that earlier runs have done of the same work.
+    before_rows: int = 0
+    #: What is being done now, in words, and how many of the tasks that Spark has begun for it are done.
+    doing: str = ""
+    tasks: int = 0
+    tasks_done: int = 0
+    done: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Rows a second since the start."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+class Run(Struct):
+    """How to run: to the end of what is there now, or until stopped; and whom to tell."""
+
+    once: bool = False
+    seconds: float = TRIGGER_SECONDS
+    stop: threading.Event = field(default_factory=threading.Event)
+    tell: Callable[[Progress], None] = lambda progress: None
+    #: What the pipeline is doing now, for whoever is told.
+    doing: str = ""
+
+
+#: Works off a batch, and returns how many rows it had.
+Each = Callable[[DataFrame, int], int]
+
+
+def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
+    """Run a stream of batches into the lake until it ends, is stopped, or fails (raises ``Failed``, or what it was)."""
+    progress = Progress()
+    began = time.monotonic()
+    problems: list[BaseException] = []
+    at_work = threading.Lock()
+
+    def batch(found: DataFrame, number: int) -> None:
+        with at_work:
+            try:
+                run.doing = f"batch {number}"
+                progress.rows += each(found, number)
+                progress.batches += 1
+                run.doing = "waiting for more"
+            except BaseException as problem:  # Spark would tell it as a long text
+                problems.append(problem)
+                raise
+
+    run.doing = "looking at what is there"
+    trigger: dict[str, Any] = {"availableNow": True} if run.once else {"processingTime": f"{run.seconds} seconds"}
+    writer = frame.writeStream.foreachBatch(batch).trigger(**trigger)
+    query = writer.option("checkpointLocation", str(lake.checkpoint)).queryName(f"penstock-{lake.name}").start()
+    try:
+        while query.isActive and not run.stop.wait(LOOK_EVERY):
+            progress.seconds = time.monotonic() - began
+            take_lag(query.lastProgress, progress)
+            take_tasks(frame.sparkSession, progress)
+            progress.doing = run.doing
+            run.tell(progress)
+        query.stop() if run.stop.is_set() else query.awaitTermination()
+    except StreamingQueryException as error:
+        raise explained(problems[0] if problems else error) from None
+    finally:
+        if query.isActive:
+            query.stop()
+        with at_work:  # a batch that was stopped in the middle may still be on its way out
+            pass
+    _raise_if_failed(query, problems)
+    progress.seconds = time.monotonic() - began
+    progress.done = not run.stop.is_set()
+    progress.doing, progress.tasks, progress.tasks_done = "", 0, 0
+    run.tell(progress)
+    return progress
+
+
+@contextmanager
+def watched(spark: SparkSession, run: Run, progress: Progress) -> Iterator[None]:
+    """Tell of the progress of what Spark does meanwhile, and have it stop when it should: what waits for it raises."""
+    began, over = time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_EVERY):
+            progress.seconds = time.monotonic() - began
+            take_tasks(spark, progress)
+            progress.doing = run.doing
+            run.tell(progress)
+            if run.stop.is_set():
+                spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        progress.seconds = time.monotonic() - began
+
+
+def take_tasks(spark: SparkSession, progress: Progress) -> None:
+    """How many tasks the stages have that Spark is at, and how many of them are done."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    progress.tasks = sum(stage.numTasks for stage in stages if stage is not None)
+    progress.tasks_done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _raise_if_failed(query: Any, problems: list[BaseException]) -> None:
+    failure = query.exception()
+    if failure is not None:
+        raise explained(problems[0] if problems else failure)
+
+
+def explained(problem: BaseException) -> BaseException:
+    """What went wrong in one line: ours if it was ours, else what the data source said, else the cause in Java."""
+    if not isinstance(problem, SPARK_ERRORS):
+        return problem
+    lines = lines_of(problem)
+    ours = [line for line in lines if line.startswith("penstock.spark.errors.")]
+    if ours:
+        return Failed(ours[-1].partition(": ")[2])
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return Failed(causes[-1] if causes else lines[0])
+
+
+def lines_of(error: BaseException) -> list[str]:
+    """What an error says, without empty lines: Spark often begins with one."""
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+
+
+def take_lag(last: Any, progress: Progress) -> None:
+    """What the data source says of itself in the query's progress."""
+    for source in (last or {}).get("sources", ()):
+        try:
+            told = json.loads(source.get("latestOffset") or "{}")
+        except (TypeError, ValueError):
+            continue
+        if isinstance(told, dict) and "lagMessages" in told:  # before the first look at the broker it is null
+            progress.lag_rows, progress.lag_seconds = told["lagMessages"], told["lagSeconds"]
