@@ -16,8 +16,9 @@ from benches.measure import Figure
 from penstock.core.broker import Broker
 from penstock.core.table import Table
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability
+from penstock.journal.contract import JournalOptions
+from penstock.journal.files.log import FileLog
+from penstock.journal.contract import Durability
 from penstock.schema import Kind
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_folder
@@ -31,7 +32,7 @@ READ = 2**20
 
 def write_journal(folder: str, messages: int, batch: int, acknowledged: float = 1.0) -> None:
     """Messages, ``batch`` in a commit, and the acknowledgement of most of them a little later."""
-    log = FileLog(RealDisk(folder), FileLogOptions(Durability.OS))
+    log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
     engine = Engine(log, Table(), NOW)
     broker = engine.broker
     broker.create_namespace("default", NOW)

@@ -10,8 +10,9 @@ from benches.measure import Figure
 from penstock.core.state import Delivery
 from penstock.core.table import Table
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability, Log
+from penstock.journal.contract import JournalOptions
+from penstock.journal.files.log import FileLog
+from penstock.journal.contract import Durability, Log
 from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
@@ -95,7 +96,7 @@ class Traffic:
 def flow(durability: Durability | None, count: int) -> tuple[float, float]:
     """Messages a second published, and delivered and acknowledged; on a log in memory without a durability."""
     with tempfile.TemporaryDirectory() as folder:
-        log = MemoryLog() if durability is None else FileLog(RealDisk(folder), FileLogOptions(durability))
+        log = MemoryLog() if durability is None else FileLog(RealDisk(folder), JournalOptions(durability))
         traffic = Traffic(log, thread=durability is Durability.COMMIT)
         rates = traffic.publish(count), traffic.consume(count)
         if traffic.commits:

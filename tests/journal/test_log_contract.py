@@ -9,13 +9,14 @@ import pytest
 
 from penstock.journal.errors import Fenced, Gone, LogClosed
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import FIRST_POSITION, Log
+from penstock.journal.contract import JournalOptions
+from penstock.journal.files.log import FileLog
+from penstock.journal.contract import FIRST_POSITION, Log
 from penstock.journal.memory import MemoryLog
 from support.batches import NOW, Rowset, acknowledged, published
 from support.simdisk import SimDisk
 
-OPTIONS = FileLogOptions(segment_bytes=4096, reserve=4096)
+OPTIONS = JournalOptions(extent_bytes=4096, reserve=4096)
 KINDS: dict[str, Callable[[Path], Log]] = {
     "memory": lambda _: MemoryLog(),
     "files": lambda path: FileLog(RealDisk(path), OPTIONS),

@@ -14,10 +14,10 @@ from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.journal.files.segment import FOOTER_SIZE, Footer
 from penstock.journal.format.block import VERSION
-from penstock.journal.log import Durability
+from penstock.journal.contract import Durability
 from penstock.journal.views import arrow
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import Opened, open_folder
@@ -28,7 +28,7 @@ from support.raw import GET, POP, SOURCE, SUCCESS_OK, Kokaq, acknowledge, consum
 
 JOURNALS = Path(__file__).parents[1] / "journals"
 OLD = sorted(JOURNALS.glob("version-*"))
-SMALL = FileLogOptions(segment_bytes=4000, reserve=4096, durability=Durability.OS)
+SMALL = JournalOptions(extent_bytes=4000, reserve=4096, durability=Durability.OS)
 TODAY = NOW + 3600 * SECOND
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.journal.files.mapped_segment import Verified
 from penstock.journal.format.block import Header, check_body
 from support.folders import Life
 
-SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
+SMALL = JournalOptions(extent_bytes=20_000, reserve=4096)
 
 
 class TestRuns:

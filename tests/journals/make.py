@@ -6,7 +6,7 @@ import sys
 
 from penstock.core.policy import SECOND
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_folder
 
@@ -29,7 +29,7 @@ CORRELATION_ID = b"order 17"
 
 def main(folder: str) -> None:
     """Make the journal, with a clean stop between its two halves."""
-    options = FileLogOptions(reserve=4096)
+    options = JournalOptions(reserve=4096)
     opened = open_folder(RealDisk(folder), NOW, options, min_free=0)
     _first_half(opened.engine)
     opened.engine.log.sync()

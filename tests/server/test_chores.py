@@ -13,7 +13,7 @@ import pytest
 
 from penstock.flight import requests
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.opening import Opened, open_folder
 from penstock.server.flight.readers import Pin
@@ -28,7 +28,7 @@ from support.simdisk import SimDisk
 class Scene:
     """A broker with chores, and what its loop could not place."""
 
-    def __init__(self, options: FileLogOptions | None = None, retention: Retention | None = None) -> None:
+    def __init__(self, options: JournalOptions | None = None, retention: Retention | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.astray: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.astray.append(context))
@@ -210,7 +210,7 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-SMALL = FileLogOptions(segment_bytes=100_000, reserve=8 * 1024)
+SMALL = JournalOptions(extent_bytes=100_000, reserve=8 * 1024)
 
 
 async def half_alive(scene: Scene, segments: int) -> int:
@@ -219,7 +219,7 @@ async def half_alive(scene: Scene, segments: int) -> int:
     broker.create_namespace("default", now)
     kept, gone = (broker.create_queue("default", name, now) for name in ("kept", "gone"))
     connection = broker.connect(1, b"test")
-    while len(scene.opened.upkeep.log.segments()) <= segments:
+    while len(scene.opened.upkeep.log.extents()) <= segments:
         broker.publish(connection, kept, [bytes(2_000)] * 4, now)
         broker.publish(connection, gone, [bytes(2_000)] * 6, now)
         await scene.committed()
@@ -238,10 +238,10 @@ def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.M
         waiting = await half_alive(scene, 15)
         upkeep, disk = scene.opened.upkeep, scene.disk
         upkeep.checkpoint(scene.runtime.now())
-        before = len(upkeep.log.segments())
+        before = len(upkeep.log.extents())
         disk.space += 120_000 - disk.left
         scene.chores.start()
-        await scene.until(lambda: len(upkeep.log.segments()) < before // 2)
+        await scene.until(lambda: len(upkeep.log.extents()) < before // 2)
         assert scene.commits.full is None
         assert disk.left > 500_000
         queue = scene.runtime.broker.queue("default", "kept")
@@ -272,7 +272,7 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
         scene.chores.start()
         await scene.until(upkeep.checkpoints.positions)
         await scene.until(lambda: scene.chores._waited > 2)
-        last = upkeep.log.segments()[-1].first
+        last = upkeep.log.extents()[-1].first
         disk.space += 40_000 - disk.left  # less than what 256 bytes for each message are
         upkeep.admission.min_free = 50_000
         await scene.until(lambda: broker.disk_full)
@@ -283,8 +283,8 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
             assert broker.pop(connection, queue, scene.runtime.now()) is not None
         await scene.committed()
         await scene.until(lambda: not broker.disk_full)
-        assert len(upkeep.log.segments()) <= 3
-        assert upkeep.log.segments()[-1].first == last
+        assert len(upkeep.log.extents()) <= 3
+        assert upkeep.log.extents()[-1].first == last
         await scene.end()
 
     asyncio.run(asyncio.wait_for(live(), 30))

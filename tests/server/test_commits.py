@@ -10,7 +10,7 @@ import pytest
 from penstock.core.queue import Queue
 from penstock.core.table import Table
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import Opened, open_folder
@@ -23,7 +23,7 @@ from support.workload import MORNING
 def opened_with_old_message() -> tuple[Opened, Queue, int]:
     """A folder whose first segments hold one live message and are past retention. Nothing is cached."""
     opened = open_folder(
-        SimDisk(), MORNING, FileLogOptions(segment_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
+        SimDisk(), MORNING, JournalOptions(extent_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
     )
     engine, broker = opened.engine, opened.engine.broker
     broker.create_namespace("default", MORNING)

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.journal.files.segment import is_kept
 from penstock.journal.format.block import HEADER_SIZE
 from penstock.server import runtime as runtime_module
@@ -44,7 +44,7 @@ from support.raw import (
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
-OPTIONS = FileLogOptions(segment_bytes=2_000, reserve=512)
+OPTIONS = JournalOptions(extent_bytes=2_000, reserve=512)
 COUNT = 40
 #: These three were published together: one block has them.
 TOGETHER = (10, 11, 12)
@@ -77,7 +77,7 @@ class Old:
         opened = open_folder(self.disk, MORNING, OPTIONS)  # the newest segment is another one
         opened.engine.commit(MORNING)
         place = opened.upkeep.log.locate(self.positions[TOGETHER[0]])
-        segments = opened.upkeep.log.segments()
+        segments = opened.upkeep.log.extents()
         self.segment = next(each.name for each in reversed(segments) if each.first <= place.first)
         self.offset, self.lost = place.offset, f"{place.first} to {place.end - 1}"
         opened.upkeep.checkpoint(MORNING, clean=True)
@@ -369,7 +369,7 @@ def test_a_lease_is_settled_without_what_could_not_be_read() -> None:
         broker, queue = scene.runtime.broker, scene.backlog
         lease = broker.lease("reader", queue, scene.runtime.now(), 1000 * SECOND)
         assert lease is not None
-        for segment in scene.opened.upkeep.log.segments()[:-1]:
+        for segment in scene.opened.upkeep.log.extents()[:-1]:
             await scene.scrub.check(segment)
         assert len(lease.messages) == COUNT - len(TOGETHER)
         assert broker.settle_lease(lease, scene.runtime.now()) == COUNT - len(TOGETHER)

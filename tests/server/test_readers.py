@@ -138,7 +138,7 @@ class TestPins:
     @pytest.fixture
     def life(self, tmp_path: Path) -> Life:
         life = Life(tmp_path / "data", 3).run(600)
-        assert len(life.opened.upkeep.log.segments()) > 4
+        assert len(life.opened.upkeep.log.extents()) > 4
         return life
 
     def plan(self, life: Life, pin: Pin | None, **limits: int) -> tuple[int, list[str]]:
@@ -149,35 +149,35 @@ class TestPins:
         return upkeep.log.floor, [reason for _, reason in plan.dropped]
 
     def test_the_floor_waits_for_a_reader(self, life: Life) -> None:
-        third = life.opened.upkeep.log.segments()[2]
+        third = life.opened.upkeep.log.extents()[2]
         now = life.workload.now
         assert self.plan(life, Pin("lake", third.first + 1, now)) == (third.first, [])
-        last = life.opened.upkeep.log.segments()[-1]
+        last = life.opened.upkeep.log.extents()[-1]
         assert self.plan(life, Pin("lake", last.end, now)) == (last.first, [])
 
     def test_not_for_one_that_was_not_heard_of(self, life: Life) -> None:
-        last, now = life.opened.upkeep.log.segments()[-1], life.workload.now
+        last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         pin = Pin("lake", 1, now - 10 * SECOND)
         assert self.plan(life, pin, pin_age=9 * SECOND) == (last.first, ["it was not heard of for too long"])
 
     def test_not_for_one_that_keeps_too_much(self, life: Life) -> None:
-        segments, now = life.opened.upkeep.log.segments(), life.workload.now
+        segments, now = life.opened.upkeep.log.extents(), life.workload.now
         size = sum(segment.size for segment in segments[2:-1])
         pin = Pin("lake", segments[2].first, now)
         assert self.plan(life, pin, pin_bytes=size) == (segments[2].first, [])
         assert self.plan(life, pin, pin_bytes=size - 1) == (segments[-1].first, ["it would keep too many bytes"])
 
     def test_the_floor_never_goes_back(self, life: Life) -> None:
-        last, now = life.opened.upkeep.log.segments()[-1], life.workload.now
+        last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         assert self.plan(life, None) == (last.first, [])
         assert self.plan(life, Pin("lake", 1, now))[0] == last.first
 
     def test_pinned_history_is_not_trimmed(self, life: Life) -> None:
         upkeep = life.opened.upkeep
-        segments, now = upkeep.log.segments(), life.workload.now
+        segments, now = upkeep.log.extents(), life.workload.now
         upkeep.retention = Retention(age=0, bytes=1)
         upkeep.pins = lambda: [Pin("lake", segments[2].first, now)]
         for _ in range(3):
             upkeep.retain(now)
         assert upkeep.log.floor == segments[2].first
-        assert upkeep.log.segments()[0].first <= segments[2].first
+        assert upkeep.log.extents()[0].first <= segments[2].first

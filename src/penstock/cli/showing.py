@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from rich.text import Text
 
-from penstock.journal.log import GAP
+from penstock.journal.contract import GAP
 
 
 def escape(value: str | bytes) -> str:

@@ -28,7 +28,7 @@ _LENGTH = Struct("<I")
 T = TypeVar("T")
 
 
-class SideDoor:
+class BrokerClient:
     """Asks the broker. Threads may share one: each question has a connection to itself."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:

@@ -19,8 +19,8 @@ from penstock.core.policy import SECOND, Policy
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import Delivery, Effect
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLogOptions
-from penstock.journal.log import Durability
+from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import Durability
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.opening import open_folder
 from penstock.server.maintenance.upkeep import Plan, Retention, Step
@@ -32,7 +32,7 @@ ROUND = 2**32
 BACKLOG = 2_000
 
 #: Small, so that a second of work rolls, checkpoints, forgets and carries forward.
-OPTIONS = {"segment_bytes": 60_000, "reserve": 16_384}
+OPTIONS = {"extent_bytes": 60_000, "reserve": 16_384}
 RETENTION = Retention(age=0, bytes=200_000)
 SYNC_EVERY = 0.005
 
@@ -48,7 +48,7 @@ class Child:
         self.random = Random(f"{seed} {number}")
         self.next_number = number * ROUND
         self.notes = Notes(notes)
-        options = FileLogOptions(durability=durability, **OPTIONS)
+        options = JournalOptions(durability=durability, **OPTIONS)
         opened = open_folder(RealDisk(folder), microseconds(), options, RETENTION, cache_bytes=100_000)
         self.engine, self.upkeep = opened.engine, opened.upkeep
         self.broker = self.engine.broker
@@ -61,7 +61,7 @@ class Child:
         self.given: list[tuple[Connection, Queue, int]] = []
         self.helper = ThreadPoolExecutor(1)
         self.chore: Iterator[None] = iter(())
-        self.notes.add("U", len(self.upkeep.log.segments()))
+        self.notes.add("U", len(self.upkeep.log.extents()))
         self.notes.flush()
 
     def fail(self, error: Exception) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
@@ -25,7 +26,6 @@ from penstock.journal.files.tail import Tail
 from penstock.journal.format.block import Block
 from penstock.journal.format.block import Header as BlockHeader
 from penstock.journal.format.catalogue import Catalogue
-from penstock.journal.log import FIRST_POSITION, GAP, Durability
 from penstock.journal.repair.bridge import bridge_block
 from penstock.journal.repair.survey import Range, Run, SegmentSurvey, Survey
 from penstock.schema import COLUMN

@@ -20,7 +20,8 @@ import msgspec
 from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
-from penstock.server.flight.requests import SideRequests
+from penstock.journal.contract import ValueStore
+from penstock.server.flight.requests import RequestHandler
 from penstock.server.network.acceptor import peer_of
 from penstock.server.runtime import Runtime
 
@@ -32,21 +33,21 @@ READ_AHEAD = 2**20
 MOST_PATH = 100
 PREFIX = "penstock-"
 SOCKET = "door"
-#: In the data folder: where the socket is. Whoever starts after a crash removes what was left there.
+#: The journal's value that tells where the socket is. Whoever starts after a crash removes what was left there.
 NOTE = "side-door"
 
 _LENGTH = struct.Struct("<I")
 _DECODER = msgspec.msgpack.Decoder(requests.Request)
 
 
-class SideDoor:
+class PrivateSocket:
     """The socket and those who are connected to it."""
 
-    def __init__(self, runtime: Runtime, data: Path | None = None) -> None:
-        """``data`` is the data folder, where a note is kept; none for a broker that keeps nothing."""
+    def __init__(self, runtime: Runtime, values: ValueStore | None = None) -> None:
+        """``values`` are the journal's, where a note is kept."""
         self._runtime = runtime
-        self._requests = SideRequests(runtime)
-        self._note = data / NOTE if data is not None else None
+        self._requests = RequestHandler(runtime)
+        self._values = values
         self._folder = ""
         self._server: asyncio.Server | None = None
         #: The task of each connection, and whether it works on a request.
@@ -65,9 +66,9 @@ class SideDoor:
         if len(self.path) > MOST_PATH:
             os.rmdir(self._folder)
             self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
-        if self._note is not None:
+        if self._values is not None:
             try:
-                self._note.write_text(self._folder)
+                self._values.put(NOTE, self._folder.encode())
             except OSError:
                 os.rmdir(self._folder)
                 raise
@@ -89,15 +90,16 @@ class SideDoor:
                 await asyncio.wait(late)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._note is not None:
-            self._note.unlink(missing_ok=True)
+        if self._values is not None:
+            with contextlib.suppress(OSError):
+                self._values.delete(NOTE)
 
     def _clear_note(self) -> None:
-        """Remove what a broker on this data folder has left behind when it was killed."""
-        if self._note is None:
+        """Remove what a broker on this journal has left behind when it was killed."""
+        if self._values is None:
             return
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            old = Path(self._note.read_text())
+            old = Path((self._values.get(NOTE) or b"").decode())
             if old.name.startswith(PREFIX) and old.stat().st_uid == os.getuid():
                 (old / SOCKET).unlink(missing_ok=True)
                 old.rmdir()
@@ -122,9 +124,9 @@ class SideDoor:
     def _may_enter(self, writer: asyncio.StreamWriter) -> bool:
         user = peer_of(writer.get_extra_info("socket"), None).user
         if user is not None and user != os.getuid():
-            self._runtime.log.warning("side door: not ours", user=user)
+            self._runtime.log.warning("private socket: not ours", user=user)
         elif len(self._busy) > MOST_CONNECTIONS:
-            self._runtime.log.warning("side door: too many connections", limit=MOST_CONNECTIONS)
+            self._runtime.log.warning("private socket: too many connections", limit=MOST_CONNECTIONS)
         else:
             return True
         return False
@@ -145,7 +147,9 @@ class SideDoor:
         try:
             answer = await self._requests.answer(request)
         except Exception as error:
-            self._runtime.log.error("side door: a request failed", request=type(request).__name__, error=repr(error))
+            self._runtime.log.error(
+                "private socket: a request failed", request=type(request).__name__, error=repr(error)
+            )
             if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
                 self._runtime.fail(error)
             answer = Problem(code="internal", text="the broker could not do this; its log has more")
@@ -154,7 +158,7 @@ class SideDoor:
         return True
 
     async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
-        self._runtime.log.warning("side door: bad request", reason=text)
+        self._runtime.log.warning("private socket: bad request", reason=text)
         await self._send(writer, Problem(code="bad-request", text=text))
         return False
 
