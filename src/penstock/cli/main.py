@@ -11,6 +11,7 @@ import click
 
 from penstock.cli.output import complain
 from penstock.client.errors import BadURL, ClientError, NoMessage, Refused, Unsupported
+from penstock.protocols import ProtocolError
 from penstock.server.process.configuration import ConfigurationError
 
 OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
@@ -61,7 +62,7 @@ class Commands(click.Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
             code = READER_GONE
-        except (BadURL, Unsupported, ConfigurationError, ValueError) as error:
+        except (BadURL, Unsupported, ConfigurationError, ProtocolError, ValueError) as error:
             code = _fail(error, WRONG_USE)
         except (Refused, NoMessage) as error:
             code = _fail(error, REFUSED)

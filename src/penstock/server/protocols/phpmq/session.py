@@ -7,7 +7,7 @@ from itertools import groupby
 from penstock.core.policy import SECOND
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, Session
-from penstock.server.process.options import PhpmqListener
+from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import phpmq
 
@@ -33,7 +33,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
-    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+    def after_loss(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
         """See Session."""
         return None if isinstance(frame, phpmq.Consume) else frame
 
