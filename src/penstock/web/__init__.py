@@ -1,1 +1,1 @@
-"""Files for browsers that more than one room shows: ``vendor/`` has other people's libraries, with hashes and licences."""
+"""Files for browsers that several rooms show. ``vendor/`` has libraries of others, with hashes and licences."""
