@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "schema": set(),
     "patterns": set(),
     "protocols": set(),
+    "web": set(),
     "wire": set(),
     "core": {"schema"},
     "journal": {"schema"},
