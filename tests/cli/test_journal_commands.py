@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from penstock.cli.event_dump import positions
 from penstock.cli.main import main
 from penstock.cli.output import amount, escape, moment
+from penstock.core.properties import Properties
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.follower import DataLoss, JournalReader
 from penstock.journal.repair.survey import survey
@@ -324,7 +325,7 @@ class TestDump:
         broker, now = life.opened.engine.broker, life.workload.now
         queue = broker.create_queue("default", "evil\x1b[31m\n", now)
         peer = broker.connect(77, b"sspq \x1b]0;x\x07")
-        broker.publish(peer, queue, ["\x1b[2J\r\u202e\x9b".encode() + b"\xff"], now, correlation_id=b"\x1b")
+        broker.publish(peer, queue, ["\x1b[2J\r\u202e\x9b".encode() + b"\xff"], now, Properties(correlation_id=b"\x1b"))
         life.commit()
         for command in (["dump", "--payload"], ["dump", "--json", "--payload"], ["info"], ["info", "--json"]):
             out = run(*command, life.folder).stdout
