@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src" / "penstock"
 MAY_IMPORT: dict[str, set[str]] = {
     "schema": set(),
     "patterns": set(),
+    "web": set(),
     "wire": set(),
     "core": {"schema"},
     "journal": {"schema"},

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from penstock.core.carrying import Found
 from penstock.core.delivering import Busy
 from penstock.core.policy import MILLISECOND, SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
@@ -280,14 +281,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             queue,
             [request.payload or b""],
             self.runtime.now(),
-            ttl=ttl,
-            expires_at=(metadata.expires_at or 0) * SECOND,
-            priority=metadata.priority or 0,
-            delay=(metadata.delay or 0) * MILLISECOND,
-            correlation_id=metadata.correlation_id or b"",
-            request_id=metadata.request_id or b"",
-            asked_id=asked,
-            source_info=(metadata.source or "").encode(),
+            Properties(
+                ttl=ttl,
+                expires_at=(metadata.expires_at or 0) * SECOND,
+                priority=metadata.priority or 0,
+                delay=(metadata.delay or 0) * MILLISECOND,
+                correlation_id=metadata.correlation_id or b"",
+                request_id=metadata.request_id or b"",
+                asked_id=asked,
+                source_info=(metadata.source or "").encode(),
+            ),
         )
 
     # Taking

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from penstock.core.policy import SECOND
+from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, Session
 from penstock.server.process.options import PhpmqListener
@@ -70,11 +71,9 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         queue = self._queue("publish", frame.queue)
         if queue is None:
             return True
-        ttl = None if frame.ttl is None else frame.ttl * SECOND
+        properties = PLAIN if frame.ttl is None else Properties(ttl=frame.ttl * SECOND, with_ttl=True)
         runtime = self.runtime
-        done = runtime.broker.publish(
-            self.connection, queue, frame.payloads, runtime.now(), ttl=ttl, with_ttl=ttl is not None
-        )
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), properties)
         if done.refusal is None:
             return True
         self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import Session
 from penstock.server.process.options import Right, SspqListener
@@ -58,7 +59,9 @@ class SspqSession(Session[sspq.SspqFrame]):
             return True
         retries = frame.retries if self.force_retries is None else self.force_retries
         runtime, queue = self.runtime, self._queue()
-        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), retries=retries)
+        done = runtime.broker.publish(
+            self.connection, queue, frame.payloads, runtime.now(), Properties(retries=retries)
+        )
         if done.refusal is None:
             return True
         self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])
