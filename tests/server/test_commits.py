@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.core.table import Table
 from penstock.journal.errors import LogFailed
@@ -29,9 +30,9 @@ def opened_with_old_message() -> tuple[Opened, Queue, int]:
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")
-    kept = broker.publish(connection, queue, [b"kept"], MORNING, priority=0).first
+    kept = broker.publish(connection, queue, [b"kept"], MORNING, Properties(priority=0)).first
     for number in range(20):
-        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
         assert broker.pop(connection, queue, MORNING) is not None
         engine.commit(MORNING + number)
@@ -116,15 +117,15 @@ def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_f
     engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
     assert isinstance(disk, SimDisk)
     connection = broker.connect(2, b"test")
-    broker.publish(connection, queue, [b"old"], MORNING, request_id=b"r")
+    broker.publish(connection, queue, [b"old"], MORNING, Properties(request_id=b"r"))
     for _ in range(20):
-        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
         assert broker.pop(connection, queue, MORNING) is not None
         engine.commit(MORNING)
     later = MORNING + queue.policy.deduplication
     opened.upkeep.checkpoint(later)
-    second = broker.publish(connection, queue, [b"new"], later, request_id=b"r")
+    second = broker.publish(connection, queue, [b"new"], later, Properties(request_id=b"r"))
     engine.commit(later)
     assert not second.duplicate
     assert opened.upkeep.retain(later)
@@ -136,4 +137,7 @@ def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_f
     again = open_folder(disk, later).engine.broker
     restored = again.queue("default", "q")
     assert restored is not None
-    assert again.publish(again.connect(3, b"test"), restored, [b"new"], later, request_id=b"r").first == second.first
+    assert (
+        again.publish(again.connect(3, b"test"), restored, [b"new"], later, Properties(request_id=b"r")).first
+        == second.first
+    )

@@ -16,6 +16,7 @@ from threading import Event
 from typing import Any
 
 from penstock.core.policy import SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import Delivery, Effect
 from penstock.journal.files.disk import RealDisk
@@ -157,10 +158,12 @@ class Child:
             queue,
             list(map(payload, numbers)),
             now,
-            ttl=self.random.choice((None, None, None, SECOND // 2)),
-            priority=self.random.choice((0, 0, 0, 7)),
-            delay=self.random.choice((0, 0, 0, SECOND // 10)),
-            retries=self.random.choice((255, 255, 2)),
+            Properties(
+                ttl=self.random.choice((None, None, None, SECOND // 2)),
+                priority=self.random.choice((0, 0, 0, 7)),
+                delay=self.random.choice((0, 0, 0, SECOND // 10)),
+                retries=self.random.choice((255, 255, 2)),
+            ),
         )
         for offset in range(done.accepted):
             position, number = done.first + offset, numbers[offset]
