@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 
 from benches.measure import Figure
+from penstock.core.properties import Properties
 from penstock.core.table import Table
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
-from penstock.journal.contract import Durability
 from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000
@@ -49,7 +49,9 @@ def measure(kind: str, count: int) -> int:
             now = NOW + number * 100
             queue = queues[(number + 1) % len(queues)]
             ttl = 3600 * SECOND if kind == "ttl" else 0
-            broker.publish(connection, queue, payloads, now, ttl=ttl, priority=number % 8 if kind == "priority" else 0)
+            broker.publish(
+                connection, queue, payloads, now, Properties(ttl=ttl, priority=number % 8 if kind == "priority" else 0)
+            )
             engine.commit(now)
         used = resident() - before
         assert sum(queue.ready for queue in queues) == count

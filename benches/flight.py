@@ -26,10 +26,9 @@ from typing import Any
 import pyarrow.flight as fl
 
 from penstock.core.table import Table
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
-from penstock.journal.contract import Durability
 from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000

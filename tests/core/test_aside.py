@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import Delivery, NoMessage
 
@@ -27,7 +28,7 @@ def order(broker: Broker, queue: Queue) -> list[int]:
 def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     for priority in (0, 5, 0, 5):
-        broker.publish(peer, queue, [b"a", b"b", b"c"], NOW, priority=priority)
+        broker.publish(peer, queue, [b"a", b"b", b"c"], NOW, Properties(priority=priority))
     before = order(broker, queue)
     aside = before[1:9:2]
     assert broker.set_aside(queue, dict.fromkeys(aside, "torn"), NOW) == len(aside)
@@ -43,7 +44,7 @@ def test_ready_messages_go_back_to_their_places(scene: tuple[Broker, Queue, Conn
 
 def test_delayed_and_dead_ones_too(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
-    late = broker.publish(peer, queue, [b"late"], NOW, delay=5 * SECOND).first
+    late = broker.publish(peer, queue, [b"late"], NOW, Properties(delay=5 * SECOND)).first
     dead = broker.publish(peer, queue, [b"dead"], NOW).first
     assert broker.lock(peer, queue, NOW) is not None
     broker.reject(peer, queue, [dead], NOW)
@@ -94,7 +95,7 @@ def test_a_window_opens_again(scene: tuple[Broker, Queue, Connection]) -> None:
 def test_an_operator_can_remove_them(scene: tuple[Broker, Queue, Connection]) -> None:
     broker, queue, peer = scene
     first = broker.publish(peer, queue, [b"x"] * 4, NOW).first
-    dead = broker.publish(peer, queue, [b"dead"], NOW, priority=9).first
+    dead = broker.publish(peer, queue, [b"dead"], NOW, Properties(priority=9)).first
     broker.lock(peer, queue, NOW)
     broker.reject(peer, queue, [dead], NOW)
     broker.set_aside(queue, dict.fromkeys((first, first + 1, dead), "torn"), NOW)

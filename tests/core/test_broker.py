@@ -288,6 +288,16 @@ def test_a_message_of_a_window_has_no_lock_to_renew() -> None:
 # Peek and pop
 
 
+def test_peek_passes_over_a_message_from_the_very_moment_at_which_it_expires() -> None:
+    bench = Bench()
+    expiring, lasting = bench.publish(ttl=SECOND).first, bench.publish().first
+    before, then = (bench.broker.peek(bench.queue, NOW + SECOND - 1), bench.broker.peek(bench.queue, NOW + SECOND))
+    assert before is not None
+    assert then is not None
+    assert (before.position, then.position) == (expiring, lasting)
+    assert bench.dead() == [(1, Reason.EXPIRED)]
+
+
 def test_peek_leaves_the_message_that_pop_takes_for_good() -> None:
     bench = Bench()
     bench.publish(2)

@@ -21,6 +21,7 @@ from penstock.core.broker import Broker
 from penstock.core.held import ChunkKey
 from penstock.core.lane import Item, Lane
 from penstock.core.policy import Policy
+from penstock.core.properties import Properties
 from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
 from penstock.core.restore import restore
@@ -165,7 +166,7 @@ class BrokerMachine(RuleBasedStateMachine):
         connection = self.peer(number)
         expected = self.model.publish(name, sizes, self.now, self.broker.log.next_position, **options)
         payloads = [bytes(size) for size in sizes]
-        result = self.broker.publish(connection, self.queue(name), payloads, self.now, **options)
+        result = self.broker.publish(connection, self.queue(name), payloads, self.now, Properties(**options))
         assert _plain(result) == expected
 
     @rule(pick=PICKS, ttls=st.lists(SPANS, min_size=2, max_size=6), priority=st.integers(0, 2))
@@ -369,7 +370,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in self.broker.log.take()])
+        self.table.apply([parse(encode(batch, 1, 0).data) for batch in self.broker.log.take()])
         self.broker.committed = self.committed_before = self.broker.log.next_position
 
     @rule(sure=st.integers(0, 9))

@@ -19,6 +19,7 @@ from penstock.core.broker import Broker
 from penstock.core.delivering import Busy
 from penstock.core.held import ChunkKey
 from penstock.core.policy import Policy
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection
 from penstock.core.writing import Portion
 from penstock.schema import Reason
@@ -47,13 +48,13 @@ class World:
 
     def publish(self, count: int, **options: int) -> None:
         for _ in range(count // BATCH):
-            self.broker.publish(self.peer, self.queue, [b"x"] * BATCH, NOW, **options)  # type: ignore[arg-type]
+            self.broker.publish(self.peer, self.queue, [b"x"] * BATCH, NOW, Properties(**options))  # type: ignore[arg-type]
         self.rest()
 
     def one_each(self, count: int, **options: int) -> None:
         """Messages of different priorities."""
         for priority in range(count):
-            self.broker.publish(self.peer, self.queue, [b"x"], NOW, priority=priority, **options)  # type: ignore[arg-type]
+            self.broker.publish(self.peer, self.queue, [b"x"], NOW, Properties(priority=priority, **options))  # type: ignore[arg-type]
         self.rest()
 
     def hand_out(self, connection: Connection, count: int) -> list[int]:
@@ -183,16 +184,16 @@ def many_wait_for_a_message(size: int) -> Command:
 def many_request_ids_are_over(size: int) -> Command:
     world = World()
     for number in range(size):
-        world.broker.publish(world.peer, world.queue, [b"x"], NOW, request_id=b"%d" % number)
+        world.broker.publish(world.peer, world.queue, [b"x"], NOW, Properties(request_id=b"%d" % number))
     world.rest()
-    return lambda: world.broker.publish(world.peer, world.queue, [b"x"], LATER, request_id=b"0")
+    return lambda: world.broker.publish(world.peer, world.queue, [b"x"], LATER, Properties(request_id=b"0"))
 
 
 @scenario("publish")
 def the_oldest_of_many_priorities_is_dropped(size: int) -> Command:
     world = World(on_full="drop-oldest", max_depth=size)
     world.one_each(size)
-    return lambda: world.broker.publish(world.peer, world.queue, [b"x"], NOW, priority=7)
+    return lambda: world.broker.publish(world.peer, world.queue, [b"x"], NOW, Properties(priority=7))
 
 
 @scenario("publish")
@@ -428,7 +429,7 @@ def many_priorities_expire(size: int) -> Command:
 def one_of_many_priorities_expires(size: int) -> Command:
     world = World()
     world.one_each(size, ttl=5_000 * SECOND)
-    world.broker.publish(world.peer, world.queue, [b"x"], NOW, ttl=SECOND)
+    world.broker.publish(world.peer, world.queue, [b"x"], NOW, Properties(ttl=SECOND))
     return lambda: world.broker.tick(LATER)
 
 
@@ -444,7 +445,7 @@ def many_queues_are_due(size: int) -> Command:
     world = World()
     for number in range(size // 4):
         queue = world.broker.create_queue("default", str(number), NOW)
-        world.broker.publish(world.peer, queue, [b"x"], NOW, ttl=SECOND)
+        world.broker.publish(world.peer, queue, [b"x"], NOW, Properties(ttl=SECOND))
     world.rest()
     return lambda: world.broker.tick(LATER)
 
@@ -453,7 +454,7 @@ def many_queues_are_due(size: int) -> Command:
 def request_ids_are_forgotten(size: int) -> Command:
     world = World()
     for number in range(size):
-        world.broker.publish(world.peer, world.queue, [b"x"], NOW, request_id=b"%d" % number)
+        world.broker.publish(world.peer, world.queue, [b"x"], NOW, Properties(request_id=b"%d" % number))
     world.rest()
     return lambda: world.broker.tick(LATER)
 

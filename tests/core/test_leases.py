@@ -9,6 +9,7 @@ from penstock.core import held, leasing
 from penstock.core.broker import Broker
 from penstock.core.events import BATCH_BYTES, ROW_BYTES
 from penstock.core.policy import SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.core.restore import restore
 from penstock.core.table import Inconsistent, Meta, Table
@@ -21,7 +22,7 @@ DAY = 24 * 3600 * SECOND
 
 
 def blocks(broker: Broker) -> list[Block]:
-    return [parse(b"".join(encode(batch, 1, 0))) for batch in broker.log.take()]
+    return [parse(encode(batch, 1, 0).data) for batch in broker.log.take()]
 
 
 def kinds(found: list[Block]) -> list[Kind]:
@@ -64,7 +65,7 @@ def test_a_leased_message_is_nobody_elses() -> None:
 
 def test_a_restart_keeps_leases_their_order_and_their_end() -> None:
     house = House(5)
-    high = house.broker.publish(house.peer, house.queue, [b"high"], NOW, priority=9).first
+    high = house.broker.publish(house.peer, house.queue, [b"high"], NOW, Properties(priority=9)).first
     lease = house.broker.lease("lake", house.queue, NOW + 7, DAY, instance="one")
     assert lease is not None
     house.restart()
@@ -272,7 +273,7 @@ def test_an_older_checkpoint_has_no_leases() -> None:
 def test_a_delayed_message_that_was_leased_stays_leased() -> None:
     """The journal has no event for its becoming ready."""
     house = House(0)
-    house.broker.publish(house.peer, house.queue, [b"late"], NOW, delay=SECOND)
+    house.broker.publish(house.peer, house.queue, [b"late"], NOW, Properties(delay=SECOND))
     house.broker.tick(NOW + SECOND)
     lease = house.broker.lease("lake", house.queue, NOW + SECOND, DAY)
     assert lease is not None

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.budget import EXPIRE, LOOK
+from penstock.core.properties import Properties
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -65,7 +66,7 @@ def test_ten_thousand_small_queues_work() -> None:
     peer = broker.connect(1, b"test")
     for number in range(10_000):
         queue = broker.create_queue("default", f"q{number}", NOW)
-        broker.publish(peer, queue, [b"x"] * 10, NOW, ttl=(1 + number % 5) * SECOND)
+        broker.publish(peer, queue, [b"x"] * 10, NOW, Properties(ttl=(1 + number % 5) * SECOND))
     broker.check()
     for number in range(0, 10_000, 2):
         queue = broker.queues[number + 1]

@@ -10,8 +10,9 @@ from penstock.core.policy import SECOND
 from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import Workload
 

@@ -79,7 +79,7 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
                 await asyncio.sleep(0.02)
 
     async def live() -> None:
-        process = FlightProcess(Settings(data=str(folder), address="127.0.0.1:0"), Log(words))
+        process = FlightProcess(Settings(journal=f"file:{folder}", address="127.0.0.1:0"), Log(words))
         await process.start()
         try:
             monkeypatch.setattr(sys, "executable", "/nowhere/python")

@@ -10,7 +10,7 @@ import pyarrow.flight as fl
 import pytest
 
 from penstock.client import connect
-from penstock.journal import JournalReader
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
 from support.brokers import wait_for
 from support.flights import Flight, problem

@@ -9,12 +9,11 @@ from array import array
 import pytest
 
 from penstock.journal.committer import Committer, Staged
+from penstock.journal.contract import Durability, JournalOptions, Log
 from penstock.journal.errors import LogFailed
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
-from penstock.journal.contract import Durability, Log
-from penstock.journal.memory import MemoryLog
 from support.batches import Rowset, published
+from support.journals import MemoryLog
 from support.simdisk import SimDisk
 
 

@@ -13,12 +13,11 @@ from random import Random
 
 import pytest
 
+from penstock.journal.contract import GAP, Durability, JournalOptions
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import tail
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment, segment_name
-from penstock.journal.contract import GAP, Durability
 from support.batches import acknowledged, published
 from support.simdisk import SimDisk, SimFile
 

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import Folder, store_folder
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from penstock.journal.files.segment_reader import KEPT_BYTES
 from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import VERSION
-from penstock.journal.contract import Durability
 from support.batches import NOW, published
 from support.simdisk import SimDisk
 
@@ -83,7 +82,7 @@ def test_segments_tell_their_size_and_times() -> None:
     add(log, b"c", roll=True, at=NOW + 90)
     told = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.extents()]
     assert told == [(1, 3, NOW, NOW + 50, True), (3, 4, NOW + 90, NOW + 90, True)]
-    assert log.free_bytes() > 0
+    assert log.space.look() > 0
 
 
 def test_a_roll_is_wanted_by_size_and_by_age() -> None:
@@ -102,7 +101,7 @@ def test_a_roll_is_wanted_by_size_and_by_age() -> None:
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    code = "from penstock.journal import *; import sys; FileLog(RealDisk(sys.argv[1])).close()"
+    code = "from penstock.journal import open_journal; import sys; open_journal(sys.argv[1]).own().close()"
     log = FileLog(RealDisk(tmp_path))
     second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert second.returncode == 1

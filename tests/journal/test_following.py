@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from penstock.client import connect
-from penstock.journal.errors import JournalDamaged, JournalRefused
-from penstock.journal.files.follower import DataLoss, JournalReader, Replaced, Trimmed
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import GAP, Durability, JournalOptions
+from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, Replaced, Trimmed
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.tail import Tail, TailReader
-from penstock.journal.contract import GAP, Durability
 from support.batches import NOW, acknowledged, published
 from support.folders import Life, QuickDisk
 from support.livebroker import LiveBroker
@@ -29,7 +28,8 @@ TINY = JournalOptions(extent_bytes=2_000, reserve=4096)
 #: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
 FOLLOWER = """
 import json, os, sys, time
-from penstock.journal.files.follower import DataLoss, JournalReader
+from penstock.journal.errors import DataLoss
+from penstock.journal.files.follower import JournalReader
 
 folder = sys.argv[1]
 tail = os.path.join(folder, "tail")

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from penstock.journal.committer import Committer, Staged
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.space import KEPT, NAME, START_BYTES
-from penstock.journal.contract import Durability
 from support.batches import published
 from support.simdisk import SimDisk
 

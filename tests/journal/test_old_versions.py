@@ -11,19 +11,20 @@ import pytest
 from journals.make import CORRELATION_ID, DEAD, LATER, NOW, WAITING
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
+from penstock.core.properties import Properties
 from penstock.core.queue import Queue
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.segment import FOOTER_SIZE, Footer
 from penstock.journal.format.block import VERSION
-from penstock.journal.contract import Durability
 from penstock.journal.views import arrow
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.brokers import BrokerProcess
 from support.commands import penstock
+from support.journals import open_folder
 from support.raw import GET, POP, SOURCE, SUCCESS_OK, Kokaq, acknowledge, consume, publish, read_dispatch
 
 JOURNALS = Path(__file__).parents[1] / "journals"
@@ -88,7 +89,9 @@ def test_it_is_gone_on_with(old: Path) -> None:
     assert engine.numbers("with_ttl", positions) == [0] * len(positions)
     assert engine.payloads([item.position for item in jobs.dead]) == [DEAD[1]]
     peer = engine.broker.connect(1, b"phpmq 127.0.0.1:1")
-    first = engine.broker.publish(peer, jobs, [b"new"], TODAY, ttl=0, with_ttl=True, source_info=b"me").first
+    first = engine.broker.publish(
+        peer, jobs, [b"new"], TODAY, Properties(ttl=0, with_ttl=True, source_info=b"me")
+    ).first
     engine.commit(TODAY)
     engine.log.close()
     assert {name: (old / name).read_bytes() for name in segments} == segments
@@ -135,7 +138,7 @@ def test_its_messages_are_carried_forward(old: Path) -> None:
     engine, upkeep = opened.engine, opened.upkeep
     peer = engine.broker.connect(1, b"phpmq 127.0.0.1:1")
     for at in range(40):
-        engine.broker.publish(peer, queue_of(engine.broker, "mails"), [bytes(2000)], TODAY + at, priority=9)
+        engine.broker.publish(peer, queue_of(engine.broker, "mails"), [bytes(2000)], TODAY + at, Properties(priority=9))
         engine.commit(TODAY + at)
         engine.broker.pop(peer, queue_of(engine.broker, "mails"), TODAY + at)
         engine.commit(TODAY + at)
@@ -178,8 +181,8 @@ class TestWhatIsKept:
         queue = broker.create_queue("default", "jobs", NOW)
         peer = broker.connect(1, b"phpmq 127.0.0.1:1")
         plain = broker.publish(peer, queue, [b"plain"], NOW).first
-        zero = broker.publish(peer, queue, [b"zero", b"zero"], NOW, ttl=0, with_ttl=True).first
-        said = broker.publish(peer, queue, [b"said"], NOW, source_info=b"billing").first
+        zero = broker.publish(peer, queue, [b"zero", b"zero"], NOW, Properties(ttl=0, with_ttl=True)).first
+        said = broker.publish(peer, queue, [b"said"], NOW, Properties(source_info=b"billing")).first
         return [plain, zero, zero + 1, said]
 
     def check(self, engine: Engine, positions: list[int]) -> None:

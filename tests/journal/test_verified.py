@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.mapped_segment import Verified
 from penstock.journal.format.block import Header, check_body
 from support.folders import Life
@@ -58,10 +58,10 @@ class TestScans:
         return found
 
     def test_nothing_is_checked_twice(self, reader: JournalReader, checked: list[int]) -> None:
-        blocks = [(found.segment.name, found.block.offset) for found in reader.read(1)]
+        blocks = [(found.extent.name, found.block.offset) for found in reader.read(1)]
         assert len(checked) == len(blocks)
         checked.clear()
-        assert [(found.segment.name, found.block.offset) for found in reader.read(1)] == blocks
+        assert [(found.extent.name, found.block.offset) for found in reader.read(1)] == blocks
         assert checked == []
 
     def test_what_comes_later_is_checked(self, tmp_path: Path, checked: list[int]) -> None:

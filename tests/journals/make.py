@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 from penstock.core.policy import SECOND
-from penstock.journal.files.disk import RealDisk
+from penstock.core.properties import Properties
 from penstock.journal.contract import JournalOptions
+from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_folder
+from support.journals import open_folder
 
 NOW = 1_750_000_000 * SECOND
 #: 2100: what has a time to live here outlives the tests.
@@ -40,7 +41,7 @@ def main(folder: str) -> None:
     mails = broker.queue("default", "mails")
     assert mails is not None
     sspq = broker.connect(9, b"sspq 127.0.0.1:9")
-    broker.publish(sspq, mails, [b"after the checkpoint"], NOW + 3 * SECOND, retries=3)
+    broker.publish(sspq, mails, [b"after the checkpoint"], NOW + 3 * SECOND, Properties(retries=3))
     engine.commit(NOW + 3 * SECOND)
     engine.log.close()
 
@@ -52,8 +53,8 @@ def _first_half(engine: Engine) -> None:
     mails = broker.create_queue("default", "mails", NOW)
     phpmq, kokaq = broker.connect(1, b"phpmq 127.0.0.1:1"), broker.connect(2, b"kokaq 127.0.0.1:2 QueueService")
     broker.publish(phpmq, jobs, [b"rejected", b"acknowledged", b"plain 1", b"plain 2"], NOW)
-    broker.publish(phpmq, jobs, [b"with a life"], NOW, ttl=LATER * SECOND - NOW)
-    broker.publish(phpmq, jobs, [b"for ever"], NOW, ttl=0)
+    broker.publish(phpmq, jobs, [b"with a life"], NOW, Properties(ttl=LATER * SECOND - NOW))
+    broker.publish(phpmq, jobs, [b"for ever"], NOW, Properties(ttl=0))
     broker.publish(phpmq, mails, [b"large " + b"x" * 5000], NOW)
     engine.commit(NOW)
     broker.subscribe(phpmq, jobs, 2, NOW)
@@ -61,7 +62,9 @@ def _first_half(engine: Engine) -> None:
     broker.subscribe(phpmq, jobs, 0, NOW)
     broker.reject(phpmq, jobs, [rejected], NOW + SECOND)
     broker.acknowledge(phpmq, jobs, [acknowledged], NOW + SECOND)
-    broker.publish(kokaq, jobs, [b"urgent"], NOW, priority=9, correlation_id=CORRELATION_ID, request_id=b"r" * 16)
+    broker.publish(
+        kokaq, jobs, [b"urgent"], NOW, Properties(priority=9, correlation_id=CORRELATION_ID, request_id=b"r" * 16)
+    )
     engine.commit(NOW + SECOND)
 
 

@@ -1,4 +1,4 @@
-"""Chores beside group commit: what the writing thread does besides, and messages on their way to a new place."""
+"""Maintenance beside group commit: what the writing thread does besides, and messages on their way to a new place."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import time
 
 import pytest
 
+from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.core.table import Table
-from penstock.journal.errors import LogFailed
 from penstock.journal.contract import JournalOptions
+from penstock.journal.errors import LogFailed
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.inprocess import GatedLog
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -29,9 +31,9 @@ def opened_with_old_message() -> tuple[Opened, Queue, int]:
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")
-    kept = broker.publish(connection, queue, [b"kept"], MORNING, priority=0).first
+    kept = broker.publish(connection, queue, [b"kept"], MORNING, Properties(priority=0)).first
     for number in range(20):
-        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
         assert broker.pop(connection, queue, MORNING) is not None
         engine.commit(MORNING + number)
@@ -71,7 +73,7 @@ def test_jobs_run_in_the_thread_that_writes() -> None:
 def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:
     """A message is re-driven to another queue; the segment that published it goes; then the checkpoints are lost."""
     opened, queue, kept = opened_with_old_message()
-    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)
     other = broker.create_queue("default", "other", MORNING)
     connection = broker.connect(2, b"test")
@@ -113,18 +115,18 @@ def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
 def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_forgotten() -> None:
     """The window of the first had passed when the second came; then the first is carried, and the checkpoints go."""
     opened, queue, _ = opened_with_old_message()
-    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)
     connection = broker.connect(2, b"test")
-    broker.publish(connection, queue, [b"old"], MORNING, request_id=b"r")
+    broker.publish(connection, queue, [b"old"], MORNING, Properties(request_id=b"r"))
     for _ in range(20):
-        broker.publish(connection, queue, [bytes(500)], MORNING, priority=1)
+        broker.publish(connection, queue, [bytes(500)], MORNING, Properties(priority=1))
         engine.commit(MORNING)
         assert broker.pop(connection, queue, MORNING) is not None
         engine.commit(MORNING)
     later = MORNING + queue.policy.deduplication
     opened.upkeep.checkpoint(later)
-    second = broker.publish(connection, queue, [b"new"], later, request_id=b"r")
+    second = broker.publish(connection, queue, [b"new"], later, Properties(request_id=b"r"))
     engine.commit(later)
     assert not second.duplicate
     assert opened.upkeep.retain(later)
@@ -136,4 +138,7 @@ def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_f
     again = open_folder(disk, later).engine.broker
     restored = again.queue("default", "q")
     assert restored is not None
-    assert again.publish(again.connect(3, b"test"), restored, [b"new"], later, request_id=b"r").first == second.first
+    assert (
+        again.publish(again.connect(3, b"test"), restored, [b"new"], later, Properties(request_id=b"r")).first
+        == second.first
+    )

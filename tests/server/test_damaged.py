@@ -18,13 +18,14 @@ from penstock.journal.files.segment import is_kept
 from penstock.journal.format.block import HEADER_SIZE
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Log
 from penstock.server.process.options import Options
 from penstock.server.runtime import Runtime
 from support.inprocess import InProcess, Wire
+from support.journals import open_folder
 from support.raw import (
     ACQUIRE,
     CONFIRM,

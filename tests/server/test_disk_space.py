@@ -13,11 +13,12 @@ import pytest
 
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Connection, Queue
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk
-from penstock.journal.contract import JournalOptions
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -165,7 +166,7 @@ def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]
     opened, connection, queue = start(disk, 0)
     broker, engine = opened.engine.broker, opened.engine
     other = broker.create_queue("default", "other", MORNING)
-    while len(engine.log.extents()) <= segments:  # type: ignore[attr-defined]
+    while len(engine.log.extents()) <= segments:
         broker.publish(connection, queue, [bytes(2_000)] * 4, MORNING)
         broker.publish(connection, other, [bytes(2_000)] * 5, MORNING)
         engine.commit(MORNING)

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.flight.calls import Problem
 from penstock.flight.requests import Write
 from penstock.server.engine.engine import Engine
-from penstock.server.flight.requests import SideRequests
+from penstock.server.flight.requests import RequestHandler
 from penstock.server.limits import memory as accounts
 from penstock.server.limits.memory import SMALL, Memory
 from penstock.server.limits.state_memory import StateMemory
@@ -384,12 +385,12 @@ def grow(kind: str, core: Broker, queue: Queue, peer: Connection) -> None:
         elif kind == "queues":
             core.create_queue("default", f"queue {at}", NOW)
         elif kind == "waiting":
-            core.publish(peer, queue, [b"x"], NOW, ttl=10**7 + at)
+            core.publish(peer, queue, [b"x"], NOW, Properties(ttl=10**7 + at))
         elif kind == "priorities":
-            core.publish(peer, queue, [b"x"], NOW, ttl=10**7, priority=1000 + at)
+            core.publish(peer, queue, [b"x"], NOW, Properties(ttl=10**7, priority=1000 + at))
         else:
             ids: dict[str, bytes] = {"request_id" if kind == "request IDs" else "asked_id": one}
-            core.publish(peer, queue, [b"x"], NOW, **ids)  # type: ignore[arg-type]
+            core.publish(peer, queue, [b"x"], NOW, Properties(**ids))  # type: ignore[arg-type]
         core.log.take()
 
 
@@ -516,7 +517,7 @@ class TestQueues:
     def test_flight_counts_addresses_and_not_their_ports(self) -> None:
         async def scene() -> None:
             async with running(queues_per_address=2) as broker:
-                requests, answers = SideRequests(broker.runtime), []
+                requests, answers = RequestHandler(broker.runtime), []
                 session, _ = broker.phpmq()
                 session.data_received(consume("q", 1))
                 mine = session.origin

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.journal.contract import JournalOptions
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.journal.files.segment import Segment
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -36,6 +38,7 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() ->
     opened.upkeep.checkpoint(MORNING)
     assert opened.upkeep.retain(MORNING) > 0
     newest = opened.upkeep.log.extents()[-1]
+    assert isinstance(newest, Segment)
     disk.crash("all")
     disk.unlink("tail")
     disk.sync()

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
+from penstock.core.properties import Properties
 from penstock.server.network.session import Session
 from penstock.wire import phpmq, sspq
 from penstock.wire.kokaq import Opcode
@@ -54,12 +55,16 @@ class House:
             broker.queue(f"another{number}")
         for _ in range(size // 100):
             self.core.publish(publisher, self.plain, [b"x"] * 100, self.now)
-            self.core.publish(publisher, self.old, [b"x"] * 100, self.now - 10 * SECOND, ttl=SECOND)
-            self.core.publish(publisher, self.odd, [b"x"] * 100, self.now, delay=100 * SECOND)
+            self.core.publish(publisher, self.old, [b"x"] * 100, self.now - 10 * SECOND, Properties(ttl=SECOND))
+            self.core.publish(publisher, self.odd, [b"x"] * 100, self.now, Properties(delay=100 * SECOND))
         for priority in range(size // 5):
-            self.core.publish(publisher, self.odd, [b"x"], self.now, priority=priority, ttl=100 * SECOND)
+            self.core.publish(publisher, self.odd, [b"x"], self.now, Properties(priority=priority, ttl=100 * SECOND))
             self.core.publish(
-                publisher, self.odd, [b"x"], self.now - 400 * SECOND, request_id=b"%d" % priority, delay=500 * SECOND
+                publisher,
+                self.odd,
+                [b"x"],
+                self.now - 400 * SECOND,
+                Properties(request_id=b"%d" % priority, delay=500 * SECOND),
             )
 
     def unknown(self) -> bytes:
@@ -163,7 +168,7 @@ def longest(play: Play, size: int) -> int:
 
 def check(play: Play) -> None:
     patches = [patch(f"penstock.core.budget.{name}", value) for name, value in BUDGETS.items()]
-    patches.append(patch("penstock.server.protocols.kokaq.SEARCHED_QUEUES", 10))
+    patches.append(patch("penstock.server.protocols.kokaq.session.SEARCHED_QUEUES", 10))
     patches.append(patch("penstock.server.network.session.PUMP_MESSAGES", 50))
     with ExitStack() as stack:
         for each in patches:

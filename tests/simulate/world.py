@@ -24,15 +24,15 @@ from penstock.core.held import ChunkKey
 from penstock.core.queue import Queue
 from penstock.core.restore import restore
 from penstock.core.state import Delivery
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
-from penstock.journal.contract import JournalOptions
 from penstock.journal.files.log import FileLog
-from penstock.journal.contract import Durability
 from penstock.server.engine.engine import Staged, recover
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.views import difference, forget_requests, lasting
 from support.workload import Workload
@@ -84,7 +84,7 @@ class World:
         self.opened: Opened | None = None
 
     def run(self, steps: int = 150) -> None:
-        """Live: steps of the clients, commits, chores, crashes."""
+        """Live: steps of the clients, commits, maintenance, crashes."""
         try:
             self._start()
             for _ in range(steps):

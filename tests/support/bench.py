@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.core.broker import Broker
 from penstock.core.policy import Policy
+from penstock.core.properties import Properties
 from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
 from penstock.core.state import NoMessage
@@ -29,7 +30,7 @@ class Bench:
         return self.broker.connect(number, b"test", spends_retries=sspq)
 
     def publish(self, count: int = 1, now: int = NOW, size: int = 1, **options: Any) -> Published:
-        result = self.broker.publish(self.publisher, self.queue, [bytes(size)] * count, now, **options)
+        result = self.broker.publish(self.publisher, self.queue, [bytes(size)] * count, now, Properties(**options))
         for position in range(result.first, result.first + result.accepted):
             self.numbers.setdefault(position, len(self.numbers) + 1)
         return result

@@ -179,7 +179,7 @@ class BrokerProcess:
         return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
 
     @property
-    def side_door(self) -> Path:
+    def private_socket(self) -> Path:
         """The private socket."""
         return Path((self.data / "side-door").read_text()) / "door"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk, RealFile
-from penstock.journal.contract import JournalOptions
-from penstock.journal.contract import Durability
 from penstock.schema import Kind
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.workload import Workload
 
 #: Small segments: a few hundred events each.

@@ -15,17 +15,20 @@ from penstock.core.queue import Queue
 from penstock.core.table import Table
 from penstock.journal.errors import LogFailed
 from penstock.journal.format.block import Batch
-from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
 from penstock.server.process.logs import Log
-from penstock.server.process.options import AccessRule, KokaqListener, Limits, Options, PhpmqListener, SspqListener
-from penstock.server.protocols.kokaq import KokaqSession
-from penstock.server.protocols.phpmq import PhpmqSession
-from penstock.server.protocols.sspq import SspqSession
+from penstock.server.process.options import AccessRule, Limits, Options
+from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.kokaq.session import KokaqSession
+from penstock.server.protocols.phpmq.listener import PhpmqListener
+from penstock.server.protocols.phpmq.session import PhpmqSession
+from penstock.server.protocols.sspq.listener import SspqListener
+from penstock.server.protocols.sspq.session import SspqSession
 from penstock.server.runtime import Runtime
+from support.journals import MemoryLog
 
 SessionT = TypeVar("SessionT", bound=Session[Any])
 
@@ -34,7 +37,7 @@ class GatedLog(MemoryLog):
     """A log on a disk that can be stopped, and that can fail."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(extent_bytes=50_000)
         self._open = threading.Event()
         self._open.set()
         self.broken = False

@@ -8,6 +8,7 @@ from random import Random
 from penstock.core.broker import Broker
 from penstock.core.held import ChunkKey
 from penstock.core.policy import SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.core.writing import Portion
 
@@ -83,20 +84,22 @@ class Workload:
             queue,
             [random.randbytes(random.randrange(30)) for _ in range(random.randrange(1, 6))],
             self.now,
-            ttl=random.choice((0, 0, SECOND, 10 * SECOND)),
-            expires_at=random.choice((0, 0, 0, self.now + 2 * SECOND)),
-            priority=random.choice((0, 0, 5, 2**63)),
-            delay=random.choice((0, 0, 0, 2 * SECOND)),
-            retries=random.choice((255, 255, 0, 2)),
-            correlation_id=random.choice((b"", b"", b"about")),
-            with_ttl=connection.id % 2 == 0,
-            source_info=b"service %d" % connection.id if connection.id % 3 == 0 else b"",
+            Properties(
+                ttl=random.choice((0, 0, SECOND, 10 * SECOND)),
+                expires_at=random.choice((0, 0, 0, self.now + 2 * SECOND)),
+                priority=random.choice((0, 0, 5, 2**63)),
+                delay=random.choice((0, 0, 0, 2 * SECOND)),
+                retries=random.choice((255, 255, 0, 2)),
+                correlation_id=random.choice((b"", b"", b"about")),
+                with_ttl=connection.id % 2 == 0,
+                source_info=b"service %d" % connection.id if connection.id % 3 == 0 else b"",
+            ),
         )
 
     def _publish_named(self, connection: Connection, queue: Queue) -> None:
         request = bytes((self.random.randrange(4),)) * 16
         asked = self.random.choice((b"", bytes((200 + self.random.randrange(5),)) * 16))
-        self.broker.publish(connection, queue, [b"named"], self.now, request_id=request, asked_id=asked)
+        self.broker.publish(connection, queue, [b"named"], self.now, Properties(request_id=request, asked_id=asked))
 
     def _subscribe(self, connection: Connection, queue: Queue) -> None:
         self.broker.subscribe(connection, queue, self.random.randrange(8), self.now)

@@ -2,77 +2,42 @@
 
 from __future__ import annotations
 
-import fnmatch
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from penstock.cli.event_dump import as_json, as_line, events, position_of
-from penstock.cli.showing import amount, line, moment, positions, progress, show_json, table
-from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
-from penstock.journal.files.checkpoints import Checkpoints
-from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.folder import NAME, load_folder, take_lock
-from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.segment import is_segment
-from penstock.journal.repair.plan import Plan, plan
-from penstock.journal.repair.rewrite import carry_out
-from penstock.journal.repair.survey import Survey, survey
+from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
+from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
+from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
+from penstock.journal import Follower, Journal, open_journal
+from penstock.journal.contract import ExtentInfo, Repair, Verdict
 from penstock.schema import Kind
-
-OK, DAMAGED, WRONG_USE, REFUSED = range(4)
 
 EXIT_CODES = """\b
 Exit codes:
   0  fine
-  1  the journal is damaged
+  1  the journal is damaged, or the disk failed
   2  wrong use of the command
   3  refused: in use by a broker, made by a newer Penstock, or not a journal
 """
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+_folder_argument = click.argument(
+    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 
 
-def _folder_argument(command: Command) -> Command:
-    kind = click.Path(exists=True, file_okay=False, path_type=Path)
-    return click.argument("folder", metavar="DIR", type=kind)(command)
+def _open(folder: Path) -> Journal:
+    """The journal in a folder. Raises JournalRefused if there is none."""
+    found = open_journal(f"file:{folder}")
+    found.tools().check()
+    return found
 
 
-def _json_option(command: Command) -> Command:
-    return click.option("--json", "for_programs", is_flag=True, help="For programs: JSON instead of tables.")(command)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors become a line on standard error and the right exit code. A reader that goes away is no error."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes
-        raise SystemExit(OK) from None
-    except (LogError, OSError) as error:
-        click.echo(f"penstock: {error}", err=True)
-        raise SystemExit(DAMAGED if isinstance(error, JournalDamaged) else REFUSED) from None
-
-
-def _check_is_journal(folder: Path) -> None:
-    if not any(name == NAME or is_segment(name) for name in os.listdir(folder)):
-        raise JournalRefused(f"{folder} is not a journal: it has neither {NAME} nor segments")
-
-
-def _size(folder: Path) -> int:
-    with suppress(OSError):  # a segment may be trimmed meanwhile, and this is for a progress bar only
-        return sum(path.stat().st_size for path in folder.glob("*.seg"))
-    return 0
-
-
-@click.group(epilog=EXIT_CODES)
-def journal() -> None:
+@click.group("journal", epilog=EXIT_CODES)
+def command() -> None:
     """Look into a data folder, check it, repair it.
 
     All but repair work while a broker runs, and change nothing.
@@ -82,7 +47,7 @@ def journal() -> None:
 # -------------------------------------------------------------------------------------------------------------- verify
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal verify /var/lib/penstock
@@ -91,46 +56,44 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-def verify(folder: Path, for_programs: bool) -> None:
+@json_option
+def verify(folder: Path, as_json: bool) -> int:
     """Read and check every byte of the journal in DIR.
 
     Says what is wrong, in which file, at which byte, and which positions are lost by it. Works while a broker runs.
     """
-    with _told():
-        _check_is_journal(folder)
-        with progress("checking", _size(folder)) as done:
-            found = survey(RealDisk(folder, read_only=True), done)
-        if for_programs:
-            show_json(_survey_json(folder, found))
-        else:
-            _show_problems(folder, found)
-    raise SystemExit(DAMAGED if found.problems else OK)
+    tools = _open(folder).tools()
+    with measuring("checking", tools.size()) as done:
+        found = tools.verify(done)
+    if as_json:
+        tell(_verdict_json(folder, found))
+    else:
+        _show_problems(folder, found)
+    return FAILED if found.problems else OK
 
 
-def _show_problems(folder: Path, found: Survey) -> None:
+def _show_problems(folder: Path, found: Verdict) -> None:
     for note in found.notes:
-        line(f"note: {note}")
+        say(f"note: {note}")
     if found.problems:
         rows = [(p.file, p.offset, p.text, positions(p.lost) if p.lost else "nothing") for p in found.problems]
-        table("Damage", ["file", "at byte", "what is wrong", "lost"], rows)
-        line("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
-        line(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
+        table(["file", "at byte", "what is wrong", "lost"], rows, title="Damage")
+        say("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
+        say(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
         return
-    size = amount(sum(segment.size for segment in found.segments))
-    line(f"{folder} is sound: {len(found.segments)} segments, {size}, up to position {found.end - 1}.")
+    say(f"{folder} is sound: {found.extents} segments, {amount(found.bytes)}, up to position {found.end - 1}.")
 
 
-def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
+def _verdict_json(folder: Path, found: Verdict) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "sound": not found.problems,
         "startable": found.startable,
         "problems": [problem._asdict() for problem in found.problems],
-        "notes": list(map(str, found.notes)),
-        "segments": len(found.segments),
-        "blocks": sum(segment.blocks for segment in found.segments),
-        "bytes": sum(segment.size for segment in found.segments),
+        "notes": found.notes,
+        "segments": found.extents,
+        "blocks": found.blocks,
+        "bytes": found.bytes,
         "end": found.end,
     }
 
@@ -138,7 +101,7 @@ def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------- info
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal info /var/lib/penstock
@@ -147,69 +110,62 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-def info(folder: Path, for_programs: bool) -> None:
+@json_option
+def info(folder: Path, as_json: bool) -> None:
     """Say what is in DIR: identity, positions, times, segments, queues, checkpoints.
 
     Reads no more than that takes; damage inside of segments is not noticed. See verify.
     """
-    with _told():
-        _check_is_journal(folder)
-        found = _info(folder)
-        if for_programs:
-            show_json(found)
-            return
-        plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
-        table(f"Journal in {folder}", ["", ""], plain)
-        for name in ("segments", "queues", "checkpoints"):
-            if found[name]:
-                table(name.capitalize(), list(found[name][0]), [tuple(row.values()) for row in found[name]])
+    found = _info(_open(folder))
+    if as_json:
+        tell(found)
+        return
+    plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
+    table(["", ""], plain, title=f"Journal in {folder}")
+    for name in ("segments", "queues", "checkpoints"):
+        if found[name]:
+            rows = [tuple(row.values()) for row in found[name]]
+            table(list(found[name][0]), rows, title=name.capitalize())
 
 
-def _info(folder: Path) -> dict[str, Any]:
-    disk = RealDisk(folder, read_only=True)
-    reader = JournalReader(folder)
-    tail, kept = reader.tail(), load_folder(disk)
+def _info(journal: Journal) -> dict[str, Any]:
+    reader, told = journal.follow(), journal.tools().info()
+    tail = reader.tail()
     earliest = max(tail.floor, tail.start)
-    segments = _segments(folder, reader)
     counts, names = reader.counts(earliest, tail.committed, accept_loss=True), reader.catalogue().names
-    checkpoints = Checkpoints(disk, reader.identity)
     return {
         "identity": f"{reader.identity:016x}",
-        "created": moment(kept.created) if kept else "",
+        "created": moment(told.created) if told.created is not None else "",
         "epoch": tail.epoch,
         "durability": tail.durability.name.lower(),
         "start": tail.start,
         "earliest": earliest,
         "latest": tail.committed,
-        "bytes": sum(segment["bytes"] for segment in segments),
-        "segments": segments,
+        "bytes": sum(extent.bytes for extent in told.extents),
+        "segments": list(map(_extent, told.extents)),
         "queues": [
             {"number": number, "queue": str(name), "published": counts.get(number, 0)}
             for number, name in sorted(names.items())
         ],
-        "checkpoints": [{"position": at, "bytes": checkpoints.size(at)} for at in checkpoints.positions()],
+        "checkpoints": [{"position": at, "bytes": size} for at, size in told.checkpoints],
     }
 
 
-def _segments(folder: Path, reader: JournalReader) -> list[dict[str, Any]]:
-    return [
-        {
-            "file": span.key[0],
-            "first": span.first,
-            "events": span.end - span.first,
-            "from": moment(span.created),
-            "bytes": (folder / span.key[0]).stat().st_size,
-            "state": "growing" if span.footer is None else "finished",
-        }
-        for span in reader.spans()
-    ]
+def _extent(told: ExtentInfo) -> dict[str, Any]:
+    return {
+        "file": told.name,
+        "first": told.first,
+        "events": told.events,
+        "from": moment(told.created),
+        "bytes": told.bytes,
+        "state": "finished" if told.finished else "growing",
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------- dump
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal dump /var/lib/penstock --limit 20
@@ -220,8 +176,8 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-@click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE; * and ? stand for anything.")
+@json_option
+@click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE: * is anything, ? one character.")
 @click.option("--from", "start", default="earliest", metavar="WHERE", help="A position, a time, earliest or latest.")
 @click.option("--to", "stop", default="latest", metavar="WHERE", help="The same; the event there is not shown.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice([kind.name.lower() for kind in Kind]))
@@ -229,7 +185,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many events.")
 def dump(
     folder: Path,
-    for_programs: bool,
+    as_json: bool,
     queue: str | None,
     start: str,
     stop: str,
@@ -241,23 +197,20 @@ def dump(
 
     Times are UTC unless they say otherwise. Bytes that are not printable are shown escaped.
     """
-    with _told():
-        _check_is_journal(folder)
-        reader = JournalReader(folder)
-        low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
-        matches = (lambda name: fnmatch.fnmatchcase(name, queue)) if queue else None
-        wanted = frozenset(Kind[kind.upper()] for kind in kinds)
-        shown = events(reader, low, max(low, min(high, reader.latest)), queue=matches, kinds=wanted, payload=payload)
-        for count, event in enumerate(shown, 1):
-            if for_programs:
-                show_json(as_json(event))
-            else:
-                click.echo(as_line(event))
-            if count == limit:
-                break
+    reader = _open(folder).follow()
+    low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
+    wanted = frozenset(Kind[kind.upper()] for kind in kinds)
+    shown = events(reader, low, max(low, min(high, reader.latest)), pattern=queue, kinds=wanted, payload=payload)
+    for count, event in enumerate(shown, 1):
+        if as_json:
+            tell(for_json(event))
+        else:
+            say(for_people(event))
+        if count == limit:
+            break
 
 
-def _where(reader: JournalReader, option: str, text: str) -> int:
+def _where(reader: Follower, option: str, text: str) -> int:
     try:
         return position_of(reader, text)
     except ValueError:
@@ -268,7 +221,7 @@ def _where(reader: JournalReader, option: str, text: str) -> int:
 # -------------------------------------------------------------------------------------------------------------- repair
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal repair /var/lib/penstock
@@ -277,9 +230,9 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
+@json_option
 @click.option("--yes", is_flag=True, help="Don't ask.")
-def repair(folder: Path, for_programs: bool, yes: bool) -> None:
+def repair(folder: Path, as_json: bool, yes: bool) -> int:
     """Make a damaged journal in DIR usable again; the broker must be stopped.
 
     Everything that is sound is kept, and it says exactly what is lost. Damaged files are kept beside the new ones as
@@ -287,34 +240,26 @@ def repair(folder: Path, for_programs: bool, yes: bool) -> None:
 
     Messages whose acknowledgement is lost come back; messages that are lost are counted as dropped.
     """
-    with _told():
-        _check_is_journal(folder)
-        disk = RealDisk(folder)
-        lock = take_lock(disk)
-        try:
-            with progress("checking", _size(folder)) as done:
-                found = survey(disk, done)
-            todo = plan(disk, found)
-            if not todo.idle:
-                if not for_programs:
-                    _show_plan(found, todo)
-                _ask(folder, yes=yes)
-            with progress("repairing", _size(folder)) as done:
-                kept = [] if todo.idle else carry_out(disk, todo, done)
-            after = found if todo.idle else survey(disk)
-        finally:
-            lock.close()
-        if for_programs:
-            show_json(_repair_json(folder, todo, kept, after))
-        else:
-            line(
-                "Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}."
-            )
-            _show_problems(folder, after)
-    raise SystemExit(DAMAGED if after.problems else OK)
+    tools = _open(folder).tools()
+    with ExitStack() as stack:
+        with measuring("checking", tools.size()) as done:
+            todo = stack.enter_context(tools.repair(done))
+        if not todo.idle:
+            if not as_json:
+                _show_plan(todo)
+            _ask(folder, yes=yes)
+        with measuring("repairing", tools.size()) as done:
+            kept = todo.carry_out(done)
+        after = todo.check()
+    if as_json:
+        tell(_repair_json(folder, todo, kept, after))
+    else:
+        say("Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}.")
+        _show_problems(folder, after)
+    return FAILED if after.problems else OK
 
 
-def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> dict[str, Any]:
+def _repair_json(folder: Path, todo: Repair, kept: list[str], after: Verdict) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "changed": not todo.idle,
@@ -324,18 +269,15 @@ def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> di
     }
 
 
-def _show_plan(found: Survey, todo: Plan) -> None:
-    table("Damage", ["file", "at byte", "what is wrong"], [(p.file, p.offset, p.text) for p in found.problems])
+def _show_plan(todo: Repair) -> None:
+    rows = [(p.file, p.offset, p.text) for p in todo.found.problems]
+    table(["file", "at byte", "what is wrong"], rows, title="Damage")
     for lost in todo.lost:
-        line(f"Lost: {positions(lost)}.", style="bold")
+        say(f"Lost: {positions(lost)}.")
     if not todo.lost:
-        line("No event is lost.")
-    if todo.new:
-        line(f"To be written: {', '.join(new.name for new in todo.new)}")
-    for old, new in todo.renamed:
-        line(f"To get its name back: {old} is {new}")
-    if todo.strays or todo.copied or todo.moved:
-        line(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
+        say("No event is lost.")
+    for line in todo.plan():
+        say(line)
 
 
 def _ask(folder: Path, *, yes: bool) -> None:
@@ -344,5 +286,4 @@ def _ask(folder: Path, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: say --yes to repair")
     if not click.confirm(f"Repair {folder}?", err=True):
-        line("Nothing was changed.")
-        raise SystemExit(REFUSED)
+        raise CommandError("nothing was changed", exit_code=REFUSED)

@@ -12,8 +12,12 @@ from penstock.core.budget import OVERFLOW
 from penstock.core.delivering import Delivering
 from penstock.core.events import Values
 from penstock.core.lane import Item
+from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Connection, Queue
 from penstock.schema import FOREVER, Reason
+
+#: Properties of any length, which are columns of the same name.
+_TEXTS = ("correlation_id", "request_id", "asked_id", "source_info")
 
 
 class Refusal(Enum):
@@ -55,43 +59,25 @@ class Publishing(Delivering):
         queue: Queue,
         payloads: Sequence[bytes],
         now: int,
-        *,
-        ttl: int | None = None,
-        expires_at: int = 0,
-        priority: int = 0,
-        delay: int = 0,
-        retries: int = FOREVER,
-        correlation_id: bytes = b"",
-        request_id: bytes = b"",
-        asked_id: bytes = b"",
-        with_ttl: bool = False,
-        source_info: bytes = b"",
+        properties: Properties = PLAIN,
     ) -> Published:
-        """Add messages at the end of their priority, in order, all with the same properties.
-
-        ``ttl`` and ``delay`` are microseconds from now; with ``expires_at`` too, the earlier end counts. A ``ttl`` of 0
-        is for ever; without ``ttl`` and ``expires_at`` the queue's default holds. A request ID or an asked-for ID
-        belongs to one message, so they go with a single payload. ``with_ttl`` and ``source_info`` are only kept.
-        """
+        """Add messages at the end of their priority, in order, all with the same properties."""
+        request_id, asked_id = properties.request_id, properties.asked_id
         known = queue.requests.position(request_id, now) if request_id else None
         if known is not None:
             return Published(known, 1, duplicate=True)
         if asked_id and asked_id in self.asked:
             return Published(0, 0, Refusal.EXISTS)
         sizes = list(map(len, payloads))
-        accepted, refusal = self._admit(queue, sizes, bool(delay))
+        accepted, refusal = self._admit(queue, sizes, bool(properties.delay))
         if accepted < len(sizes):
             sizes = sizes[:accepted]
             payloads = payloads[:accepted]
         if not accepted:
             return Published(0, 0, refusal)
-        expires = _expires(queue, now, ttl, expires_at)
-        due = now + delay if delay else 0
-        columns = _columns(accepted, expires, priority, retries, due)
-        if with_ttl:
-            columns["with_ttl"] = array("B", (1,)) * accepted
-        if correlation_id or request_id or asked_id or source_info:
-            columns |= _texts(accepted, correlation_id, request_id, asked_id, source_info)
+        expires = _expires(queue, now, properties)
+        due = now + properties.delay if properties.delay else 0
+        columns = _columns(accepted, properties, expires, due)
         first = self.log.messages(now, queue.id, connection.source, payloads, columns)
         queue.counters.published += accepted
         if request_id and queue.policy.deduplication:
@@ -102,10 +88,11 @@ class Publishing(Delivering):
             queue.asked[first] = asked_id
         if due:
             queue.delayed.insert_many(
-                delayed_item(first + offset, size, expires, retries, priority, due) for offset, size in enumerate(sizes)
+                delayed_item(first + offset, size, expires, properties.retries, properties.priority, due)
+                for offset, size in enumerate(sizes)
             )
         else:
-            queue.append_run(first, sizes, priority, expires, retries)
+            queue.append_run(first, sizes, properties.priority, expires, properties.retries)
         if expires or due:
             self._schedule(queue, min(expires or due, due or expires))
         self._dispatch(queue, now)
@@ -184,11 +171,13 @@ def _room(queue: Queue, sizes: Sequence[int], delayed: bool) -> int:
     return count
 
 
-def _expires(queue: Queue, now: int, ttl: int | None, expires_at: int) -> int:
+def _expires(queue: Queue, now: int, properties: Properties) -> int:
     """When a message published now expires; 0 = never."""
-    if ttl is None and not expires_at:
-        ttl = queue.policy.default_ttl
-    return min((end for end in (now + ttl if ttl else 0, expires_at) if end), default=0)
+    ttl, expires_at = properties.ttl, properties.expires_at
+    if not expires_at:
+        ttl = queue.policy.default_ttl if ttl is None else ttl
+        return now + ttl if ttl else 0
+    return min(now + ttl, expires_at) if ttl else expires_at
 
 
 def delayed_item(position: int, size: int, expires: int, retries: int, priority: int, due: int) -> Item:
@@ -196,28 +185,22 @@ def delayed_item(position: int, size: int, expires: int, retries: int, priority:
     return Item(min(due, expires) if expires else due, position, size, expires, retries, priority)
 
 
-def _columns(count: int, expires: int, priority: int, retries: int, due: int) -> dict[str, Values]:
+def _columns(count: int, properties: Properties, expires: int, due: int) -> dict[str, Values]:
     """The journal's columns of these messages; those that say nothing are left out."""
     columns: dict[str, Values] = {}
     if expires:
         columns["expires_at"] = array("q", (expires,)) * count
-    if priority:
-        columns["priority"] = array("Q", (priority,)) * count
-    if retries != FOREVER:
-        columns["retries"] = array("B", (retries,)) * count
+    if properties is PLAIN:
+        return columns
+    if properties.priority:
+        columns["priority"] = array("Q", (properties.priority,)) * count
+    if properties.retries != FOREVER:
+        columns["retries"] = array("B", (properties.retries,)) * count
     if due:
         columns["not_before"] = array("q", (due,)) * count
+    if properties.with_ttl:
+        columns["with_ttl"] = array("B", (1,)) * count
+    for name in _TEXTS:
+        if value := getattr(properties, name):
+            columns[name] = [value] * count
     return columns
-
-
-def _texts(
-    count: int, correlation_id: bytes, request_id: bytes, asked_id: bytes, source_info: bytes
-) -> dict[str, Values]:
-    """The same for those of any length."""
-    told = {
-        "correlation_id": correlation_id,
-        "request_id": request_id,
-        "asked_id": asked_id,
-        "source_info": source_info,
-    }
-    return {name: [value] * count for name, value in told.items() if value}

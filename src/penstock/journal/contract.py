@@ -582,14 +582,17 @@ class Repair(Protocol):
 class JournalTools(Protocol):
     """For operators. All but ``repair`` work while a broker runs, and change nothing."""
 
+    def check(self) -> None:
+        """Raise JournalRefused unless it is a journal."""
+
     def size(self) -> int:
         """About how many bytes a check will read: for a progress bar."""
 
     def verify(self, progress: Progress) -> Verdict:
-        """Look at every byte. Raises JournalRefused if it is no journal."""
+        """Look at every byte. Raises JournalRefused if there is no journal."""
 
     def info(self) -> JournalInfo:
-        """What it says of itself. Raises JournalRefused if it is no journal."""
+        """What it says of itself. Raises JournalRefused if there is no journal."""
 
     def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
         """Check it, and be ready to repair it; nobody else may own it meanwhile. Raises JournalRefused."""

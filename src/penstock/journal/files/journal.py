@@ -92,6 +92,11 @@ class FileTools:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
+    def check(self) -> None:
+        """See JournalTools."""
+        if not any(name == NAME or is_segment(name) for name in os.listdir(self._folder)):
+            raise JournalRefused(f"{self._folder} is not a journal: it has neither {NAME} nor segments")
+
     def size(self) -> int:
         """See JournalTools."""
         with suppress(OSError):  # a segment may be trimmed meanwhile
@@ -100,12 +105,12 @@ class FileTools:
 
     def verify(self, progress: Progress) -> Verdict:
         """See JournalTools."""
-        self._check_is_journal()
+        self.check()
         return _verdict(survey(RealDisk(self._folder, read_only=True), progress))
 
     def info(self) -> JournalInfo:
         """See JournalTools."""
-        self._check_is_journal()
+        self.check()
         disk = RealDisk(self._folder, read_only=True)
         reader = JournalReader(disk)
         try:
@@ -126,17 +131,13 @@ class FileTools:
     @contextmanager
     def repair(self, progress: Progress) -> Iterator[FileRepair]:
         """See JournalTools."""
-        self._check_is_journal()
+        self.check()
         disk = RealDisk(self._folder)
         lock = take_lock(disk)
         try:
             yield FileRepair(disk, progress)
         finally:
             lock.close()
-
-    def _check_is_journal(self) -> None:
-        if not any(name == NAME or is_segment(name) for name in os.listdir(self._folder)):
-            raise JournalRefused(f"{self._folder} is not a journal: it has neither {NAME} nor segments")
 
 
 class FileRepair:

@@ -1,6 +1,8 @@
 """The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
 
-It lies in a folder of its own that only the broker's user can enter, and who connects is asked for once more. One
+It lies in a folder of its own that only the broker's user can enter; a note with the journal says where, so that the
+next start removes what a killed broker has left. A broker that keeps nothing can't leave a note: its socket has a name
+in no file system (an abstract one), which goes with it. In either case who connects is asked for its user. One
 request at a time is answered on each connection; whoever wants more opens more. What can't be understood ends its own
 connection, and nothing else.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import struct
 import tempfile
@@ -44,11 +47,12 @@ class PrivateSocket:
     """The socket and those who are connected to it."""
 
     def __init__(self, runtime: Runtime, values: ValueStore | None = None) -> None:
-        """``values`` are the journal's, where a note is kept."""
+        """``values`` are the journal's, where the note is kept; None for a broker that keeps nothing."""
         self._runtime = runtime
         self._requests = RequestHandler(runtime)
         self._values = values
         self._folder = ""
+        self._name = f"\0{PREFIX}{secrets.token_hex(16)}"
         self._server: asyncio.Server | None = None
         #: The task of each connection, and whether it works on a request.
         self._busy: dict[asyncio.Task[None], bool] = {}
@@ -57,21 +61,13 @@ class PrivateSocket:
     @property
     def path(self) -> str:
         """Where to connect to."""
-        return os.path.join(self._folder, SOCKET)
+        return self._name if self._values is None else os.path.join(self._folder, SOCKET)
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
-        self._clear_note()
-        self._folder = tempfile.mkdtemp(prefix=PREFIX)
-        if len(self.path) > MOST_PATH:
-            os.rmdir(self._folder)
-            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
         if self._values is not None:
-            try:
-                self._values.put(NOTE, self._folder.encode())
-            except OSError:
-                os.rmdir(self._folder)
-                raise
+            self._clear_note(self._values)
+            self._make_folder(self._values)
         self._server = await asyncio.start_unix_server(self._serve, self.path, limit=READ_AHEAD)
 
     async def close(self, seconds: float) -> None:
@@ -94,12 +90,21 @@ class PrivateSocket:
             with contextlib.suppress(OSError):
                 self._values.delete(NOTE)
 
-    def _clear_note(self) -> None:
+    def _make_folder(self, values: ValueStore) -> None:
+        self._folder = tempfile.mkdtemp(prefix=PREFIX)
+        if len(self.path) > MOST_PATH:
+            os.rmdir(self._folder)
+            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
+        try:
+            values.put(NOTE, self._folder.encode())
+        except OSError:
+            os.rmdir(self._folder)
+            raise
+
+    def _clear_note(self, values: ValueStore) -> None:
         """Remove what a broker on this journal has left behind when it was killed."""
-        if self._values is None:
-            return
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            old = Path((self._values.get(NOTE) or b"").decode())
+            old = Path((values.get(NOTE) or b"").decode())
             if old.name.startswith(PREFIX) and old.stat().st_uid == os.getuid():
                 (old / SOCKET).unlink(missing_ok=True)
                 old.rmdir()
@@ -147,9 +152,8 @@ class PrivateSocket:
         try:
             answer = await self._requests.answer(request)
         except Exception as error:
-            self._runtime.log.error(
-                "private socket: a request failed", request=type(request).__name__, error=repr(error)
-            )
+            facts = {"request": type(request).__name__, "error": repr(error)}
+            self._runtime.log.error("private socket: a request failed", **facts)
             if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
                 self._runtime.fail(error)
             answer = Problem(code="internal", text="the broker could not do this; its log has more")

@@ -21,6 +21,7 @@ from penstock.flight.settings import Settings
 from penstock.journal import Journal, open_journal
 from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import JournalRefused, LogError, LogFull, is_full
+from penstock.protocols import protocols
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import Opened, open_engine
@@ -30,7 +31,7 @@ from penstock.server.flight.socket import PrivateSocket
 from penstock.server.maintenance.schedule import Maintenance
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention, Upkeep
-from penstock.server.network.listeners import Door, ListenError, open_doors
+from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
 from penstock.server.process.allocator import give_memory_back
 from penstock.server.process.environment import Sorted
 from penstock.server.process.logs import Log
@@ -45,8 +46,8 @@ LAST_READS = 0.3
 WAIT_FOR_ROOM = 1.0
 #: Seconds between two words to systemd while a start waits for its first commit.
 STILL_SECONDS = 0.1
-#: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how many
-#: extents that are, the fewest bytes of one, and by how much one grows.
+#: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how
+#: many extents that are, the fewest bytes of one, and by how much one grows.
 EPHEMERAL_HISTORY = 64 * 2**20
 EPHEMERAL_PART = 8
 EPHEMERAL_EXTENTS = 8
@@ -99,7 +100,7 @@ class _Life:
         self.failure: Exception | None = None
         self.runtime: Runtime | None = None
         self.private_socket: PrivateSocket | None = None
-        self.doors: list[Door] = []
+        self.listeners: list[OpenListener] = []
         self.flight: FlightProcess | None = None
         self._signals = 0
 
@@ -115,7 +116,7 @@ class _Life:
         readers = Readers(self.log, journal.values, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, found.engine, self._commits(found.engine), self.log, readers)
         runtime.state_memory.stored = lambda: journal.memory_bytes
-        self.private_socket = PrivateSocket(runtime, journal.values)
+        self.private_socket = PrivateSocket(runtime, None if self.options.ephemeral else journal.values)
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
@@ -180,10 +181,10 @@ class _Life:
             stopping.cancel()
 
     async def _let_in(self, runtime: Runtime, flight: Settings | None) -> None:
-        """Open the doors, and say so."""
+        """Open the listeners, and say so."""
         assert self.private_socket is not None
         await self._when_room(self.private_socket.open)
-        self.doors = await open_doors(runtime)
+        self.listeners = await open_listeners(runtime)
         if flight is not None:
             self.flight = FlightProcess(replace(flight, broker_socket=self.private_socket.path), self.log)
             await self.flight.start()
@@ -229,14 +230,16 @@ class _Life:
         return commits
 
     def _prepare_queues(self, runtime: Runtime) -> None:
-        """The default namespace, the queues of the options, and those of the SSPQ listeners, exist from the start."""
+        """The default namespace, the queues of the options, and those of the listeners, exist from the start."""
         broker, now = runtime.broker, runtime.now()
         broker.create_namespace("default", now)
-        for listener in self.options.phpmq:
-            broker.create_namespace(listener.namespace, now)
-        wanted: dict[str, Policy | None] = {listener.queue: None for listener in self.options.sspq}
+        listeners = [listener for name in protocols() for listener in self.options.listeners(name)]
+        for namespace in {name: None for listener in listeners for name in listener.namespaces()}:
+            broker.create_namespace(namespace, now)
+        of_listeners = [queue for listener in listeners for queue in listener.queues().items()]
+        wanted: dict[str, Policy | None] = {name: None for name, _ in of_listeners}
         wanted |= {name: _policy(options) for name, options in self.options.queues.items()}
-        without_dead = {listener.queue for listener in self.options.sspq if not listener.dead_letters}
+        without_dead = {name for name, dead_letters in of_listeners if not dead_letters}
         for full_name, rules in wanted.items():
             namespace, _, name = full_name.partition("/")
             queue = broker.queue(namespace, name)
@@ -257,7 +260,7 @@ class _Life:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def _say_ready(self) -> None:
-        listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        listeners = [{"protocol": listener.protocol, "address": listener.address} for listener in self.listeners]
         if self.flight is not None:
             listeners.append({"protocol": "flight", "address": self.flight.address})
         if self.options.ready_file:
@@ -266,8 +269,8 @@ class _Life:
             temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
             temporary.rename(path)
         told: dict[str, list[str]] = {}
-        for door in listeners:
-            told.setdefault(door["protocol"], []).append(door["address"])
+        for listener in listeners:
+            told.setdefault(listener["protocol"], []).append(listener["address"])
         self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
@@ -292,12 +295,12 @@ class _Life:
         self.log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
 
     def _reload(self) -> None:
-        for door in self.doors:
+        for listener in self.listeners:
             try:
-                if door.reload_certificate():
-                    self.log.info("certificate read again", protocol=door.protocol, address=door.address)
+                if listener.reload_certificate():
+                    self.log.info("certificate read again", protocol=listener.protocol, address=listener.address)
             except ListenError as error:
-                self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+                self.log.error("certificate not changed", protocol=listener.protocol, reason=str(error))
         if self.flight is not None and self.flight.reload_certificate():
             self.log.info("certificate read again", protocol="flight", address=self.flight.address)
 
@@ -308,8 +311,8 @@ class _Life:
         patience = self.options.drain_seconds if runtime.commits.full is None else WAIT_FOR_ROOM
         deadline = time.monotonic() + patience
         await self._read_what_came(runtime)
-        for door in self.doors:
-            await door.close()
+        for listener in self.listeners:
+            await listener.close()
         if self.failure is not None:
             for session in list(runtime.sessions.values()):
                 session.transport.abort()

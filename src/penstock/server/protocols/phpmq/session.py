@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 
 from penstock.core.policy import SECOND
+from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, Session
-from penstock.server.process.options import PhpmqListener
+from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import phpmq
 
@@ -33,7 +34,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
-    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+    def after_loss(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
         """See Session."""
         return None if isinstance(frame, phpmq.Consume) else frame
 
@@ -70,11 +71,9 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         queue = self._queue("publish", frame.queue)
         if queue is None:
             return True
-        ttl = None if frame.ttl is None else frame.ttl * SECOND
+        properties = PLAIN if frame.ttl is None else Properties(ttl=frame.ttl * SECOND, with_ttl=True)
         runtime = self.runtime
-        done = runtime.broker.publish(
-            self.connection, queue, frame.payloads, runtime.now(), ttl=ttl, with_ttl=ttl is not None
-        )
+        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), properties)
         if done.refusal is None:
             return True
         self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import Session
-from penstock.server.process.options import Right, SspqListener
+from penstock.server.process.options import Right
+from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import sspq
 
@@ -39,7 +41,7 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.runtime.count("ignored_packages")
         return True
 
-    def last_will(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
+    def after_loss(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
         """See Session."""
         return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
 
@@ -58,7 +60,9 @@ class SspqSession(Session[sspq.SspqFrame]):
             return True
         retries = frame.retries if self.force_retries is None else self.force_retries
         runtime, queue = self.runtime, self._queue()
-        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), retries=retries)
+        done = runtime.broker.publish(
+            self.connection, queue, frame.payloads, runtime.now(), Properties(retries=retries)
+        )
         if done.refusal is None:
             return True
         self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])

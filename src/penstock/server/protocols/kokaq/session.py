@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from penstock.core.carrying import Found
 from penstock.core.delivering import Busy
 from penstock.core.policy import MILLISECOND, SECOND, Policy
+from penstock.core.properties import Properties
 from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
-from penstock.server.process.options import KokaqListener, Right
-from penstock.server.protocols.kokaq_answers import Answers, MessageAnswer
+from penstock.server.process.options import Right
+from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
+from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
@@ -131,7 +133,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """See Session."""
         return bool(self._waiting)
 
-    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+    def after_loss(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
         """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
         return replace(frame, two_way=False)
 
@@ -280,14 +282,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             queue,
             [request.payload or b""],
             self.runtime.now(),
-            ttl=ttl,
-            expires_at=(metadata.expires_at or 0) * SECOND,
-            priority=metadata.priority or 0,
-            delay=(metadata.delay or 0) * MILLISECOND,
-            correlation_id=metadata.correlation_id or b"",
-            request_id=metadata.request_id or b"",
-            asked_id=asked,
-            source_info=(metadata.source or "").encode(),
+            Properties(
+                ttl=ttl,
+                expires_at=(metadata.expires_at or 0) * SECOND,
+                priority=metadata.priority or 0,
+                delay=(metadata.delay or 0) * MILLISECOND,
+                correlation_id=metadata.correlation_id or b"",
+                request_id=metadata.request_id or b"",
+                asked_id=asked,
+                source_info=(metadata.source or "").encode(),
+            ),
         )
 
     # Taking
