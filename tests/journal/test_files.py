@@ -273,7 +273,7 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
         wanted = [end - 1, end - 9, end - 1]
         try:
             assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
-            assert next(log.read(end - 5)).first <= end - 5
+            assert next(log.read(end - 5)).first <= end - 5 or log.start > end - 9
         except Gone:
             assert log.start > end - 9  # on a busy machine the writer may be 500 events further by now
 

@@ -284,7 +284,7 @@ def test_the_scrub_finds_it_before_anybody_asks() -> None:
             await asyncio.sleep(0.005)
         assert sorted(scene.backlog.damaged) == [old.positions[number] for number in TOGETHER]
         (told,) = scene.events("the journal is damaged")
-        assert (told["segment"], told["offset"]) == (old.segment, old.offset)
+        assert told["place"] == f"{old.segment}, byte {old.offset}"
 
     play(old, story)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.broker import Broker
-from penstock.server.limits.growth import KEPT, NOT_BY_PEERS, PASSING, as_table
+from penstock.server.limits.growth import GROWTH, NOT_BY_PEERS, PASSING, as_table
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
@@ -65,7 +65,7 @@ def is_passing(place: str) -> bool:
 
 
 def test_everything_that_can_grow_is_listed() -> None:
-    listed = {place for kept in KEPT for place in kept.places} | NOT_BY_PEERS.keys()
+    listed = {place for kept in GROWTH for place in kept.places} | NOT_BY_PEERS.keys()
     # The commands of the broker are classes on top of its state, and assign attributes of it.
     state = {f"{of.__module__[9:].replace('.', '/')}:{of.__name__}" for of in Broker.__mro__[:-1]}
     assigned = {place for place in in_the_code() if place.partition(".")[0] in state} - {
@@ -76,7 +76,7 @@ def test_everything_that_can_grow_is_listed() -> None:
 
 
 def test_nothing_is_listed_that_is_not_there_or_twice() -> None:
-    places = [place for kept in KEPT for place in kept.places] + list(NOT_BY_PEERS)
+    places = [place for kept in GROWTH for place in kept.places] + list(NOT_BY_PEERS)
     assert set(places) <= in_the_code()
     assert [place for place, times in Counter(places).items() if times > 1] == []
     known = {place.partition(":")[0] for place in in_the_code()}

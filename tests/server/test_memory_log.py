@@ -50,7 +50,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
         runtime.commits._notify = runtime.committed  # type: ignore[attr-defined]
         maintenance = schedule.Maintenance(runtime, opened.upkeep)
         kept = publish_and_settle_all_but_one(engine)
-        assert journal.memory_bytes > 10 * HISTORY
+        assert journal.memory_bytes > 5 * HISTORY
         maintenance.start()
         while journal.memory_bytes > 2 * HISTORY:
             runtime.touched()

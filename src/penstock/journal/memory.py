@@ -124,6 +124,9 @@ class MemoryFile(RealFile):
     def sync(self) -> None:
         """See File."""
 
+    def __del__(self) -> None:
+        self.close()  # or who forgets it keeps the memory
+
 
 class MemoryDisk:
     """A folder of memory files: see ``files.disk.Disk``. Any thread may use it."""

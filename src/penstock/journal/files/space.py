@@ -42,11 +42,14 @@ class DiskSpace:
         self.free = disk.free()
 
     def look(self) -> int:
-        """How much the disk takes now, the reserve apart."""
+        """See Space. The reserve is apart."""
         try:
-            self.free = self._disk.free()
+            return self._look()
         except OSError as error:
             raise LogFailed(f"the disk under {self._disk.where} can not be asked for its room: {error}") from error
+
+    def _look(self) -> int:
+        self.free = self._disk.free()
         return self.free
 
     def has_room(self, size: int) -> bool:
@@ -65,14 +68,14 @@ class DiskSpace:
     @property
     def step(self) -> int:
         """By how much a segment should be reserved ahead: less when room is short."""
-        with contextlib.suppress(LogFailed):  # it is no reason to fail an append: what was seen last has to do
-            self.look()
+        with contextlib.suppress(OSError):  # it is no reason to fail an append: what was seen last has to do
+            self._look()
         return min(self._step, max(self.free, 0) // 16)
 
     @property
     def for_upkeep(self) -> int:
         """What may be used to give space back, or to write the state down."""
-        return self.look() + self.reserve - self.reserve // KEPT
+        return self._look() + self.reserve - self.reserve // KEPT
 
     def spend(self, write: Callable[[], T], size: int) -> T:
         """Write up to so many bytes, from the reserve where it must be. Raises LogFull when that is used up, too.
@@ -94,7 +97,7 @@ class DiskSpace:
 
     def make_sure(self, size: int) -> None:
         """Have so many bytes free, as far as the reserve has them."""
-        missing = size - self.look()
+        missing = size - self._look()
         if missing > 0:
             self._give(missing)
 
@@ -109,7 +112,7 @@ class DiskSpace:
         with self._changing:
             if self.reserve > 2 * size:
                 self._cut(size)
-            elif self.reserve < size <= self.look() - (size - self.reserve):
+            elif self.reserve < size <= self._look() - (size - self.reserve):
                 self._grow(size)
 
     def close(self) -> None:
