@@ -25,6 +25,7 @@ CODES = {
     "penstock.client.errors.ClientError": FAILED,
     "penstock.journal.errors.JournalDamaged": FAILED,
     "penstock.journal.errors.LogError": REFUSED,
+    "penstock.protocols.ProtocolError": WRONG_USE,
     "penstock.server.process.configuration.ConfigurationError": WRONG_USE,
     "penstock.spark.errors.BadOption": WRONG_USE,
     "penstock.spark.errors.Denied": REFUSED,
