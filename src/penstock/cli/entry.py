@@ -13,7 +13,8 @@ def main() -> None:
         from penstock.cli.main import main as command  # noqa: PLC0415 - it is what takes long
     except KeyboardInterrupt:
         sys.exit(130)
-    except ProtocolError as error:  # the options of the broker have a table for each protocol
+    try:
+        command(prog_name="penstock")
+    except ProtocolError as error:  # met before a command began: the help of all commands names the protocols
         print(f"penstock: {error}", file=sys.stderr)
         sys.exit(2)
-    command(prog_name="penstock")
