@@ -220,22 +220,20 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
     def __post_init__(self) -> None:
         for protocol in protocols():
             for index, listener in enumerate(self.listeners(protocol)):
-                self._check_reach(f"{protocol}[{index}].address", listener)
+                self._check_reach((protocol, index, "address"), listener)
         if self.flight is not None:
-            self._check_reach("flight.address", self.flight)
+            self._check_reach(("flight", "address"), self.flight)
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise BadOption(
-                    f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
-                )
+                raise BadOption(("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}")
 
     def listeners(self, protocol: str) -> list[Listener]:
         """The listeners of the protocol of this name."""
         found: list[Listener] = getattr(self, protocol)
         return found
 
-    def _check_reach(self, path: str, listener: Listener) -> None:
+    def _check_reach(self, path: tuple[str | int, ...], listener: Listener) -> None:
         address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
             raise BadOption(
