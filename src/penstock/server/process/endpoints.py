@@ -98,7 +98,8 @@ class EndpointProcess:
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", self._module,  # nothing is imported from wherever the broker was started
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES, env={**os.environ, **self._environment},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES,
+            env={**os.environ, **self._environment},
         )  # fmt: skip
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
