@@ -7,6 +7,7 @@ The packages, each importing only what ARCHITECTURE.md allows it to:
 * :mod:`penstock.journal`: the durable, ordered log of events.
 * :mod:`penstock.server`: the broker process: listeners, sessions, commits, limits, maintenance.
 * :mod:`penstock.flight`: the Arrow Flight endpoint: the journal as tables, in a process of its own.
+* :mod:`penstock.endpoint`: what the processes beside the broker share: their start, rights, answers.
 * :mod:`penstock.client`: the Python client.
 * :mod:`penstock.spark`: the PySpark data source, and the pipelines.
 * :mod:`penstock.cli`: the ``penstock`` command.

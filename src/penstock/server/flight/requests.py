@@ -17,6 +17,7 @@ from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
 from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
 from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
+from penstock.endpoint.rights import Rights
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
@@ -72,7 +73,7 @@ class SideRequests:
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:
-            case requests.Rights():
+            case Rights():
                 peer = Peer(request.address, request.subject, token=request.token)
                 return allowed(self._runtime.options.access, peer)
             case requests.Outs():

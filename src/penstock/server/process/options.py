@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, defstruct, field
 
+from penstock.endpoint.rights import Right
 from penstock.protocols import ProtocolError, protocols
 from penstock.server.process.listener_options import BadOption, ListenAddress, Listener, OptionTable
 
@@ -116,11 +117,6 @@ class LogOptions(OptionTable, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     #: auto: readable on a terminal, JSON otherwise.
     format: Literal["auto", "text", "json"] = "auto"
-
-
-#: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
-#: it, "publish" and "consume" are enough for that.
-Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
 
 
 class AccessRule(OptionTable, frozen=True, kw_only=True):
