@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -14,7 +15,10 @@ import click
 import pytest
 
 from penstock.cli import entry
+from penstock.cli.errors import CODES, CommandError, code_of
 from penstock.cli.main import COMMANDS, main
+from penstock.client import BadURL, ConnectFailed
+from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.server.process.configuration import load
 from support.commands import environment, penstock
 
@@ -108,6 +112,32 @@ def test_the_page_has_every_command_and_option() -> None:
 def test_a_command_that_there_is_not() -> None:
     code, _, err = penstock("sevre")
     assert (code, "No such command 'sevre'" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_every_error_that_has_an_exit_code_is_there(name: str) -> None:
+    module, _, error = name.rpartition(".")
+    assert issubclass(getattr(importlib.import_module(module), error), Exception)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadURL("x"), 2),
+        (ConnectFailed("x"), 1),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "x"), 2),
+        (PermissionError("x"), 1),
+        (JournalDamaged("x", "y", 0, (1, 2), "z"), 1),
+        (JournalRefused("x"), 3),
+        (CommandError("x", exit_code=4), 4),
+        (ModuleNotFoundError("x", name="pyarrow.flight"), 1),
+        (ModuleNotFoundError("x", name="click"), None),
+        (KeyError("x"), None),
+    ],
+    ids=repr,
+)
+def test_the_exit_code_of_an_error_is_that_of_its_nearest_kind(error: Exception, code: int | None) -> None:
+    assert code_of(error) == code
 
 
 def test_help_and_version() -> None:

@@ -371,7 +371,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in self.broker.log.take()])
+        self.table.apply([parse(encode(batch, 1, 0).data) for batch in self.broker.log.take()])
         self.broker.committed = self.committed_before = self.broker.log.next_position
 
     @rule(sure=st.integers(0, 9))

@@ -18,7 +18,7 @@ NOW = 1_750_000_000_000_000
 
 def block_of(batch: EventBatch) -> Block:
     batch.close()
-    return parse(b"".join(encode(batch, 1, 0)))
+    return parse(encode(batch, 1, 0).data)
 
 
 def gathered(blocks: Sequence[Block]) -> Events:

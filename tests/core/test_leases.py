@@ -24,7 +24,7 @@ DAY = 24 * 3600 * SECOND
 
 
 def blocks(broker: Broker) -> list[Block]:
-    return [parse(b"".join(encode(batch, 1, 0))) for batch in broker.log.take()]
+    return [parse(encode(batch, 1, 0).data) for batch in broker.log.take()]
 
 
 def kinds(found: list[Block]) -> list[Kind]:

@@ -155,7 +155,7 @@ def test_request_ids_that_are_over_do_not_come_back_with_a_restart() -> None:
     bench.publish(request_id=b"old")
     bench.publish(request_id=b"new", now=NOW + 5 * SECOND)
     table = Table()
-    table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in bench.broker.log.take()])
+    table.apply([parse(encode(batch, 1, 0).data) for batch in bench.broker.log.take()])
     broker = restore(table, bench.broker.log.next_position, NOW + 5 * SECOND)
     queue = broker.queue("default", "q")
     assert queue is not None
@@ -204,7 +204,7 @@ def test_a_restart_brings_very_many_priorities_back() -> None:
     for priority in range(100):
         bench.publish(priority=priority % 97, ttl=SECOND if priority % 2 else 0)
     table = Table()
-    table.apply([parse(b"".join(encode(batch, 1, 0))) for batch in bench.broker.log.take()])
+    table.apply([parse(encode(batch, 1, 0).data) for batch in bench.broker.log.take()])
     broker = restore(table, bench.broker.log.next_position)
     queue = broker.queue("default", "q")
     assert queue is not None

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
-from penstock.journal.format.block import Block, chain_value, encode, parse
+from penstock.journal.format.block import Block, encode, parse
 from support.views import forget_requests, lasting
 from support.workload import Workload
 
@@ -16,9 +16,9 @@ def blocks_of(broker: Broker) -> list[Block]:
     blocks = []
     previous = 0
     for batch in broker.log.take():
-        parts = encode(batch, 1, previous)
-        previous = chain_value(parts)
-        blocks.append(parse(b"".join(parts)))
+        encoded = encode(batch, 1, previous)
+        previous = encoded.header.crc
+        blocks.append(parse(encoded.data))
     return blocks
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.process.options import KokaqListener, Options, PhpmqListener, SspqListener
+from penstock.server.process.options import Options
 from penstock.server.process.serve import REFUSED
+from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.phpmq.listener import PhpmqListener
+from penstock.server.protocols.sspq.listener import SspqListener
 from support.brokers import BrokerProcess
 from support.good import PLAIN, Broker, broker_with
 from support.raw import (

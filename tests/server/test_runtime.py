@@ -18,10 +18,13 @@ from penstock.journal.format.block import Batch
 from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.network.listeners import open_doors
+from penstock.server.network.listeners import open_listeners
 from penstock.server.process.logs import Log
-from penstock.server.process.options import KokaqListener, Limits, Options, PhpmqListener, SspqListener
-from penstock.server.protocols.phpmq import PhpmqSession
+from penstock.server.process.options import Limits, Options
+from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.phpmq.listener import PhpmqListener
+from penstock.server.protocols.phpmq.session import PhpmqSession
+from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from support.raw import consume, publish, send
 
@@ -42,7 +45,7 @@ class StallingDisk(MemoryLog):
 
 
 class Running:
-    """A broker, its doors and its log."""
+    """A broker, its listeners and its log."""
 
     def __init__(self, limits: Limits) -> None:
         self.options = Options(
@@ -61,7 +64,7 @@ class Running:
         return [line for line in lines if line["event"] == event]
 
     async def connect(self, protocol: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        address = next(door.address for door in self.doors if door.protocol == protocol)
+        address = next(listener.address for listener in self.listeners if listener.protocol == protocol)
         host, _, port = address.rpartition(":")
         return await asyncio.open_connection(host, int(port))
 
@@ -79,12 +82,12 @@ class Running:
         runtime.fail = self.failures.append
         runtime.broker.create_namespace("default", NOW)
         commits.start()
-        self.doors = await open_doors(runtime)
+        self.listeners = await open_listeners(runtime)
         try:
             yield runtime
         finally:
-            for door in self.doors:
-                await door.close()
+            for listener in self.listeners:
+                await listener.close()
             for session in list(runtime.sessions.values()):
                 session.abort()
             await until(lambda: not runtime.sessions)

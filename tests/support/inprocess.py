@@ -21,10 +21,13 @@ from penstock.server.engine.engine import Engine
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
 from penstock.server.process.logs import Log
-from penstock.server.process.options import AccessRule, KokaqListener, Limits, Options, PhpmqListener, SspqListener
-from penstock.server.protocols.kokaq import KokaqSession
-from penstock.server.protocols.phpmq import PhpmqSession
-from penstock.server.protocols.sspq import SspqSession
+from penstock.server.process.options import AccessRule, Limits, Options
+from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.kokaq.session import KokaqSession
+from penstock.server.protocols.phpmq.listener import PhpmqListener
+from penstock.server.protocols.phpmq.session import PhpmqSession
+from penstock.server.protocols.sspq.listener import SspqListener
+from penstock.server.protocols.sspq.session import SspqSession
 from penstock.server.runtime import Runtime
 
 SessionT = TypeVar("SessionT", bound=Session[Any])

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
+from penstock.cli.errors import OK, WRONG_USE
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.serve import flags_of, options
 from penstock.server.process.configuration import ConfigurationError, Layers, layers
@@ -52,14 +53,14 @@ def check(file: str | None, as_json: bool) -> int:
         if not as_json:
             raise
         tell({"ok": False, "error": str(error)})
-        return 2
+        return WRONG_USE
     where = file or os.environ.get("PENSTOCK_CONFIG") or "defaults and environment"
     if as_json:
         tell({"ok": True, "error": None, "unknown": [each.facts() for each in found.variables.unknown]})
     else:
         note(*map(str, found.variables.unknown))
         say(f"{where}: good")
-    return 0
+    return OK
 
 
 @command.command("show", short_help="Every option, and where it comes from.")

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import written
 from penstock.cli.output import json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import require
 from penstock.client.messages import Message
 
-NOT_ENOUGH = 4
 #: Letters that ``peek`` shows at most: each needs a connection of its own.
 MOST = 100
 

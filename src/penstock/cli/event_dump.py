@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from penstock.cli.showing import escape, moment
+from penstock.cli.output import escape, moment
 from penstock.journal.files.follower import Found, JournalReader
 from penstock.journal.format.block import Block
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.log import GAP
+from penstock.patterns import fits_queue
 from penstock.schema import COLUMNS, Kind, Reason, Rows
 
 #: Columns that say more about a row than whose it is, in the order in which they are shown.
@@ -41,28 +44,35 @@ def events(
     start: int,
     stop: int,
     *,
-    queue: Callable[[str], bool] | None = None,
+    pattern: str | None = None,
     kinds: frozenset[Kind] = frozenset(),
     payload: bool = False,
 ) -> Iterator[Event]:
-    """The events between two positions, with what their columns say besides the defaults."""
+    """The events between two positions, with what their columns say besides the defaults.
+
+    With a ``pattern`` of namespace/queue, only those of queues that are like it.
+    """
     for found in reader.read(start, stop, accept_loss=True):
         block = found.block
         low, high = max(start - block.first, 0), min(stop, block.end) - block.first
         wanted = np.isin(block.kinds, list(kinds)) if kinds else np.ones(block.count, np.bool_)
         for row in (np.flatnonzero(wanted[low:high]) + low).tolist():
-            event = _event(found, row, stop, payload=payload)
-            if queue is None or queue(event.get("queue", "")):
-                yield event
+            name = _queue_of(found, row, stop)
+            if pattern is None or (name is not None and fits_queue(pattern, *name)):
+                yield _event(found, row, name, payload=payload)
 
 
-def _event(found: Found, row: int, limit: int, *, payload: bool) -> Event:
+def _queue_of(found: Found, row: int, limit: int) -> QueueName | None:
+    number = int(found.block.queues[row])
+    return found.segment.name_of(number, limit) if number else None
+
+
+def _event(found: Found, row: int, name: QueueName | None, *, payload: bool) -> Event:
     block = found.block
     kind, number = int(block.kinds[row]), int(block.queues[row])
     event: Event = {"position": block.first + row, "at": moment(block.base + int(block.column("at")[row]))}
     event["kind"] = Kind(kind).name.lower() if kind in set(Kind) else f"kind {kind}"
     if number:
-        name = found.segment.name_of(number, limit)
         event["queue"] = str(name) if name else f"queue {number}"
     if block.sources:
         event["source"] = block.sources[int(block.source[row])].decode("utf-8", "backslashreplace")
@@ -111,7 +121,15 @@ def _plain(name: str, value: int | bytes) -> Any:
     return Reason(value).name.lower() if name in _REASONS and value in set(Reason) else value
 
 
-def as_line(event: Event) -> str:
+def positions(lost: tuple[int, int]) -> str:
+    """A range of positions in words."""
+    first, end = lost
+    if end - first >= GAP:
+        return f"all positions from {first} on"  # how many that were is not known
+    return f"position {first}" if end - first == 1 else f"positions {first} to {end - 1} ({end - first} events)"
+
+
+def for_people(event: Event) -> str:
     """An event on one line, escaped."""
     first = f"{event['position']:>12}  {event['at']}  {event['kind']:<17} {escape(event.get('queue', '-'))}"
     return " ".join([first, *(f"{name}={_shown(value)}" for name, value in event.items() if name not in _FIRST)])
@@ -121,7 +139,7 @@ def _shown(value: Any) -> str:
     return f'"{escape(value)}"' if isinstance(value, bytes) else escape(str(value))
 
 
-def as_json(event: Event) -> Event:
+def for_json(event: Event) -> Event:
     """An event for JSON: the payload as Base64."""
     if "payload" in event:
         return {**event, "payload": base64.b64encode(event["payload"]).decode()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from penstock.cli.showing import escape
+from penstock.cli.output import escape
 from penstock.client import Received
 
 FORMATS = ("auto", "raw", "escaped", "json")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from penstock.cli.event_dump import as_json, as_line, events, position_of
-from penstock.cli.showing import amount, line, moment, positions, progress, show_json, table
-from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
+from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
+from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
+from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
+from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
@@ -25,39 +24,17 @@ from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey
 from penstock.schema import Kind
 
-OK, DAMAGED, WRONG_USE, REFUSED = range(4)
-
 EXIT_CODES = """\b
 Exit codes:
   0  fine
-  1  the journal is damaged
+  1  the journal is damaged, or the disk failed
   2  wrong use of the command
   3  refused: in use by a broker, made by a newer Penstock, or not a journal
 """
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _folder_argument(command: Command) -> Command:
-    kind = click.Path(exists=True, file_okay=False, path_type=Path)
-    return click.argument("folder", metavar="DIR", type=kind)(command)
-
-
-def _json_option(command: Command) -> Command:
-    return click.option("--json", "for_programs", is_flag=True, help="For programs: JSON instead of tables.")(command)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors become a line on standard error and the right exit code. A reader that goes away is no error."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes
-        raise SystemExit(OK) from None
-    except (LogError, OSError) as error:
-        click.echo(f"penstock: {error}", err=True)
-        raise SystemExit(DAMAGED if isinstance(error, JournalDamaged) else REFUSED) from None
+_folder_argument = click.argument(
+    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 
 
 def _check_is_journal(folder: Path) -> None:
@@ -71,8 +48,8 @@ def _size(folder: Path) -> int:
     return 0
 
 
-@click.group(epilog=EXIT_CODES)
-def journal() -> None:
+@click.group("journal", epilog=EXIT_CODES)
+def command() -> None:
     """Look into a data folder, check it, repair it.
 
     All but repair work while a broker runs, and change nothing.
@@ -82,7 +59,7 @@ def journal() -> None:
 # -------------------------------------------------------------------------------------------------------------- verify
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal verify /var/lib/penstock
@@ -91,34 +68,33 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-def verify(folder: Path, for_programs: bool) -> None:
+@json_option
+def verify(folder: Path, as_json: bool) -> int:
     """Read and check every byte of the journal in DIR.
 
     Says what is wrong, in which file, at which byte, and which positions are lost by it. Works while a broker runs.
     """
-    with _told():
-        _check_is_journal(folder)
-        with progress("checking", _size(folder)) as done:
-            found = survey(RealDisk(folder, read_only=True), done)
-        if for_programs:
-            show_json(_survey_json(folder, found))
-        else:
-            _show_problems(folder, found)
-    raise SystemExit(DAMAGED if found.problems else OK)
+    _check_is_journal(folder)
+    with measuring("checking", _size(folder)) as done:
+        found = survey(RealDisk(folder, read_only=True), done)
+    if as_json:
+        tell(_survey_json(folder, found))
+    else:
+        _show_problems(folder, found)
+    return FAILED if found.problems else OK
 
 
 def _show_problems(folder: Path, found: Survey) -> None:
     for note in found.notes:
-        line(f"note: {note}")
+        say(f"note: {note}")
     if found.problems:
         rows = [(p.file, p.offset, p.text, positions(p.lost) if p.lost else "nothing") for p in found.problems]
-        table("Damage", ["file", "at byte", "what is wrong", "lost"], rows)
-        line("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
-        line(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
+        table(["file", "at byte", "what is wrong", "lost"], rows, title="Damage")
+        say("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
+        say(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
         return
     size = amount(sum(segment.size for segment in found.segments))
-    line(f"{folder} is sound: {len(found.segments)} segments, {size}, up to position {found.end - 1}.")
+    say(f"{folder} is sound: {len(found.segments)} segments, {size}, up to position {found.end - 1}.")
 
 
 def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
@@ -138,7 +114,7 @@ def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------- info
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal info /var/lib/penstock
@@ -147,23 +123,23 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-def info(folder: Path, for_programs: bool) -> None:
+@json_option
+def info(folder: Path, as_json: bool) -> None:
     """Say what is in DIR: identity, positions, times, segments, queues, checkpoints.
 
     Reads no more than that takes; damage inside of segments is not noticed. See verify.
     """
-    with _told():
-        _check_is_journal(folder)
-        found = _info(folder)
-        if for_programs:
-            show_json(found)
-            return
-        plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
-        table(f"Journal in {folder}", ["", ""], plain)
-        for name in ("segments", "queues", "checkpoints"):
-            if found[name]:
-                table(name.capitalize(), list(found[name][0]), [tuple(row.values()) for row in found[name]])
+    _check_is_journal(folder)
+    found = _info(folder)
+    if as_json:
+        tell(found)
+        return
+    plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
+    table(["", ""], plain, title=f"Journal in {folder}")
+    for name in ("segments", "queues", "checkpoints"):
+        if found[name]:
+            rows = [tuple(row.values()) for row in found[name]]
+            table(list(found[name][0]), rows, title=name.capitalize())
 
 
 def _info(folder: Path) -> dict[str, Any]:
@@ -209,7 +185,7 @@ def _segments(folder: Path, reader: JournalReader) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------------- dump
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal dump /var/lib/penstock --limit 20
@@ -220,8 +196,8 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
-@click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE; * and ? stand for anything.")
+@json_option
+@click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE: * is anything, ? one character.")
 @click.option("--from", "start", default="earliest", metavar="WHERE", help="A position, a time, earliest or latest.")
 @click.option("--to", "stop", default="latest", metavar="WHERE", help="The same; the event there is not shown.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice([kind.name.lower() for kind in Kind]))
@@ -229,7 +205,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many events.")
 def dump(
     folder: Path,
-    for_programs: bool,
+    as_json: bool,
     queue: str | None,
     start: str,
     stop: str,
@@ -241,20 +217,18 @@ def dump(
 
     Times are UTC unless they say otherwise. Bytes that are not printable are shown escaped.
     """
-    with _told():
-        _check_is_journal(folder)
-        reader = JournalReader(folder)
-        low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
-        matches = (lambda name: fnmatch.fnmatchcase(name, queue)) if queue else None
-        wanted = frozenset(Kind[kind.upper()] for kind in kinds)
-        shown = events(reader, low, max(low, min(high, reader.latest)), queue=matches, kinds=wanted, payload=payload)
-        for count, event in enumerate(shown, 1):
-            if for_programs:
-                show_json(as_json(event))
-            else:
-                click.echo(as_line(event))
-            if count == limit:
-                break
+    _check_is_journal(folder)
+    reader = JournalReader(folder)
+    low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
+    wanted = frozenset(Kind[kind.upper()] for kind in kinds)
+    shown = events(reader, low, max(low, min(high, reader.latest)), pattern=queue, kinds=wanted, payload=payload)
+    for count, event in enumerate(shown, 1):
+        if as_json:
+            tell(for_json(event))
+        else:
+            say(for_people(event))
+        if count == limit:
+            break
 
 
 def _where(reader: JournalReader, option: str, text: str) -> int:
@@ -268,7 +242,7 @@ def _where(reader: JournalReader, option: str, text: str) -> int:
 # -------------------------------------------------------------------------------------------------------------- repair
 
 
-@journal.command(
+@command.command(
     epilog=f"""\b
 Examples:
   penstock journal repair /var/lib/penstock
@@ -277,9 +251,9 @@ Examples:
 {EXIT_CODES}"""
 )
 @_folder_argument
-@_json_option
+@json_option
 @click.option("--yes", is_flag=True, help="Don't ask.")
-def repair(folder: Path, for_programs: bool, yes: bool) -> None:
+def repair(folder: Path, as_json: bool, yes: bool) -> int:
     """Make a damaged journal in DIR usable again; the broker must be stopped.
 
     Everything that is sound is kept, and it says exactly what is lost. Damaged files are kept beside the new ones as
@@ -287,31 +261,28 @@ def repair(folder: Path, for_programs: bool, yes: bool) -> None:
 
     Messages whose acknowledgement is lost come back; messages that are lost are counted as dropped.
     """
-    with _told():
-        _check_is_journal(folder)
-        disk = RealDisk(folder)
-        lock = take_lock(disk)
-        try:
-            with progress("checking", _size(folder)) as done:
-                found = survey(disk, done)
-            todo = plan(disk, found)
-            if not todo.idle:
-                if not for_programs:
-                    _show_plan(found, todo)
-                _ask(folder, yes=yes)
-            with progress("repairing", _size(folder)) as done:
-                kept = [] if todo.idle else carry_out(disk, todo, done)
-            after = found if todo.idle else survey(disk)
-        finally:
-            lock.close()
-        if for_programs:
-            show_json(_repair_json(folder, todo, kept, after))
-        else:
-            line(
-                "Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}."
-            )
-            _show_problems(folder, after)
-    raise SystemExit(DAMAGED if after.problems else OK)
+    _check_is_journal(folder)
+    disk = RealDisk(folder)
+    lock = take_lock(disk)
+    try:
+        with measuring("checking", _size(folder)) as done:
+            found = survey(disk, done)
+        todo = plan(disk, found)
+        if not todo.idle:
+            if not as_json:
+                _show_plan(found, todo)
+            _ask(folder, yes=yes)
+        with measuring("repairing", _size(folder)) as done:
+            kept = [] if todo.idle else carry_out(disk, todo, done)
+        after = found if todo.idle else survey(disk)
+    finally:
+        lock.close()
+    if as_json:
+        tell(_repair_json(folder, todo, kept, after))
+    else:
+        say("Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}.")
+        _show_problems(folder, after)
+    return FAILED if after.problems else OK
 
 
 def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> dict[str, Any]:
@@ -325,17 +296,17 @@ def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> di
 
 
 def _show_plan(found: Survey, todo: Plan) -> None:
-    table("Damage", ["file", "at byte", "what is wrong"], [(p.file, p.offset, p.text) for p in found.problems])
+    table(["file", "at byte", "what is wrong"], [(p.file, p.offset, p.text) for p in found.problems], title="Damage")
     for lost in todo.lost:
-        line(f"Lost: {positions(lost)}.", style="bold")
+        say(f"Lost: {positions(lost)}.")
     if not todo.lost:
-        line("No event is lost.")
+        say("No event is lost.")
     if todo.new:
-        line(f"To be written: {', '.join(new.name for new in todo.new)}")
+        say(f"To be written: {', '.join(new.name for new in todo.new)}")
     for old, new in todo.renamed:
-        line(f"To get its name back: {old} is {new}")
+        say(f"To get its name back: {old} is {new}")
     if todo.strays or todo.copied or todo.moved:
-        line(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
+        say(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
 
 
 def _ask(folder: Path, *, yes: bool) -> None:
@@ -344,5 +315,4 @@ def _ask(folder: Path, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: say --yes to repair")
     if not click.confirm(f"Repair {folder}?", err=True):
-        line("Nothing was changed.")
-        raise SystemExit(REFUSED)
+        raise CommandError("nothing was changed", exit_code=REFUSED)

@@ -1,42 +1,34 @@
-"""The ``penstock`` command: its subcommands, its exit codes, and what becomes of errors."""
+"""The ``penstock`` command and the table of its subcommands."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-from typing import Any
 
 import click
 
-from penstock.cli.output import complain
-from penstock.client.errors import BadURL, ClientError, NoMessage, Refused, Unsupported
-from penstock.server.process.configuration import ConfigurationError
+from penstock.cli.errors import CommandGroup
 
-OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
-INTERRUPTED, READER_GONE = 130, 141
-
-#: The commands in the order of the help, and where they are. A module is read when its command is used.
-COMMANDS = {
-    "up": "up:command",
-    "serve": "serve:command",
-    "config": "config:command",
-    "send": "send:command",
-    "receive": "receive:command",
-    "dead": "dead:command",
-    "ping": "ping:command",
-    "shovel": "shovel:command",
-    "bench": "bench:command",
-    "readers": "readers:command",
-    "writers": "writers:command",
-    "journal": "journal:journal",
-    "pipeline": "pipeline:pipeline",
-    "completion": "completion:command",
-}
+#: The commands in the order of the help. Each is ``command`` in the module of its name, which is read when it is used.
+COMMANDS = (
+    "up",
+    "serve",
+    "config",
+    "send",
+    "receive",
+    "dead",
+    "ping",
+    "shovel",
+    "bench",
+    "readers",
+    "writers",
+    "journal",
+    "pipeline",
+    "completion",
+)
 
 
-class Commands(click.Group):
-    """A group that imports a command when it is asked for, and turns errors into a line and an exit code."""
+class Commands(CommandGroup):
+    """A group that imports a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""
@@ -46,34 +38,9 @@ class Commands(click.Group):
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        found = getattr(importlib.import_module(f"penstock.cli.{module}"), name)
+        found = importlib.import_module(f"penstock.cli.{cmd_name}").command
         assert isinstance(found, click.Command)
         return found
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. What it returns is the exit code, and its errors have one."""
-        try:
-            code = super().invoke(ctx)
-            sys.stdout.flush()
-        except (click.Abort, KeyboardInterrupt):
-            code = INTERRUPTED
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
-            code = READER_GONE
-        except (BadURL, Unsupported, ConfigurationError, ValueError) as error:
-            code = _fail(error, WRONG_USE)
-        except (Refused, NoMessage) as error:
-            code = _fail(error, REFUSED)
-        except (ClientError, OSError) as error:
-            code = _fail(error, FAILED)
-        ctx.exit(code or OK)
-
-
-def _fail(error: Exception, code: int) -> int:
-    """Tell of an error; escaped, as it may repeat what a peer said."""
-    complain(str(error), *getattr(error, "__notes__", ()))
-    return code
 
 
 @click.group(

@@ -1,23 +1,37 @@
-"""All that reaches a terminal. What came from a peer is escaped, so that a terminal obeys nobody but its owner."""
+"""All that reaches a terminal: lines, tables, JSON and progress. What came from a peer is escaped before it does."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from penstock.cli.showing import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
 
 T = TypeVar("T")
 
 #: ``--json``, for every command.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line, for programs.")
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
 
 
 def say(*lines: str) -> None:
@@ -43,12 +57,82 @@ def tell(value: Any) -> None:
     print(json.dumps(value, default=str), flush=True)
 
 
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False
+) -> None:
+    """Show a table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
+
+    A cell that is a ``Text`` of rich is shown as it is. Where nobody looks it is wide, so that nothing is cut.
+    """
+    heading = None if title is None else Text(escape(title))
+    shown = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, name in enumerate(columns):
+        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
+        shown.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(shown)
+    if title is not None:
+        console.print()
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+
+
+def escape(value: str | bytes) -> str:
+    r"""Text of printable characters only: others, and bytes that are no text, as \n, \x1b or \u202e."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
+
+
+def moment(microseconds: int) -> str:
+    """A time for people and for programs: UTC, ISO 8601. Times that no calendar has are shown as numbers."""
+    try:
+        at = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
+    except (ValueError, OverflowError, OSError):
+        return str(microseconds)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def amount(size: int) -> str:
+    """Bytes, readable."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TiB"
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+
+
 def counting(*, hidden: bool = False) -> Progress:
-    """A progress bar on standard error, if that is a terminal."""
-    err = Console(stderr=True)
+    """A bar that counts messages, on standard error, if that is a terminal."""
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
     columns += [TextColumn("{task.fields[rate]}"), TimeElapsedColumn()]
-    return Progress(*columns, console=err, transient=True, disable=hidden or not err.is_terminal)
+    return _bar(*columns, hidden=hidden)
+
+
+@contextmanager
+def measuring(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar of bytes, on standard error, if that is a terminal. Tell it how many were done since the last time."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with _bar(*columns) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda size: bar.advance(task, size)
+
+
+def _bar(*columns: Any, hidden: bool = False) -> Progress:
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
+
+
+# -------------------------------------------------------------------------------------------------------------- running
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import complain, json_option, note, say, tell
+from penstock.cli.errors import INTERRUPTED, CommandGroup
+from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.pipeline_progress import Signs, ending, signs, values
 
 if TYPE_CHECKING:
@@ -23,47 +24,13 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipelines.run import Broker, Progress, Run
 
-FAILED, WRONG_USE, REFUSED, INTERRUPTED = 1, 2, 3, 130
 DEFAULT_LAKE = "penstock-lake"
 
 _EXIT_CODES = "Exit codes: 0 done, 1 failed (run it again to go on), 2 wrong use, 3 refused, 130 ended by Ctrl-C."
 
 
-class Pipelines(click.Group):
-    """A group that turns the errors of pipelines into one line and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the pipeline."""
-        try:
-            return super().invoke(ctx)
-        except click.ClickException:
-            raise
-        except ImportError as error:
-            if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "pandas"):
-                raise
-            complain(f"pipelines need Spark, and {error.name} is not installed: pip install 'penstock[spark]'")
-            return FAILED
-        except Exception as error:
-            code = _code_of(error)
-            if code is None:
-                raise
-            complain(str(error))
-            return code
-
-
-def _code_of(error: Exception) -> int | None:
-    from penstock.spark import errors  # noqa: PLC0415
-    from penstock.spark.pipelines.lake.batches import LakeError  # noqa: PLC0415
-
-    if isinstance(error, errors.BadOption):
-        return WRONG_USE
-    if isinstance(error, errors.Denied | errors.Refused | errors.NoQueue | LakeError):
-        return REFUSED
-    return FAILED if isinstance(error, errors.SourceError) else None
-
-
-@click.group("pipeline", cls=Pipelines, short_help="Ready-made Spark pipelines: archive, insight, replay, decode.")
-def pipeline() -> None:
+@click.group("pipeline", cls=CommandGroup, short_help="Ready-made Spark pipelines: archive, insight, replay, decode.")
+def command() -> None:
     """Ready-made Spark pipelines. docs/pipelines.md has the tables that they make.
 
     \b
@@ -79,10 +46,10 @@ def pipeline() -> None:
 
 
 def _options(*groups: list[Any]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
+    def decorate(function: Any) -> Any:
         for option in reversed([each for group in groups for each in group]):
-            command = option(command)
-        return command
+            function = option(function)
+        return function
 
     return decorate
 
@@ -212,7 +179,7 @@ def _end(progress: Progress, flags: dict[str, Any], *lines: str) -> int:
     return 0 if progress.done or not once else INTERRUPTED
 
 
-@pipeline.command("archive", epilog=_EXIT_CODES)
+@command.command("archive", epilog=_EXIT_CODES)
 @_options(_LAKE, _BROKER, _STREAM)
 @click.option("--queue", metavar="NS/QUEUE", help="Only this queue. [default: all]")
 @click.option("--pattern", metavar="NS/QUEUE", help="Only queues like this: * is anything, ? one character.")
@@ -262,7 +229,7 @@ def _text_or_file(text: str) -> str:
         return file.read()
 
 
-@pipeline.command("insight", epilog=_EXIT_CODES)
+@command.command("insight", epilog=_EXIT_CODES)
 @_options(_LAKE, _BROKER, _STREAM)
 @click.option("--pattern", metavar="NS/QUEUE", help="Only queues like this: * is anything, ? one character.")
 @click.option("--delay", type=click.FloatRange(0), default=2.0, metavar="MIN",
@@ -294,7 +261,7 @@ def insight(**flags: Any) -> int:
     return _end(progress, flags, *([report] if os.path.exists(report) else []))
 
 
-@pipeline.command("replay", epilog=_EXIT_CODES)
+@command.command("replay", epilog=_EXIT_CODES)
 @_options(_LAKE, _BROKER)
 @click.option(
     "--name", default="replay", help="A replay that was interrupted goes on under its name. [default: replay]"
@@ -339,7 +306,7 @@ def replay(**flags: Any) -> int:
     return _end(progress, flags)
 
 
-@pipeline.command("decode", epilog=_EXIT_CODES)
+@command.command("decode", epilog=_EXIT_CODES)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--output", default=f"{DEFAULT_LAKE}/frames", metavar="DIR", help="[default: penstock-lake/frames]")
 @click.option("--protocol", type=click.Choice(["phpmq", "sspq", "kokaq"]), help="[default: what the first bytes tell]")
@@ -354,8 +321,8 @@ def replay(**flags: Any) -> int:
 def decode(files: tuple[str, ...], **flags: Any) -> int:
     """Turn captures of PHPMQ, SSPQ and Kokaq into a table of frames, with offsets and errors.
 
-    FILES are paths, folders or patterns: pcap, or plain files with the bytes of one direction of a connection. The
-    table is replaced.
+    FILES are paths, folders or patterns: pcap, pcapng, or plain files with the bytes of one direction of a connection.
+    The table is replaced.
 
     \b
     Examples:
@@ -380,7 +347,7 @@ def decode(files: tuple[str, ...], **flags: Any) -> int:
     return 0 if done.whole else INTERRUPTED
 
 
-@pipeline.command("init", epilog="Exit codes: 0 done, 2 wrong use, 3 the folder is not empty.")
+@command.command("init", epilog="Exit codes: 0 done, 2 wrong use, 3 the folder is not empty.")
 @click.argument("folder", metavar="DIR")
 @click.option("--endpoint", default="grpc://127.0.0.1:8815", metavar="URL", help="[default: grpc://127.0.0.1:8815]")
 @json_option
@@ -390,7 +357,7 @@ def init(folder: str, endpoint: str, as_json: bool) -> int:
     \b
     Examples:
       penstock pipeline init my-project
-      cd my-project && ./run
+      cd my-project && spark-pipelines run
     """
     from penstock.spark.pipelines.project import create  # noqa: PLC0415
 
@@ -402,7 +369,7 @@ def init(folder: str, endpoint: str, as_json: bool) -> int:
     return 0
 
 
-@pipeline.command("submit-file", epilog="Exit codes: 0 done, 2 wrong use.")
+@command.command("submit-file", epilog="Exit codes: 0 done, 2 wrong use.")
 @json_option
 def submit_file(as_json: bool) -> int:
     """Print the file that spark-submit runs, to use a cluster's own way of starting things.
@@ -420,4 +387,4 @@ def submit_file(as_json: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(pipeline(standalone_mode=False))
+    sys.exit(command(standalone_mode=False))

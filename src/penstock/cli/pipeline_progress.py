@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.cli.output import tell
-from penstock.cli.showing import escape
+from penstock.cli.output import escape, tell
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.run import Progress as Done

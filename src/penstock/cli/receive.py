@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import FORMATS, file_name, written
 from penstock.cli.output import json_option, note, run, tell
 from penstock.client import aio
 from penstock.client.messages import Message
 
-NOT_ENOUGH = 4
 #: Messages that are ours at a time. Few with Kokaq, where their locks run out.
 WINDOWS = {"PHPMQ": 256, "Kokaq": 16, "SSPQ": 1}
 

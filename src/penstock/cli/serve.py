@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
+from penstock.protocols import Protocol, protocols
 from penstock.server.process.configuration import layers
 from penstock.server.process.options import JournalOptions, LogOptions
 from penstock.server.process.serve import serve
@@ -14,9 +15,7 @@ from penstock.server.process.serve import serve
 #: The flags that set an option, and its path.
 PATHS: dict[str, tuple[str, ...]] = {
     "data": ("data",),
-    "phpmq": ("phpmq",),
-    "sspq": ("sspq",),
-    "kokaq": ("kokaq",),
+    **{name: (name,) for name in protocols()},
     "flight": ("flight",),
     "durability": ("journal", "durability"),
     "ephemeral": ("ephemeral",),
@@ -33,6 +32,11 @@ def _choice(table: type, name: str) -> click.Choice[str]:
     return click.Choice(get_args(get_type_hints(table)[name]))
 
 
+def _listener_option(protocol: Protocol) -> Any:
+    told = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
+    return click.option(f"--{protocol.name}", metavar="ADDR", multiple=True, help=told)
+
+
 def flags_of(given: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], Any]]:
     """The flags that were given, as a layer of the configuration."""
     found = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
@@ -44,14 +48,11 @@ def flags_of(given: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], Any]]:
 
 def options(command: Any) -> Any:
     """The options that ``serve`` and ``config`` share."""
-    listener: dict[str, Any] = {"metavar": "ADDR", "multiple": True}
     for each in reversed(
         [
             click.option("--config", "config", metavar="FILE", help="Read options from this TOML file first."),
             click.option("--data", metavar="DIR", help="The data folder. [default: ./penstock-data]"),
-            click.option("--phpmq", **listener, help="Speak PHPMQ here. [default: 127.0.0.1:9100]"),
-            click.option("--sspq", **listener, help="Speak SSPQ here. [default: 127.0.0.1:8888]"),
-            click.option("--kokaq", **listener, help="Speak Kokaq here. [default: 127.0.0.1:9420]"),
+            *(_listener_option(protocol) for protocol in protocols().values()),
             click.option("--flight", metavar="ADDR", help="Arrow Flight, for tables. [default: 127.0.0.1:8815]"),
             click.option(
                 "--durability",

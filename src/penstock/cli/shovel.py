@@ -1,4 +1,4 @@
-"""``penstock shovel``: a queue moves house."""
+"""``penstock shovel``: move a queue to another broker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from penstock.cli.errors import INTERRUPTED
 from penstock.cli.output import counting, json_option, note, run, tell
 from penstock.client import Outgoing, aio
 from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
@@ -22,7 +23,6 @@ from penstock.client.messages import Message
 from penstock.client.urls import parse
 from penstock.wire.phpmq import Dialect
 
-INTERRUPTED = 130
 #: Messages that are under way at a time on one connection: taken from the source and not yet acknowledged there.
 BATCH = 256
 

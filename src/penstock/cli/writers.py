@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
-import msgspec
 
-from penstock.cli.output import json_option, note, tell
-from penstock.cli.readers import NOBODY, OK, ask, endpoint_options, show_table
+from penstock.cli.endpoint import ask, endpoint_options, forgotten, seconds_since, show_all
+from penstock.cli.output import json_option
 from penstock.flight import calls
 from penstock.flight.requests import Writer
 
@@ -47,13 +45,7 @@ def list_writers(as_json: bool, **where: Any) -> None:
       penstock writers list --json
     """
     found: list[Writer] = ask(calls.Writers(), list[Writer], **where)
-    if as_json:
-        for writer in found:
-            tell(msgspec.to_builtins(writer))
-    elif not found:
-        note("no writer is remembered")
-    else:
-        show_table(COLUMNS, map(_row, found))
+    show_all(found, COLUMNS, _row, as_json=as_json, nothing="no writer is remembered")
 
 
 @command.command("drop", short_help="Forget a writer.")
@@ -70,13 +62,9 @@ def drop(writer: str, as_json: bool, **where: Any) -> int:
       penstock writers drop query-5f0c
     """
     known = ask(calls.EndWriter(writer=writer), bool, **where)
-    if as_json:
-        tell({"writer": writer, "known": known})
-    else:
-        note(f"{writer} is forgotten" if known else f"there is no writer {writer}")
-    return OK if known else NOBODY
+    return forgotten("writer", writer, known, as_json=as_json)
 
 
 def _row(writer: Writer) -> tuple[str, ...]:
-    seen = f"{max(time.time() - writer.at / 1e6, 0):.0f}" if writer.at else "-"
+    seen = seconds_since(writer.at) if writer.at else "-"
     return (writer.writer, writer.owner or "-", str(writer.epoch), str(writer.partitions), seen)

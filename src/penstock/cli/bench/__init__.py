@@ -1,7 +1,7 @@
 """``penstock bench``: a load generator.
 
 * ``talk`` speaks the protocols, straight on the codecs; ``worker`` is a process full of such connections.
-* ``running`` is one run, ``broker`` a broker for it if none is named, ``report`` what people and programs see of it.
+* ``run`` is one run, ``broker`` a broker for it if none is named, ``report`` what people and programs see of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import click
 from penstock.cli.bench.broker import broker
 from penstock.cli.bench.report import as_json as result_as_json
 from penstock.cli.bench.report import show
-from penstock.cli.bench.run import BenchError, Plan, Result, measure, prepare
+from penstock.cli.bench.run import Plan, Result, measure, prepare
 from penstock.cli.bench.talk import LEAST
+from penstock.cli.errors import NOT_ENOUGH, OK
 from penstock.cli.output import json_option, note, run, tell
 from penstock.client.urls import parse
 
@@ -90,7 +91,7 @@ def command(
                 tell(result_as_json(results[-1]))
     if not as_json:
         show(results)
-    return 4 if any(result.received < result.sent for result in results) else 0
+    return NOT_ENOUGH if any(result.received < result.sent for result in results) else OK
 
 
 def _able(flags: dict[str, Any]) -> tuple[str, ...]:
@@ -112,7 +113,4 @@ def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
 def _measure(plan: Plan) -> Result:
     address, options = run(prepare(plan))
     note(f"measuring {address} with {plan.size} B …")
-    try:
-        return measure(plan, address, options)
-    except BenchError as error:
-        raise click.ClickException(str(error)) from None
+    return measure(plan, address, options)

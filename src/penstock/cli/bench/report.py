@@ -8,8 +8,7 @@ import numpy as np
 from msgspec import to_builtins
 
 from penstock.cli.bench.run import Result
-from penstock.cli.output import say
-from penstock.cli.showing import table
+from penstock.cli.output import say, table
 
 COLUMNS = ["", "size", "connections", "messages/s", "MB/s", "p50 ms", "p90", "p99", "p99.9", "max"]
 PERCENTILES = (50, 90, 99, 99.9, 100)
@@ -56,7 +55,7 @@ def as_json(result: Result) -> dict[str, Any]:
 def show(results: list[Result]) -> None:
     """A table of all, and a plot of each."""
     title = "end to end, with acknowledgements; connections are producers + consumers"
-    table(title, COLUMNS, [row(result) for result in results], right=True)
+    table(COLUMNS, [row(result) for result in results], title=title, right=True)
     for result in results:
         plot(result)
         if result.received < result.sent:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, NOT_READY, PRODUCE, Job, Outcome, consume, produce
+from penstock.cli.errors import CommandError
 from penstock.client import aio
 from penstock.client.options import TLS, Options
 from penstock.client.urls import Address, parse
@@ -55,7 +56,7 @@ class Result(Struct, kw_only=True):
     series: list[tuple[float, int]]
 
 
-class BenchError(Exception):
+class BenchError(CommandError):
     """The run failed. The text says why."""
 
 

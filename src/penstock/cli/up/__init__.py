@@ -23,11 +23,11 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import complain, json_option, note, say, tell
+from penstock.cli.errors import FAILED, REFUSED, CommandError
+from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
 from penstock.cli.up.lines import Task
 
-FAILED, REFUSED, INTERRUPTED = 1, 3, 130
 #: Where the extras come from, by the module that shows whether they are there.
 EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
 
@@ -63,29 +63,29 @@ def command(**flags: Any) -> int:
     """
     missing = [extra for module, extra in EXTRAS.items() if find_spec(module) is None]
     if missing:
-        complain("Spark and Arrow are not installed", f"pip install 'penstock[{','.join(missing)}]'")
-        return REFUSED
-    house = House(flags)
+        hint = f"pip install 'penstock[{','.join(missing)}]'"
+        raise CommandError("Spark and Arrow are not installed", hint, exit_code=REFUSED)
+    processes = Processes(flags)
     try:
-        return house.live()
+        return processes.run()
     except CouldNot as error:
-        complain(*str(error).splitlines())
-        return REFUSED if not house.is_up else FAILED
+        error.exit_code = FAILED if processes.are_up else REFUSED
+        raise
     finally:
-        house.stop()
+        processes.stop()
 
 
-class House:
+class Processes:
     """Everything that runs, from the first process to the last."""
 
     def __init__(self, flags: dict[str, Any]) -> None:
         self._flags = flags
         self.lake = Path(flags["lake"]).absolute()
-        self.is_up = False
+        self.are_up = False
         self._stopping = threading.Event()
         self._running: list[Callable[[], None]] = []
 
-    def live(self) -> int:
+    def run(self) -> int:
         """Start, and run until a signal comes or the demo is over. Returns the exit code."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._stopping.set())
@@ -128,7 +128,7 @@ class House:
 
     def stop(self) -> None:
         """Stop what runs, in the order that loses nothing: first who reads, then who is read from."""
-        if self.is_up:
+        if self.are_up:
             self.note("stopping")
         while self._running:
             self._running.pop()()
@@ -149,7 +149,7 @@ class House:
         self.broker.wait()
         self.note("starting Spark")
         self._start_pipelines()
-        self.is_up = True
+        self.are_up = True
 
     def _start_pipelines(self) -> None:
         endpoint = self.broker.addresses["flight"]

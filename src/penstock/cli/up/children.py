@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.cli.errors import REFUSED, CommandError
 from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
 
 #: Seconds that a broker may take to be ready: reading a large journal takes a while.
@@ -32,8 +33,12 @@ EARLIER_SECONDS = 40.0
 _PR_SET_PDEATHSIG = 1
 
 
-class CouldNot(Exception):
+class CouldNot(CommandError):
     """Something did not start, or has ended. The text says what and why, and what to look at."""
+
+    def __init__(self, text: str) -> None:
+        first, *more = text.splitlines()
+        super().__init__(first, *more, exit_code=REFUSED)
 
 
 class Lock:

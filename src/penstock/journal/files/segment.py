@@ -25,8 +25,9 @@ space is reserved ahead; there are always some, so that a file that was cut shor
 Segments are chained as blocks are. ``after`` is the position at which the log ended before this segment: equal to
 ``first``, or lower when numbering resumed higher, which makes the gap a legal one. ``chain`` is the CRC of the last
 block before it, and the first block of a segment is chained to the CRC of the segment's header. So neither a segment
-nor a block can be missing, or come from elsewhere, unnoticed. Times are microseconds since 1970; ``last at`` is the
-base time of the last block.
+nor a block can be missing, or come from elsewhere, unnoticed. A footer's ``chain`` is the same for the segment after
+it: the CRC of the last block, or what that block had before a repair has chained it anew. Times are microseconds since
+1970; ``last at`` is the base time of the last block.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ FOOTER_MAGIC = b"PNFT"
 CLEAN = 1
 #: Footer flag: a repair has put the segment's first block over events that are lost; see `bridge`.
 BRIDGE = 2
+#: Footer flag: a repair has chained the blocks anew. ``chain`` is what the next segment goes by, not the last CRC.
+RECHAINED = 4
 #: An index entry stands for about this many bytes of blocks: what one look-up reads.
 INDEX_STEP = 64 * 1024
 
@@ -224,8 +227,8 @@ class Segment:
         self.last_at = max(self.last_at, header.base)
         self.end = header.end
 
-    def footer(self, *, clean: bool) -> tuple[bytes, bytes]:
-        """The bytes of the index and of the footer that finish the file."""
+    def footer(self, *, clean: bool) -> tuple[bytes, Footer]:
+        """What finishes the file: the bytes of the index, and the footer."""
         assert self.index is not None
         index = self.index.encode()
         footer = Footer(
@@ -239,7 +242,7 @@ class Segment:
             blocks=self.blocks,
             index_crc=crc32(index),
         )
-        return index, footer.encode()
+        return index, footer
 
     def finish(self, footer: Footer) -> None:
         """Take the ends from the footer."""

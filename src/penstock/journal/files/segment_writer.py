@@ -10,9 +10,9 @@ import contextlib
 
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, File, write_all
-from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, Segment, SegmentHeader
+from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Segment, SegmentHeader
 from penstock.journal.files.space import Space, is_full
-from penstock.journal.format.block import Batch, encode, parse_header
+from penstock.journal.format.block import Batch, encode
 
 #: Space is reserved ahead in such steps: `fdatasync` takes about two thirds of the time when the size stays the same.
 RESERVE = 4 * 1024 * 1024
@@ -46,13 +46,13 @@ class SegmentWriter:
     def append(self, batch: Batch, epoch: int) -> None:
         """Write one block. It is not synced yet."""
         segment = self.segment
-        parts = encode(batch, epoch, segment.chain, synced=self.synced)
-        offset, length = segment.blocks_end, sum(map(len, parts))
+        header, parts = encode(batch, epoch, segment.chain, synced=self.synced)
+        offset, length = segment.blocks_end, header.length
         self._reserve_up_to(offset + length)
         # What a write that found no room has left is no sound block, and the next try writes the same over it.
         self._space.spend(lambda: write_all(self._file, parts, offset), length)
         self.synced = False
-        segment.add(parse_header(parts[0]))
+        segment.add(header)
 
     def sync(self) -> None:
         """Put the blocks on disk."""
@@ -90,13 +90,11 @@ class SegmentWriter:
 
 def finish(file: File, segment: Segment, *, clean: bool, space: Space | None = None) -> None:
     """Put index and footer behind the blocks, and sync it all. With ``space`` it may be tried again after LogFull."""
-    parts = segment.footer(clean=clean)
+    index, footer = segment.footer(clean=clean)
 
     def write() -> int:
-        return write_all(file, parts, segment.blocks_end)
+        return write_all(file, [index, footer.encode()], segment.blocks_end)
 
     file.truncate(write() if space is None else space.spend(write, FOOTER_SIZE))
     file.sync()
-    footer = Footer.decode(parts[1])
-    assert footer is not None
     segment.finish(footer)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from struct import Struct
@@ -149,10 +149,22 @@ class Header(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------- encoding
 
 
-def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> list[bytes]:
-    """The parts of the batch's block, to be written one after the other. A payload is copied once, by a join.
+class Encoded(NamedTuple):
+    """A block ready to be written: its parts one after the other. The first of them is the header."""
 
-    ``previous`` is what the chain has before this block (``chain_value`` of the parts before). Raises ValueError where
+    header: Header
+    parts: list[bytes]
+
+    @property
+    def data(self) -> bytes:
+        """The parts as one."""
+        return b"".join(self.parts)
+
+
+def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> Encoded:
+    """The batch's block. A payload is copied once, by a join.
+
+    ``previous`` is what the chain has before this block: ``header.crc`` of the block before. Raises ValueError where
     the batch breaks the rules above: that is a fault in the caller, and nothing was written.
     """
     count = len(batch.kinds)
@@ -176,16 +188,22 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
     crc = 0
     for part in parts:
         crc = crc32(part, crc)
+    flags = SYNCED if synced else 0
     fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
-    header = HEADER.pack(MAGIC, VERSION, SYNCED if synced else 0, length, *fields, 0)[:_SIGNED]
-    parts[0] = header + _CRC.pack(crc32(header))
-    return parts
+    header, parts[0] = _seal((MAGIC, VERSION, flags, length, *fields, 0))
+    return Encoded(header, parts)
 
 
-def chain_value(parts: Sequence[bytes]) -> int:
-    """What the next block's ``previous`` must be, after the block that has these parts."""
-    value: int = _CRC.unpack_from(parts[0], _SIGNED)[0]
-    return value
+def chain_to(header: Header, previous: int) -> tuple[Header, bytes]:
+    """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
+    return _seal(header._replace(previous=previous, reserved_2=0))
+
+
+def _seal(fields: tuple[Any, ...]) -> tuple[Header, bytes]:
+    """The header with these fields, and its bytes; its checksum, the last field, is put in."""
+    signed = HEADER.pack(*fields)[:_SIGNED]
+    crc = crc32(signed)
+    return Header._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
 
 
 def _relative_times(at: array[int]) -> tuple[int, bytes]:

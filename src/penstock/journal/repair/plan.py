@@ -22,7 +22,7 @@ from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment import SegmentHeader, is_kept, segment_name
 from penstock.journal.files.segment_reader import walk
 from penstock.journal.files.tail import Tail
-from penstock.journal.format.block import Block
+from penstock.journal.format.block import Block, Encoded
 from penstock.journal.format.block import Header as BlockHeader
 from penstock.journal.format.catalogue import Catalogue
 from penstock.journal.log import FIRST_POSITION, GAP, Durability
@@ -39,10 +39,12 @@ class NewSegment(NamedTuple):
     """A segment to write: the bridge in front, if it has one, then the blocks of these runs of an old segment."""
 
     header: SegmentHeader
-    bridge: bytes
+    bridge: Encoded | None
     source: str
     runs: list[Run]
     clean: bool
+    #: What the segment after it was begun after; None: there is none, or it goes by the last block as it is written.
+    chain: int | None = None
 
     @property
     def name(self) -> str:
@@ -150,7 +152,7 @@ class _Planner:
             if self.end >= header.after:
                 self._rewrite(segment, None)
                 return
-            self.plan.new.append(self._bridge((self.end, header.after), None, header.chain))
+            self.plan.new.append(self._bridge((self.end, header.after), None)._replace(chain=header.chain))
         self._move_on(segment.end, segment.chain, segment.last_at)
 
     def _rewrite(self, segment: SegmentSurvey, limit: int | None) -> None:
@@ -164,9 +166,13 @@ class _Planner:
                 pieces.append(self._same_start(segment, run))
             else:
                 lost = (self.begin if self.end is None else self.end, run.first)
-                pieces.append(self._bridge(lost, segment, None)._replace(runs=[run]))
+                pieces.append(self._bridge(lost, segment)._replace(runs=[run]))
             last = self._last_header(segment, run)
-            self._move_on(run.end, last.crc, last.base)  # blocks keep their checksums, whatever they are chained to
+            # What comes after goes by the checksum that the block has now, though it may be chained anew.
+            footer = segment.footer
+            chain = footer.chain if footer is not None and footer.end == run.end else last.crc
+            pieces[-1] = pieces[-1]._replace(chain=chain)
+            self._move_on(run.end, chain, last.base)
         self.plan.new += pieces
         names = {piece.name for piece in pieces}
         (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
@@ -185,12 +191,10 @@ class _Planner:
         )
         if self.end is None and old is not None:
             header = old
-        return NewSegment(header, b"", segment.name, [run], segment.clean)
+        return NewSegment(header, None, segment.name, [run], segment.clean)
 
-    def _bridge(
-        self, lost: Range, segment: SegmentSurvey | None, wanted: int | None, *, seen: int | None = None
-    ) -> NewSegment:
-        """A new segment over a loss, which goes on with blocks of ``segment``, or with one that expects a checksum.
+    def _bridge(self, lost: Range, segment: SegmentSurvey | None, *, seen: int | None = None) -> NewSegment:
+        """A new segment over a loss, which goes on with blocks of ``segment``, if it is given.
 
         ``seen`` is where the events end that there ever were, if that is before the end of the range.
         """
@@ -206,7 +210,7 @@ class _Planner:
             epoch=self.epoch,
         )
         previous = int.from_bytes(header.encode()[-4:], "little")
-        block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, wanted, seen=seen or lost[1])
+        block = bridge_block(catalogue, lost, self.last_at, self.epoch, previous, seen=seen or lost[1])
         return NewSegment(header, block, segment.name if segment else "", [], clean=True)
 
     def _reach(self, segments: list[SegmentSurvey]) -> None:
@@ -221,7 +225,7 @@ class _Planner:
         if highest > end and highest != end + GAP:  # that is said when the last start had nothing to append
             self._finish(segments[-1:])
             end = self.begin if self.end is None else self.end
-            self.plan.new.append(self._bridge((end, highest + GAP), None, None, seen=highest))
+            self.plan.new.append(self._bridge((end, highest + GAP), None, seen=highest))
             self.plan.lost[-1] = (end, highest)
             self._move_on(highest + GAP, 0, self.last_at)
 
@@ -229,7 +233,7 @@ class _Planner:
         """What was the last segment until now is one in the middle, and must have been finished."""
         for segment in last:
             if segment.footer is None and not segment.damaged and segment.header is not None and segment.runs:
-                self.plan.new.append(NewSegment(segment.header, b"", segment.name, segment.runs, clean=False))
+                self.plan.new.append(NewSegment(segment.header, None, segment.name, segment.runs, clean=False))
                 self.plan.copied.append(segment.name)
             elif segment.footer is None and not segment.damaged:
                 self.plan.moved.append(segment.name)

@@ -13,16 +13,15 @@ Until 4 is done the journal is as damaged as it was, or has an overlap that a st
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from penstock.journal.files.disk import Disk, File, Part, write_all
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import load_folder, store_folder
-from penstock.journal.files.segment import BRIDGE, Footer, Segment, is_segment
+from penstock.journal.files.segment import BRIDGE, RECHAINED, Segment, is_segment
 from penstock.journal.files.segment_reader import WINDOW, walk
 from penstock.journal.files.tail import TailWriter
-from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
-from penstock.journal.format.block import parse_header
-from penstock.journal.repair.bridge import forged_header
+from penstock.journal.format.block import HEADER_SIZE, Header, chain_to
 from penstock.journal.repair.plan import NewSegment, Plan
 from penstock.journal.repair.survey import MOVED, Progress
 
@@ -77,37 +76,36 @@ def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
     file = disk.create(new.name + _NEW)
     try:
         write_all(file, [new.header.encode()], 0)
-        if new.bridge:
-            write_all(file, [new.bridge], segment.blocks_end)
-            segment.add(parse_header(new.bridge))
-        for parts in _blocks(disk, new, segment):
+        if new.bridge is not None:
+            write_all(file, new.bridge.parts, segment.blocks_end)
+            segment.add(new.bridge.header)
+        for header, parts in _blocks(disk, new, segment):
             write_all(file, parts, segment.blocks_end)
-            segment.add(parse_header(parts[0]))
-            progress(sum(map(len, parts)))
+            segment.add(header)
+            progress(header.length)
         _finish(file, segment, new)
     finally:
         file.close()
 
 
-def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[list[Part]]:
+def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[tuple[Header, list[Part]]]:
     """The blocks, each chained to the one that is written before it."""
     for run in new.runs:
-        source = disk.open(new.source)
-        try:
+        with closing(disk.open(new.source)) as source:
             for header, view, _ in walk(source, run.offset, run.stop):
-                first = forged_header(header, bytes(view[:BLOCK_HEADER_SIZE]), segment.chain)
-                yield [first, view[BLOCK_HEADER_SIZE:]]
-        finally:
-            source.close()
+                if header.previous == segment.chain:
+                    yield header, [view]
+                else:
+                    anew, raw = chain_to(header, segment.chain)
+                    yield anew, [raw, view[HEADER_SIZE:]]
 
 
 def _finish(file: File, segment: Segment, new: NewSegment) -> None:
-    index, raw = segment.footer(clean=new.clean)
-    footer = Footer.decode(raw)
-    assert footer is not None
-    if new.bridge:
-        raw = footer._replace(flags=footer.flags | BRIDGE).encode()
-    write_all(file, [index, raw], segment.blocks_end)
+    index, footer = segment.footer(clean=new.clean)
+    flags = footer.flags | (BRIDGE if new.bridge is not None else 0)
+    if new.chain not in (None, footer.chain):
+        footer, flags = footer._replace(chain=new.chain), flags | RECHAINED
+    write_all(file, [index, footer._replace(flags=flags).encode()], segment.blocks_end)
     file.sync()
 
 

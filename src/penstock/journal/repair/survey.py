@@ -35,6 +35,7 @@ from penstock.journal.files.segment import (
     CLEAN,
     HEADER_MAGIC,
     HEADER_SIZE,
+    RECHAINED,
     Footer,
     Segment,
     SegmentHeader,
@@ -105,7 +106,7 @@ class SegmentSurvey:
     runs: list[Run] = field(default_factory=list)
     blocks: int = 0
     messages: int = 0
-    #: Checksum of the last sound block, or of the header.
+    #: What the next segment must have been begun after: the checksum of the last sound block, or of the header.
     chain: int = 0
     last_at: int = 0
     #: It must be written anew to be of use: something is wrong inside of it.
@@ -509,6 +510,8 @@ class _Look:
         if footer is None and segment.header is not None:
             segment.built = Segment(segment.header)
         self._blocks()
+        if segment.footer is not None and segment.footer.flags & RECHAINED:
+            segment.chain = segment.footer.chain
         self._index()
 
     def _blocks(self) -> None:

@@ -8,14 +8,13 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from penstock.protocols import Protocol, ProtocolError, protocols
 from penstock.server.network.acceptor import Acceptor
 from penstock.server.network.session import Session
-from penstock.server.process.options import Address, KokaqListener, Listener, PhpmqListener, SspqListener
-from penstock.server.protocols.kokaq import KokaqSession
-from penstock.server.protocols.phpmq import PhpmqSession
-from penstock.server.protocols.sspq import SspqSession
+from penstock.server.process.listener_options import ListenAddress, Listener
 from penstock.server.runtime import Runtime
 
 #: Connections that may wait to be accepted: a restart's storm of clients.
@@ -26,7 +25,7 @@ class ListenError(Exception):
     """A listener could not be opened. The text says which, and why."""
 
 
-class Door:
+class OpenListener:
     """One open listener."""
 
     def __init__(self, protocol: str, listener: Listener, acceptor: Acceptor) -> None:
@@ -48,48 +47,45 @@ class Door:
     async def close(self) -> None:
         """Accept no more."""
         self.acceptor.close()
-        path = Address.parse(self.listener.address).path
+        path = ListenAddress.parse(self.listener.address).path
         if path and os.path.exists(path):
             os.unlink(path)
 
 
-async def open_doors(runtime: Runtime) -> list[Door]:
+async def open_listeners(runtime: Runtime) -> list[OpenListener]:
     """Open all listeners of the options, or none."""
-    options = runtime.options
-    wanted: list[tuple[str, Listener, Callable[[], Session[Any]]]] = []
-    wanted += [("phpmq", each, _maker(PhpmqSession, runtime, each)) for each in options.phpmq]
-    wanted += [("sspq", each, _maker(SspqSession, runtime, each)) for each in options.sspq]
-    wanted += [("kokaq", each, _maker(KokaqSession, runtime, each)) for each in options.kokaq]
-    doors: list[Door] = []
+    opened: list[OpenListener] = []
     try:
-        for protocol, listener, make in wanted:
-            doors.append(await _open(runtime, protocol, listener, make))
+        for protocol in protocols().values():
+            for listener in runtime.options.listeners(protocol.name):
+                make = partial(_session_type(protocol), runtime, listener)
+                opened.append(await _open(runtime, protocol.name, listener, make))
     except BaseException:
-        for door in doors:
-            await door.close()
+        for each in opened:
+            await each.close()
         raise
-    return doors
+    return opened
 
 
-def _maker(
-    kind: Callable[[Runtime, Any], Session[Any]],
-    runtime: Runtime,
-    listener: PhpmqListener | SspqListener | KokaqListener,
-) -> Callable[[], Session[Any]]:
-    return lambda: kind(runtime, listener)
+def _session_type(protocol: Protocol) -> Callable[[Runtime, Any], Session[Any]]:
+    """What makes the sessions of a protocol."""
+    found = protocol.part("session")
+    if not (isinstance(found, type) and issubclass(found, Session) and found.protocol == protocol.name):
+        raise ProtocolError(f"{protocol.title}: {protocol.session!r} is no session of the protocol {protocol.name!r}")
+    return found
 
 
-async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Callable[[], Session[Any]]) -> Door:
-    address = Address.parse(listener.address)
+async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Callable[[], Session[Any]]) -> OpenListener:
+    address = ListenAddress.parse(listener.address)
     context = _tls_context(listener)
     try:
         sockets = [_listen_unix(address.path)] if address.path else await _listen_tcp(address)
     except OSError as error:
         raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
-    return Door(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
+    return OpenListener(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
 
 
-async def _listen_tcp(address: Address) -> list[socket.socket]:
+async def _listen_tcp(address: ListenAddress) -> list[socket.socket]:
     """A socket for each address that the host name has; a free port is the same for all of them."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -131,11 +127,11 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _real_address(listener: Listener, sockets: Sequence[socket.socket]) -> str:
-    address = Address.parse(listener.address)
+    address = ListenAddress.parse(listener.address)
     if address.path:
         return str(address)
     host, port = sockets[0].getsockname()[:2]
-    return str(Address(host, port))
+    return str(ListenAddress(host, port))
 
 
 def _remove_stale(path: str) -> None:

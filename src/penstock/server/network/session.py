@@ -144,7 +144,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Whether the peer is still to be given an answer."""
         return False
 
-    def last_will(self, frame: FrameT) -> FrameT | None:
+    def after_loss(self, frame: FrameT) -> FrameT | None:
         """What is to be done of a frame whose sender is gone; None: nothing."""
         return frame
 
@@ -188,7 +188,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone: what it sent counts, what it had goes back."""
         try:
-            self._execute_will()
+            self._finish_input()
         except Exception as error:
             self.broken(error)
         self.closing = True
@@ -252,10 +252,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.protocol_error(self.decoder.error)
         self._read_on_or_not()
 
-    def _execute_will(self) -> None:
+    def _finish_input(self) -> None:
         """Do what was read before the peer went: it has been received, and so it counts."""
         while self.inbox:
-            frame = self.last_will(self.inbox[0])
+            frame = self.after_loss(self.inbox[0])
             if frame is not None:
                 self.inbox[0] = frame
                 if not self.handle(frame):

@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 
+from penstock.protocols import protocols
 from penstock.server.process.environment import PREFIX, Sorted, sort_out
+from penstock.server.process.listener_options import BadOption, Listener
 from penstock.server.process.option_help import accepted, is_text, known_keys, required_keys, steps
-from penstock.server.process.options import BadOption, Options, QueueOptions
+from penstock.server.process.options import FlightListener, Options, QueueOptions
 
-PROTOCOLS = ("phpmq", "sspq", "kokaq")
 DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.
 _TABLES = ("access", "queues", "journal", "limits", "log")
@@ -58,7 +59,7 @@ class Layers:
         for variable in self.variables.options:
             keys = _keys_of(variable)
             text = environment[variable]
-            value = text.split() if keys[-1] in PROTOCOLS else _value(text, list(keys))
+            value = text.split() if keys[-1] in protocols() else _value(text, list(keys))
             self.add_value(keys, value, f"the environment variable {variable}")
 
     def add_value(self, keys: tuple[str, ...], value: Any, origin: str) -> None:
@@ -96,7 +97,7 @@ class Layers:
     def _spelled_out(self) -> dict[str, Any]:
         """The table, with every listener as a table."""
         table = dict(self.table)
-        for protocol in PROTOCOLS:
+        for protocol in protocols():
             if protocol in table:
                 listeners = [each for each in _as_list(table[protocol]) if each != "off"]
                 table[protocol] = [self._listener(protocol, each) for each in listeners]
@@ -128,7 +129,7 @@ class Layers:
             if not equals:
                 raise ConfigurationError(
                     f"{self._nearest(protocol)}: {protocol}: {option!r} is not an option of a listener; "
-                    f"they follow the address as name=value, as in {address},{_EXAMPLES[protocol]}"
+                    f"they follow the address as name=value, as in {address},{_example(protocol)}"
                 )
             table[key] = _value(text, [protocol, key] if protocol == "flight" else [protocol, "[0]", key])
         return table
@@ -180,12 +181,10 @@ def variables() -> list[str]:
     return [f"{PREFIX}{name.upper()}" for name in names]
 
 
-_EXAMPLES = {
-    "phpmq": "dialect=32",
-    "sspq": "queue=default/jobs",
-    "kokaq": "create_queues=true",
-    "flight": "tls_certificate=cert.pem",
-}
+def _example(listener: str) -> str:
+    """An option that a listener of this protocol has."""
+    kind: type[Listener] = FlightListener if listener == "flight" else protocols()[listener].part("listener")
+    return kind.example
 
 
 def _keys_of(variable: str) -> tuple[str, ...]:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Literal, NamedTuple
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, defstruct, field
+
+from penstock.protocols import ProtocolError, protocols
+from penstock.server.process.listener_options import BadOption, ListenAddress, Listener, OptionTable
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -25,105 +29,6 @@ MOST_QUEUES = 16_000
 MOST_NAMESPACES = 1_000
 
 
-class Address(NamedTuple):
-    """Where a listener listens: a host and port, or the path of a Unix-domain socket."""
-
-    host: str = ""
-    port: int = 0
-    path: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """From ``host:port``, ``[ipv6]:port`` or ``unix:PATH``. Raises ValueError with what would be right."""
-        if text.startswith("unix:"):
-            if not text[5:]:
-                raise ValueError("unix: is followed by the path of the socket, as in unix:/run/penstock/phpmq.sock")
-            return cls(path=text[5:])
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ValueError(
-                f"{text!r} is not an address: it is host:port (port 0 = a free one), [ipv6]:port or unix:PATH"
-            )
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-    def __str__(self) -> str:
-        if self.path:
-            return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.path or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-class BadOption(ValueError):
-    """A value that its type allows and its neighbours don't. ``path`` is the option's, seen from the table at hand."""
-
-    def __init__(self, path: str, text: str) -> None:
-        super().__init__(text)
-        self.path = path
-
-
-class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An options table: keyword only, and a key that is not known is an error."""
-
-
-class Listener(_Options, frozen=True, kw_only=True):
-    """What all listeners have."""
-
-    address: str
-    #: PEM files. With a certificate, the listener speaks TLS; with a client CA, clients must show a certificate of it.
-    tls_certificate: str = ""
-    tls_key: str = ""
-    tls_client_ca: str = ""
-
-    def __post_init__(self) -> None:
-        try:
-            Address.parse(self.address)
-        except ValueError as error:
-            raise BadOption("address", str(error)) from None
-        if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
-            raise ValueError("tls_key and tls_client_ca need a tls_certificate")
-
-
-class PhpmqListener(Listener, frozen=True, kw_only=True):
-    """A PHPMQ listener."""
-
-    #: The namespace that its queues live in.
-    namespace: str = "default"
-    #: Pins the dialect, for clients that hard-code the number of packets they read.
-    dialect: Literal["36", "32", "ttl"] | None = None
-
-
-class SspqListener(Listener, frozen=True, kw_only=True):
-    """An SSPQ listener, which has one queue."""
-
-    queue: str = "default/sspq"
-    #: Every message gets this retry counter, whatever its sender says.
-    force_retries: Annotated[int, Meta(ge=0, le=255)] | None = None
-    #: False: a message whose retries run out is dropped, and asking for dead letters is declined.
-    dead_letters: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        namespace, slash, name = self.queue.partition("/")
-        if not (namespace and slash and name):
-            raise BadOption("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
-
-
-class KokaqListener(Listener, frozen=True, kw_only=True):
-    """A Kokaq listener."""
-
-    #: Push makes a queue, and its namespace, that does not exist.
-    create_queues: bool = False
-
-
 class FlightListener(Listener, frozen=True, kw_only=True):
     """The Arrow Flight endpoint."""
 
@@ -134,7 +39,7 @@ class FlightListener(Listener, frozen=True, kw_only=True):
 DEFAULT_FLIGHT = FlightListener()
 
 
-class JournalOptions(_Options, frozen=True, kw_only=True):
+class JournalOptions(OptionTable, frozen=True, kw_only=True):
     """How durable, how large, for how long."""
 
     #: commit: nothing is confirmed before it is on disk. interval: every interval_ms. os: when the system likes.
@@ -157,7 +62,7 @@ class JournalOptions(_Options, frozen=True, kw_only=True):
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
 
-class Limits(_Options, frozen=True, kw_only=True):
+class Limits(OptionTable, frozen=True, kw_only=True):
     """What one peer, or all together, may cost."""
 
     #: Each connection costs a few kilobytes and a file descriptor.
@@ -205,7 +110,7 @@ class Limits(_Options, frozen=True, kw_only=True):
     refused_seconds: Seconds = 30.0
 
 
-class LogOptions(_Options, frozen=True, kw_only=True):
+class LogOptions(OptionTable, frozen=True, kw_only=True):
     """What is said, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -218,7 +123,7 @@ class LogOptions(_Options, frozen=True, kw_only=True):
 Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
 
 
-class AccessRule(_Options, frozen=True, kw_only=True):
+class AccessRule(OptionTable, frozen=True, kw_only=True):
     """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
     #: The identity of whoever matches, to which the names of its readers and writers belong. Empty: that of the token,
@@ -251,7 +156,7 @@ class AccessRule(_Options, frozen=True, kw_only=True):
             raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
-class QueueOptions(_Options, frozen=True, kw_only=True):
+class QueueOptions(OptionTable, frozen=True, kw_only=True):
     """A queue that exists from the start, and its rules. They are applied at every start."""
 
     default_ttl_seconds: Seconds = 0
@@ -266,15 +171,40 @@ class QueueOptions(_Options, frozen=True, kw_only=True):
     paused: bool = False
 
 
-class Options(_Options, frozen=True, kw_only=True):
-    """Everything ``penstock serve`` can be told."""
+class _Storage(OptionTable, frozen=True, kw_only=True):
+    """Where messages are kept."""
 
     data: str = "./penstock-data"
     #: Keep everything in memory, and nothing after the end.
     ephemeral: bool = False
-    phpmq: list[PhpmqListener] = field(default_factory=lambda: [PhpmqListener(address="127.0.0.1:9100")])
-    sspq: list[SspqListener] = field(default_factory=lambda: [SspqListener(address="127.0.0.1:8888")])
-    kokaq: list[KokaqListener] = field(default_factory=lambda: [KokaqListener(address="127.0.0.1:9420")])
+
+
+def _listener_fields() -> list[tuple[str, Any, Any]]:
+    """A list of listeners for each protocol, named for it; one at the protocol's port unless told otherwise."""
+    fields = []
+    for protocol in protocols().values():
+        kind = protocol.part("listener")
+        if not (isinstance(kind, type) and issubclass(kind, Listener)):
+            raise ProtocolError(
+                f"{protocol.title}: its listener, {protocol.listener!r}, is no type of listener options"
+            )
+        default = field(default_factory=partial(_one_listener, kind, protocol.default_address))
+        fields.append((protocol.name, list[kind], default))  # type: ignore[valid-type]
+    return fields
+
+
+def _one_listener(kind: type[Listener], address: str) -> list[Listener]:
+    return [kind(address=address)]
+
+
+_Listening: Any = defstruct(
+    "_Listening", _listener_fields(), bases=(_Storage,), frozen=True, kw_only=True, forbid_unknown_fields=True
+)
+
+
+class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
+    """Everything ``penstock serve`` can be told. Each protocol has a field of its name: a list of its listeners."""
+
     #: None is off.
     flight: FlightListener | None = DEFAULT_FLIGHT
     #: Listen to other machines without TLS.
@@ -292,8 +222,8 @@ class Options(_Options, frozen=True, kw_only=True):
     queues: dict[str, QueueOptions] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for protocol in ("phpmq", "sspq", "kokaq"):
-            for index, listener in enumerate(getattr(self, protocol)):
+        for protocol in protocols():
+            for index, listener in enumerate(self.listeners(protocol)):
                 self._check_reach(f"{protocol}[{index}].address", listener)
         if self.flight is not None:
             self._check_reach("flight.address", self.flight)
@@ -304,11 +234,22 @@ class Options(_Options, frozen=True, kw_only=True):
                     f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
                 )
 
+    def listeners(self, protocol: str) -> list[Listener]:
+        """The listeners of the protocol of this name."""
+        found: list[Listener] = getattr(self, protocol)
+        return found
+
     def _check_reach(self, path: str, listener: Listener) -> None:
-        address = Address.parse(listener.address)
+        address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
             raise BadOption(
                 path,
                 f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
                 f"or allow it with --insecure-bind (insecure_bind = true)",
             )
+
+
+#: Flags of ``penstock serve`` that name no option.
+_FLAGS = ("config", "durability")
+if taken := protocols().keys() & {*Options.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
+    raise ProtocolError(f"a protocol can't be named {sorted(taken)[0]!r}: that is another option of the broker")

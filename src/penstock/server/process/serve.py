@@ -25,6 +25,7 @@ from penstock.journal.files.log import FileLogOptions
 from penstock.journal.files.space import is_full
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
+from penstock.protocols import protocols
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_folder
@@ -34,7 +35,7 @@ from penstock.server.flight.socket import SideDoor
 from penstock.server.maintenance.schedule import Chores, MemoryChores
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention, Upkeep
-from penstock.server.network.listeners import Door, ListenError, open_doors
+from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
 from penstock.server.process.allocator import give_memory_back
 from penstock.server.process.environment import Sorted
 from penstock.server.process.logs import Log
@@ -94,7 +95,7 @@ class _Life:
         self.failure: Exception | None = None
         self.runtime: Runtime | None = None
         self.side_door: SideDoor | None = None
-        self.doors: list[Door] = []
+        self.listeners: list[OpenListener] = []
         self.flight: FlightProcess | None = None
         self._signals = 0
 
@@ -178,9 +179,9 @@ class _Life:
             await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
 
     async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
-        """Open the doors, and say so."""
+        """Open the listeners, and say so."""
         await self._when_room(side_door.open)
-        self.doors = await open_doors(runtime)
+        self.listeners = await open_listeners(runtime)
         if flight is not None:
             self.flight = FlightProcess(replace(flight, side_door=side_door.path), self.log)
             await self.flight.start()
@@ -240,14 +241,16 @@ class _Life:
         return commits
 
     def _prepare_queues(self, runtime: Runtime) -> None:
-        """The default namespace, the queues of the options, and those of the SSPQ listeners, exist from the start."""
+        """The default namespace, the queues of the options, and those of the listeners, exist from the start."""
         broker, now = runtime.broker, runtime.now()
         broker.create_namespace("default", now)
-        for listener in self.options.phpmq:
-            broker.create_namespace(listener.namespace, now)
-        wanted: dict[str, Policy | None] = {listener.queue: None for listener in self.options.sspq}
+        listeners = [listener for name in protocols() for listener in self.options.listeners(name)]
+        for namespace in {name: None for listener in listeners for name in listener.namespaces()}:
+            broker.create_namespace(namespace, now)
+        of_listeners = [queue for listener in listeners for queue in listener.queues().items()]
+        wanted: dict[str, Policy | None] = {name: None for name, _ in of_listeners}
         wanted |= {name: _policy(options) for name, options in self.options.queues.items()}
-        without_dead = {listener.queue for listener in self.options.sspq if not listener.dead_letters}
+        without_dead = {name for name, dead_letters in of_listeners if not dead_letters}
         for full_name, rules in wanted.items():
             namespace, _, name = full_name.partition("/")
             queue = broker.queue(namespace, name)
@@ -268,7 +271,7 @@ class _Life:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def _say_ready(self) -> None:
-        listeners = [{"protocol": door.protocol, "address": door.address} for door in self.doors]
+        listeners = [{"protocol": listener.protocol, "address": listener.address} for listener in self.listeners]
         if self.flight is not None:
             listeners.append({"protocol": "flight", "address": self.flight.address})
         if self.options.ready_file:
@@ -277,8 +280,8 @@ class _Life:
             temporary.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
             temporary.rename(path)
         told: dict[str, list[str]] = {}
-        for door in listeners:
-            told.setdefault(door["protocol"], []).append(door["address"])
+        for listener in listeners:
+            told.setdefault(listener["protocol"], []).append(listener["address"])
         self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
@@ -303,12 +306,12 @@ class _Life:
         self.log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
 
     def _reload(self) -> None:
-        for door in self.doors:
+        for listener in self.listeners:
             try:
-                if door.reload_certificate():
-                    self.log.info("certificate read again", protocol=door.protocol, address=door.address)
+                if listener.reload_certificate():
+                    self.log.info("certificate read again", protocol=listener.protocol, address=listener.address)
             except ListenError as error:
-                self.log.error("certificate not changed", protocol=door.protocol, reason=str(error))
+                self.log.error("certificate not changed", protocol=listener.protocol, reason=str(error))
         if self.flight is not None and self.flight.reload_certificate():
             self.log.info("certificate read again", protocol="flight", address=self.flight.address)
 
@@ -319,8 +322,8 @@ class _Life:
         patience = self.options.drain_seconds if runtime.commits.full is None else WAIT_FOR_ROOM
         deadline = time.monotonic() + patience
         await self._read_what_came(runtime)
-        for door in self.doors:
-            await door.close()
+        for listener in self.listeners:
+            await listener.close()
         if self.failure is not None:
             for session in list(runtime.sessions.values()):
                 session.transport.abort()

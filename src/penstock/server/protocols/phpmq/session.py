@@ -8,7 +8,7 @@ from penstock.core.policy import SECOND
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, Session
-from penstock.server.process.options import PhpmqListener
+from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import phpmq
 
@@ -34,7 +34,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             self._settle(frame)
         return True
 
-    def last_will(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
+    def after_loss(self, frame: phpmq.PhpmqFrame) -> phpmq.PhpmqFrame | None:
         """See Session."""
         return None if isinstance(frame, phpmq.Consume) else frame
 

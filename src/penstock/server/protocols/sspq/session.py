@@ -5,7 +5,8 @@ from __future__ import annotations
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import Session
-from penstock.server.process.options import Right, SspqListener
+from penstock.server.process.options import Right
+from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import sspq
 
@@ -40,7 +41,7 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.runtime.count("ignored_packages")
         return True
 
-    def last_will(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
+    def after_loss(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
         """See Session."""
         return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
 

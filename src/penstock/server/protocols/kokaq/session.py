@@ -19,8 +19,9 @@ from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
-from penstock.server.process.options import KokaqListener, Right
-from penstock.server.protocols.kokaq_answers import Answers, MessageAnswer
+from penstock.server.process.options import Right
+from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
+from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
@@ -132,7 +133,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """See Session."""
         return bool(self._waiting)
 
-    def last_will(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
+    def after_loss(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
         """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
         return replace(frame, two_way=False)
 

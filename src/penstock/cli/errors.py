@@ -1,0 +1,91 @@
+"""What becomes of an error: one line on standard error and an exit code. Commands raise; only this module catches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from penstock.cli.output import complain
+
+OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
+INTERRUPTED, READER_GONE = 130, 141
+
+#: The exit code of each error; one that is not here has that of its nearest base. By name, so that a command does not
+#: import what only others need.
+CODES = {
+    "builtins.OSError": FAILED,
+    "builtins.ValueError": WRONG_USE,
+    "penstock.client.errors.BadURL": WRONG_USE,
+    "penstock.client.errors.Unsupported": WRONG_USE,
+    "penstock.client.errors.Refused": REFUSED,
+    "penstock.client.errors.NoMessage": REFUSED,
+    "penstock.client.errors.ClientError": FAILED,
+    "penstock.journal.errors.JournalDamaged": FAILED,
+    "penstock.journal.errors.LogError": REFUSED,
+    "penstock.protocols.ProtocolError": WRONG_USE,
+    "penstock.server.process.configuration.ConfigurationError": WRONG_USE,
+    "penstock.spark.errors.BadOption": WRONG_USE,
+    "penstock.spark.errors.Denied": REFUSED,
+    "penstock.spark.errors.Refused": REFUSED,
+    "penstock.spark.errors.NoQueue": REFUSED,
+    "penstock.spark.errors.SourceError": FAILED,
+    "penstock.spark.pipelines.lake.batches.LakeError": REFUSED,
+}
+#: What to install for the modules that a broker alone does not need.
+EXTRAS = {"pyspark": "spark", "pandas": "spark", "pyarrow": "flight"}
+
+
+class CommandError(Exception):
+    """What a command itself has to tell: a line, more lines below it, and the exit code."""
+
+    def __init__(self, text: str, *more: str, exit_code: int = FAILED) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        for each in more:
+            self.add_note(each)
+
+
+class CommandGroup(click.Group):
+    """Commands that return their exit code, and whose errors are told in a line and have one as well."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.exceptions.Exit, click.ClickException):
+            raise  # click's own, which it tells with the usage of the command
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
+            code = READER_GONE
+        except Exception as error:
+            code = code_of(error)
+            if code is None:
+                raise
+            complain(_text(error), *getattr(error, "__notes__", ()))
+        ctx.exit(code or OK)
+
+
+def code_of(error: Exception) -> int | None:
+    """The exit code of an error; None for one that nobody expected."""
+    if isinstance(error, CommandError):
+        return error.exit_code
+    if isinstance(error, ImportError):
+        return FAILED if _extra(error) else None
+    names = (f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__)
+    return next((CODES[name] for name in names if name in CODES), None)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"this needs {error.name}, which is not installed: pip install 'penstock[{_extra(error)}]'"
+    return str(error)
+
+
+def _extra(error: ImportError) -> str | None:
+    return EXTRAS.get((error.name or "").partition(".")[0])

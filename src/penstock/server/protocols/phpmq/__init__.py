@@ -1,0 +1,1 @@
+"""PHPMQ on the server's side: the options of its listeners, and its sessions."""

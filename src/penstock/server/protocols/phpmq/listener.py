@@ -1,0 +1,22 @@
+"""The options of a PHPMQ listener."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from penstock.server.process.listener_options import Listener
+
+
+class PhpmqListener(Listener, frozen=True, kw_only=True):
+    """A PHPMQ listener."""
+
+    #: The namespace that its queues live in.
+    namespace: str = "default"
+    #: Pins the dialect, for clients that hard-code the number of packets they read.
+    dialect: Literal["36", "32", "ttl"] | None = None
+
+    example: ClassVar[str] = "dialect=32"
+
+    def namespaces(self) -> list[str]:
+        """See Listener."""
+        return [self.namespace]

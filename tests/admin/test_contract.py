@@ -1,0 +1,54 @@
+"""The table of routes, the manual and the OpenAPI document say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.admin.manual import BEGIN, END, tables
+from penstock.admin.openapi import document
+from penstock.admin.resources.common import Body
+from penstock.admin.routes import ROUTES, Route
+
+PAGE = Path(__file__).parents[2] / "docs" / "http-api.md"
+
+
+def test_the_page_has_the_routes_as_they_are() -> None:
+    page = PAGE.read_text()
+    written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
+    assert written == tables(), "run: python -m penstock.admin.manual docs/http-api.md"
+
+
+def test_routes_have_names_and_places_of_their_own() -> None:
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+    assert len({(route.method, re.sub(r"{\w+}", "{}", route.path)) for route in ROUTES}) == len(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_whoever_may_not_see_may_not_change(route: Route) -> None:
+    if route.changes and route.name != "logout":
+        assert route.needs in ("operate", "admin")
+    if route.scope in ("queue", "namespace", "body", "some", "all"):
+        assert route.needs is not None
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_bodies_refuse_fields_that_nobody_knows(route: Route) -> None:
+    for kind in (route.query, route.body):
+        if kind is not None:
+            assert issubclass(kind, Body)
+            with pytest.raises(msgspec.ValidationError, match="unknown field `nobody-knows`"):
+                msgspec.convert({"nobody-knows": 1}, kind)
+
+
+def test_every_reference_of_the_document_leads_somewhere() -> None:
+    told = document("1")
+    text = msgspec.json.encode(told).decode()
+    named = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text))
+    assert named <= told["components"]["schemas"].keys()
+    assert {each["operationId"] for path in told["paths"].values() for each in path.values()} == {
+        route.name for route in ROUTES
+    }

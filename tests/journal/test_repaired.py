@@ -1,0 +1,167 @@
+"""How a repaired journal hangs together: blocks behind a loss are chained anew, and what follows stays as it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from journals.make import NOW
+from journals.make import main as make
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.segment import BRIDGE, FOOTER_SIZE, HEADER_SIZE, RECHAINED, Footer, SegmentHeader
+from penstock.journal.files.segment_reader import walk
+from penstock.journal.format.block import BlockError, chain_to, parse_header
+from penstock.journal.repair.plan import plan
+from penstock.journal.repair.rewrite import carry_out
+from penstock.journal.repair.survey import survey
+from penstock.server.engine.opening import open_folder
+
+LATER = NOW + 3_600_000_000
+EARLIER = Path(__file__).parents[1] / "journals" / "repaired-2"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A journal of two segments, the second of which was begun after the first."""
+    make(str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A copy of one that was repaired when checksums were made to fit."""
+    return Path(shutil.copytree(EARLIER, tmp_path / "data"))
+
+
+def flip(file: Path, at: int) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[at] ^= 1
+    file.write_bytes(raw)
+
+
+def repair(folder: Path) -> list[tuple[int, int]]:
+    """Repair it, which must suffice. Returns what was lost."""
+    disk = RealDisk(str(folder))
+    todo = plan(disk, survey(disk))
+    assert not todo.idle
+    carry_out(disk, todo)
+    assert survey(disk).problems == []
+    return todo.lost
+
+
+def positions(folder: Path) -> list[int]:
+    """Opened as a broker does: the positions of all events."""
+    opened = open_folder(RealDisk(str(folder)), LATER, min_free=0)
+    opened.engine.commit(LATER)
+    found = [position for block in opened.engine.log.read(0) for position in range(block.first, block.end)]
+    opened.engine.log.close()
+    return found
+
+
+def footer_of(file: Path) -> Footer:
+    found = Footer.decode(file.read_bytes()[-FOOTER_SIZE:])
+    assert found is not None
+    return found
+
+
+def header_of(file: Path) -> SegmentHeader:
+    found = SegmentHeader.decode(file.read_bytes()[:HEADER_SIZE])
+    assert found is not None
+    return found
+
+
+def test_blocks_behind_a_loss_are_chained_anew_and_the_next_segment_stays_as_it_is(folder: Path) -> None:
+    first, second = sorted(folder.glob("*.seg"))
+    before, chain = second.read_bytes(), footer_of(first).chain
+    flip(first, first.read_bytes().index(b"xxxx"))
+    assert repair(folder) == [(1, 13)]
+    bridge = min(folder.glob("*.seg"))
+    footer = footer_of(bridge)
+    assert footer.flags & (BRIDGE | RECHAINED) == BRIDGE | RECHAINED
+    assert footer.chain == chain == header_of(second).chain
+    assert second.read_bytes() == before
+    file = RealDisk(str(folder)).open(bridge.name)
+    blocks = [header for header, _, _ in walk(file, HEADER_SIZE, footer.blocks_end, footer.first)]
+    file.close()
+    assert (blocks[0].first, blocks[-1].end) == (12, 16)
+    assert [block.reserved_2 for block in blocks] == [0, 0]
+    assert blocks[-1].crc != chain
+    assert positions(folder)[:7] == list(range(12, 19))
+
+
+def test_a_lost_segment_is_bridged_to_what_the_next_one_names(folder: Path) -> None:
+    positions(folder)  # a third segment
+    _, second, third = sorted(folder.glob("*.seg"))
+    second.unlink()
+    for checkpoint in folder.glob("*.ckpt"):
+        checkpoint.unlink()
+    before = third.read_bytes()
+    assert repair(folder) == [(16, 19)]
+    footer = footer_of(folder / "0000000000000012.seg")
+    assert (footer.flags & RECHAINED, footer.chain) == (RECHAINED, header_of(third).chain)
+    assert third.read_bytes() == before
+
+
+def test_a_segment_that_was_repaired_is_repaired_again(folder: Path) -> None:
+    first, second = sorted(folder.glob("*.seg"))
+    before = second.read_bytes()
+    flip(first, first.read_bytes().index(b"xxxx"))
+    repair(folder)
+    bridge = min(folder.glob("*.seg"))
+    flip(bridge, HEADER_SIZE + 85)  # the bridge itself
+    assert repair(folder) == [(12, 13)]
+    assert footer_of(bridge).chain == header_of(second).chain
+    assert second.read_bytes() == before
+    assert positions(folder)[:7] == list(range(12, 19))
+
+
+def test_a_segment_that_was_repaired_loses_its_footer(folder: Path) -> None:
+    """What the next one was begun after is known no more: it is chained anew, and nothing is lost."""
+    first, second = sorted(folder.glob("*.seg"))
+    flip(first, first.read_bytes().index(b"xxxx"))
+    repair(folder)
+    bridge = min(folder.glob("*.seg"))
+    flip(bridge, bridge.stat().st_size - 10)
+    assert repair(folder) == []
+    assert footer_of(bridge).chain == header_of(second).chain
+    assert positions(folder)[:7] == list(range(12, 19))
+
+
+def test_another_segment_in_the_place_of_the_next_is_noticed_behind_a_repaired_one(folder: Path) -> None:
+    first, second = sorted(folder.glob("*.seg"))
+    flip(first, first.read_bytes().index(b"xxxx"))
+    repair(folder)
+    raw, header = second.read_bytes(), header_of(second)
+    second.write_bytes(header._replace(chain=header.chain ^ 1).encode() + raw[HEADER_SIZE:])
+    problems = survey(RealDisk(str(folder))).problems
+    assert "it is not the segment that 0000000000000010.seg was begun after" in [each.text for each in problems]
+
+
+def test_one_that_was_repaired_with_fitting_checksums_is_sound(earlier: Path) -> None:
+    found = survey(RealDisk(str(earlier)))
+    assert (found.problems, found.notes) == ([], [])
+    flags = [footer_of(file).flags for file in sorted(earlier.glob("*.seg"))]
+    assert [flag & (BRIDGE | RECHAINED) for flag in flags] == [BRIDGE, 0, BRIDGE, 0]
+    assert positions(earlier)[:10] == [12, 13, 14, 15, 16, 17, 18, 21, 22, 23]
+
+
+def test_one_that_was_repaired_with_fitting_checksums_is_repaired_again(earlier: Path) -> None:
+    first = min(earlier.glob("*.seg"))
+    kept = {file: file.read_bytes() for file in earlier.glob("*.seg") if file != first}
+    flip(first, HEADER_SIZE + 85)
+    assert repair(earlier) == [(12, 13)]
+    assert footer_of(first).flags & RECHAINED
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert positions(earlier)[:10] == [12, 13, 14, 15, 16, 17, 18, 21, 22, 23]
+
+
+def test_a_block_is_chained_to_another(folder: Path) -> None:
+    raw = min(folder.glob("*.seg")).read_bytes()
+    header = parse_header(raw, HEADER_SIZE)
+    anew, data = chain_to(header._replace(reserved_2=7), 0x01020304)
+    assert parse_header(data) == anew == header._replace(previous=0x01020304, reserved_2=0, crc=anew.crc)
+    assert anew.crc != header.crc
+    with pytest.raises(BlockError, match="the header's checksum is wrong"):
+        parse_header(data[:-4] + bytes(4))
