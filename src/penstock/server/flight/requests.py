@@ -18,6 +18,7 @@ from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, 
 from penstock.core.leases import MOST_LEASED, MOST_LEASES, Lease
 from penstock.core.queue import Queue
 from penstock.core.writers import ChunkKey
+from penstock.endpoint.rights import Rights
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
@@ -73,7 +74,7 @@ class SideRequests:
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:
-            case requests.Rights():
+            case Rights():
                 peer = Peer(request.address, request.subject, token=request.token)
                 return allowed(self._runtime.options.access, peer)
             case requests.Outs():

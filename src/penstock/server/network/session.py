@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
+from penstock.endpoint.rights import Right
 from penstock.server.network.access import Peer, Rights
-from penstock.server.process.options import Right
 from penstock.wire.stream import StreamDecoder, WireError
 
 if TYPE_CHECKING:

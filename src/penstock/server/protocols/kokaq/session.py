@@ -18,8 +18,8 @@ from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
+from penstock.endpoint.rights import Right
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
-from penstock.server.process.options import Right
 from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
+from penstock.endpoint.rights import Right
 from penstock.server.network.session import Session
-from penstock.server.process.options import Right
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import sspq
