@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 settings.register_profile("house", derandomize=True, deadline=None, database=None)
 settings.load_profile("house")
 
-#: Kills, clusters and whole runs, as what their names begin with: ``scripts/test --quick`` leaves them out, as it does all
-#: that has the Spark session.
+#: Kills, clusters and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them out, as well as
+#: everything that has the Spark session.
 LONG = (
     "cli/test_pipeline.py",
     "cli/test_up.py",
