@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,11 @@ class TestMissing:
 
     def test_no_network_with_the_real_python(self, checkout: Checkout) -> None:
         (checkout.bin / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
-        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+        nowhere: dict[str, Any] = {
+            "PIP_INDEX_URL": "http://127.0.0.1:9/",
+            "PIP_RETRIES": "0",
+            "PIP_CONFIG_FILE": os.devnull,
+        }
         code, _, err = checkout.run(**nowhere, PIP_NO_CACHE_DIR="1")
         assert code == 3, err
         assert "ERROR:" in err, "pip's own words come first"

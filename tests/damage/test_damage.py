@@ -12,7 +12,7 @@ from penstock.journal.repair.plan import Plan, plan
 from penstock.journal.repair.survey import Survey
 
 #: Of some thousand pairs, so many are passed over.
-EVERY = 151
+EVERY = 307
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
@@ -20,7 +20,7 @@ def test_start_verify_and_repair_agree(clean: bool) -> None:
     found = command.matrix(clean=clean, every=EVERY)
     assert found.wrong == 0
     assert found.damages > 100
-    assert found.pairs > 30
+    assert found.pairs > 15
 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
