@@ -13,9 +13,9 @@ from typing import Any, Self
 _START = """
 import json, sys
 from msgspec import convert
-from penstock.server.process.options import Options
+from penstock.server.process.options import BrokerOptions
 from penstock.server.process.serve import serve
-sys.exit(serve(convert(json.loads(sys.argv[1]), Options)))
+sys.exit(serve(convert(json.loads(sys.argv[1]), BrokerOptions)))
 """
 
 
