@@ -164,7 +164,7 @@ WRONG = [
     ("[queues.b]", "FILE, line 1: queues[\"b\"]: queues are named namespace/name, as in default/jobs, not 'b'"),
     (
         '[[access]]\nmay = ["publish"]\n[[access]]\n\nmay = ["pub"]',
-        'FILE, line 5: access[1].may[0]: "pub" is not accepted; it is one of "administer", "consume", "create", ',
+        'FILE, line 5: access[1].may[0]: "pub" is not accepted; it is one of "admin", "administer", ',
     ),
     (
         '[[access]]\nmay = "publish"',
