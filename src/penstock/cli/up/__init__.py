@@ -123,7 +123,7 @@ class Processes:
     def check(self) -> None:
         """Raise CouldNot if a part has ended by itself."""
         if not self.broker.running:
-            raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
+            raise CouldNot(f"the broker has ended:{self.broker.log_end()}")
         self.pipelines.check()
 
     def stop(self) -> None:
