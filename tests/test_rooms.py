@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocols", "wire"},
     "flight": {"schema", "patterns", "core", "journal"},
     "admin": {"schema", "patterns", "core", "journal"},
-    "spark": {"schema", "patterns", "protocols", "wire", "journal", "flight", "client"},
+    "spark": {"schema", "patterns", "protocols", "web", "wire", "journal", "flight", "client"},
     "server": {"schema", "patterns", "protocols", "wire", "core", "journal", "flight", "admin", "client"},
     "cli": {
         "schema",
