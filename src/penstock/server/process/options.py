@@ -15,7 +15,7 @@ from msgspec import Meta, defstruct, field
 
 from penstock.endpoint.rights import Right
 from penstock.protocols import ProtocolError, protocols
-from penstock.server.process.listener_options import BadOption, ListenAddress, Listener, OptionTable
+from penstock.server.process.listener_options import ListenAddress, Listener, OptionError, OptionTable
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -143,13 +143,13 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
         try:
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
-            raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+            raise OptionError("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
         if not self.name.isprintable():
-            raise BadOption("name", "the name of an identity can be printed")
+            raise OptionError("name", "the name of an identity can be printed")
         if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
-            raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
+            raise OptionError("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
         if "" in self.where:
-            raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
+            raise OptionError("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
 class QueueOptions(OptionTable, frozen=True, kw_only=True):
@@ -198,7 +198,7 @@ _Listening: Any = defstruct(
 )
 
 
-class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
+class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
     """Everything ``penstock serve`` can be told. Each protocol has a field of its name: a list of its listeners."""
 
     #: None is off.
@@ -226,7 +226,9 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise BadOption(("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}")
+                raise OptionError(
+                    ("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                )
 
     def listeners(self, protocol: str) -> list[Listener]:
         """The listeners of the protocol of this name."""
@@ -236,7 +238,7 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
     def _check_reach(self, path: tuple[str | int, ...], listener: Listener) -> None:
         address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
-            raise BadOption(
+            raise OptionError(
                 path,
                 f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
                 f"or allow it with --insecure-bind (insecure_bind = true)",
@@ -245,5 +247,5 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
 
 #: Flags of ``penstock serve`` that name no option.
 _FLAGS = ("config", "durability")
-if taken := protocols().keys() & {*Options.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
+if taken := protocols().keys() & {*BrokerOptions.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
     raise ProtocolError(f"a protocol can't be named {sorted(taken)[0]!r}: that is another option of the broker")
