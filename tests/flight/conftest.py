@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.brokers import BrokerProcess
 from support.flights import Flight
-from support.livebroker import LiveBroker
 
 FREE = {"address": "127.0.0.1:0"}
 #: Files whose tests are about what an ephemeral broker does just as well.
@@ -20,14 +20,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     ephemeral = getattr(request, "param", "on disk") == "in memory"
-    with LiveBroker(tmp_path_factory.mktemp("broker"), flight=FREE, ephemeral=ephemeral) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), flight=FREE, ephemeral=ephemeral) as live:
         yield live
         assert (live.folder / "data").exists() != ephemeral
 
 
 @pytest.fixture(scope="module")
-def flight(broker: LiveBroker) -> Iterator[Flight]:
+def flight(broker: BrokerProcess) -> Iterator[Flight]:
     with Flight(broker.addresses["flight"]) as client:
         yield client

@@ -14,8 +14,8 @@ from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_engine
 from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 
 NOW = 1_750_000_000 * SECOND
@@ -46,7 +46,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
         journal = open_journal("memory:", JournalOptions(extent_bytes=4_000, reserve=4096)).own()
         opened = open_engine(journal, NOW, Retention(bytes=HISTORY), cache_bytes=0)
         engine = opened.engine
-        runtime = Runtime(Options(), engine, InlineCommit(engine, lambda: None), Log(io.StringIO()))
+        runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine, lambda: None), Logger(io.StringIO()))
         runtime.commits._notify = runtime.committed  # type: ignore[attr-defined]
         maintenance = schedule.Maintenance(runtime, opened.upkeep)
         kept = publish_and_settle_all_but_one(engine)

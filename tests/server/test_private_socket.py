@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
 from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
@@ -31,7 +32,7 @@ address = "127.0.0.1:0"
 [queues."default/small"]
 max_depth = 3
 """
-TOP = 'phpmq = "off"\nsspq = "off"'
+OFF: dict[str, Any] = {"phpmq": "off", "sspq": "off"}
 TOKEN = "a token that nobody guesses"
 RULES = f"""
 [[access]]
@@ -46,7 +47,7 @@ may = ["consume"]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, TABLES, top=TOP) as broker:
+    with BrokerProcess(tmp_path, TABLES, **OFF) as broker:
         yield broker
         assert broker.events("private socket: a request failed") == []
 
@@ -60,6 +61,33 @@ def helper(broker: BrokerProcess) -> Iterator[Helper]:
 
 def numbers(kind: str, *values: int) -> bytes:
     return array(kind, values).tobytes()
+
+
+#: Requests that are refused, and what is said of each.
+WRONG_LEASES: list[tuple[dict[str, Any], str]] = [
+    ({"reader": ""}, "a reader has a name of 1 to 255 bytes, not 0"),
+    ({"reader": "x" * 256}, "not 256"),
+    ({"timeout": 0}, "a lease lasts 1 to"),
+    ({"start": -1}, "numbers from 0"),
+    ({"start": 10**9}, "start 1000000000 lies behind the end of the journal"),
+]
+WRONG_CHUNKS: list[tuple[dict[str, Any], str]] = [
+    ({"chunk": 1}, "chunk 1 of writer 'job', epoch 0, partition 0 comes too early: the next is chunk 0"),
+    ({"writer": ""}, "a writer has a name"),
+    ({"epoch": -1}, "numbers from 0"),
+    ({"queue": b""}, "every row has the index of one of the queues"),
+    ({"queue": numbers("I", 0, 7)}, "every row has the index of one of the queues"),
+    ({"queue": b"abc"}, "queue has 3 bytes where 2 rows need 8"),
+    ({"ttl": numbers("q", 1)}, "ttl has 8 bytes where 2 rows need 16"),
+    ({"ttl": numbers("q", -2, 0)}, "ttl is -1 to"),
+    ({"delay": numbers("q", -1, 0)}, "delay is 0 to"),
+    ({"correlation_ids": [b"x"]}, "every row has a correlation_id, or none has"),
+    ({"correlation_ids": [b"x", bytes(256)]}, "a correlation_id has 255 bytes at most, not 256"),
+    ({"queues": ["nowhere"]}, "a queue is namespace/name"),
+    ({"payloads": [b"", bytes(2**24 + 1)]}, "a payload has 16777216 bytes at most (limits.payload_bytes)"),
+    ({"payloads": [b""] * (requests.CHUNK_ROWS + 1)}, "a chunk has 100000 rows at most, not 100001"),
+    ({"payloads": [bytes(2**20)] * 25}, "a chunk has 25165824 bytes at most, not 26214400"),
+]
 
 
 class TestTheSocket:
@@ -127,17 +155,17 @@ class TestTheSocket:
 
 class TestRights:
     def test_without_rules_all_is_open(self, helper: Helper) -> None:
-        found = helper.ask(requests.Rights(address="192.0.2.1"), requests.Allowed)
+        found = helper.ask(Rights(address="192.0.2.1"), Allowed)
         assert (found.open, found.unknown_token, found.rules) == (True, False, [])
-        shown = helper.ask(requests.Rights(address="192.0.2.1", token="x"), requests.Allowed)
+        shown = helper.ask(Rights(address="192.0.2.1", token="x"), Allowed)
         assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
-        with BrokerProcess(tmp_path, TABLES + RULES, top=TOP) as broker:
+        with BrokerProcess(tmp_path, TABLES + RULES, **OFF) as broker:
             helper = Helper(broker.private_socket)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:
-                found = helper.ask(requests.Rights(address=address, token=token), requests.Allowed)
+                found = helper.ask(Rights(address=address, token=token), Allowed)
                 assert not found.open
                 return found.unknown_token, [list(may) for may, _ in found.rules]
 
@@ -263,20 +291,11 @@ class TestLeases:
         assert again.lease(leased.first) == rest  # what was settled stays settled
         again.close()
 
-    @pytest.mark.parametrize(
-        ("wrong", "why"),
-        [
-            ({"reader": ""}, "a reader has a name of 1 to 255 bytes, not 0"),
-            ({"reader": "x" * 256}, "not 256"),
-            ({"timeout": 0}, "a lease lasts 1 to"),
-            ({"start": -1}, "numbers from 0"),
-            ({"start": 10**9}, "start 1000000000 lies behind the end of the journal"),
-        ],
-    )
-    def test_what_can_not_be(self, helper: Helper, wrong: dict[str, Any], why: str) -> None:
-        problem = helper.problem(lease(**wrong))
-        assert problem.code == "bad-request"
-        assert why in problem.text
+    def test_what_can_not_be(self, helper: Helper) -> None:
+        for wrong, why in WRONG_LEASES:
+            problem = helper.problem(lease(**wrong))
+            assert problem.code == "bad-request"
+            assert why in problem.text
         assert helper.lease().rows == 0
 
 
@@ -333,31 +352,11 @@ class TestWriters:
         assert peer.ask(DELETE, "new/one").outcome == SUCCESS_OK
         assert helper.write([b"x"], queues=["new/one"]).duplicate
 
-    @pytest.mark.parametrize(
-        ("wrong", "why"),
-        [
-            ({"chunk": 1}, "chunk 1 of writer 'job', epoch 0, partition 0 comes too early: the next is chunk 0"),
-            ({"writer": ""}, "a writer has a name"),
-            ({"epoch": -1}, "numbers from 0"),
-            ({"queue": b""}, "every row has the index of one of the queues"),
-            ({"queue": numbers("I", 0, 7)}, "every row has the index of one of the queues"),
-            ({"queue": b"abc"}, "queue has 3 bytes where 2 rows need 8"),
-            ({"ttl": numbers("q", 1)}, "ttl has 8 bytes where 2 rows need 16"),
-            ({"ttl": numbers("q", -2, 0)}, "ttl is -1 to"),
-            ({"delay": numbers("q", -1, 0)}, "delay is 0 to"),
-            ({"correlation_ids": [b"x"]}, "every row has a correlation_id, or none has"),
-            ({"correlation_ids": [b"x", bytes(256)]}, "a correlation_id has 255 bytes at most, not 256"),
-            ({"queues": ["nowhere"]}, "a queue is namespace/name"),
-            ({"payloads": [b"", bytes(2**24 + 1)]}, "a payload has 16777216 bytes at most (limits.payload_bytes)"),
-            ({"payloads": [b""] * (requests.CHUNK_ROWS + 1)}, "a chunk has 100000 rows at most, not 100001"),
-            ({"payloads": [bytes(2**20)] * 25}, "a chunk has 25165824 bytes at most, not 26214400"),
-        ],
-    )
-    def test_what_can_not_be(self, helper: Helper, wrong: dict[str, Any], why: str) -> None:
-        request = msgspec.structs.replace(write([b"x", b"y"]), **wrong)
-        problem = helper.problem(request)
-        assert problem.code == "bad-request"
-        assert why in problem.text
+    def test_what_can_not_be(self, helper: Helper) -> None:
+        for wrong, why in WRONG_CHUNKS:
+            problem = helper.problem(msgspec.structs.replace(write([b"x", b"y"]), **wrong))
+            assert problem.code == "bad-request"
+            assert why in problem.text
         assert not helper.write([b"x", b"y"]).duplicate
 
     def test_a_chunk_as_large_as_it_may_be(self, helper: Helper) -> None:

@@ -20,7 +20,7 @@ from penstock.server.flight import readers
 from penstock.server.flight.names import NotYours
 from penstock.server.flight.readers import Pin, Readers, TooMany
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import Logger
 from support.folders import Life
 from support.privatesocket import lease
 
@@ -33,7 +33,7 @@ def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner:
 
 
 def kept(folder: Path, words: io.StringIO | None = None) -> Readers:
-    return Readers(Log(words or io.StringIO()), FileValues(RealDisk(folder)))
+    return Readers(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
 
 
 def begin(readers: Readers, asked: requests.Lease) -> bool:
@@ -46,7 +46,7 @@ def save(readers: Readers) -> None:
 
 class TestRegistry:
     def test_what_was_told_last_counts(self) -> None:
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         found.report(report(position=7, pin=True), NOW)
         found.report(report(position=9), NOW + 1)
         [reader] = found.listed(Broker())
@@ -89,7 +89,7 @@ class TestRegistry:
                 super().put(name, value)
 
         async def live() -> None:
-            found = Readers(Log(io.StringIO()), Slow(RealDisk(tmp_path)))
+            found = Readers(Logger(io.StringIO()), Slow(RealDisk(tmp_path)))
             first = asyncio.create_task(found.begin(lease(instance="one"), NOW))
             second = asyncio.create_task(found.begin(lease(reader="other", instance="two"), NOW))
             for _ in range(10):
@@ -113,7 +113,7 @@ class TestRegistry:
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         found.report(report("pinned", pin=True), NOW)
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
@@ -137,7 +137,7 @@ class TestRegistry:
         assert [each.position for each in found.listed(Broker())] == [8, 0]
 
     def test_who_has_its_share_makes_room_among_its_own(self) -> None:
-        found = Readers(Log(io.StringIO()), share=2)
+        found = Readers(Logger(io.StringIO()), share=2)
         found.leasing = lambda: {"leases"}
         found.report(report("quiet", owner="a"), NOW)
         begin(found, lease(reader="leases", owner="b"))
@@ -150,13 +150,13 @@ class TestRegistry:
 
     def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
             found.report(report(name, owner=owner), NOW + at)
         assert [each.reader for each in found.listed(Broker())] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         answers = [begin(found, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
         assert answers == [True, True, True, False, True, True, False]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
-from penstock.core.state import Delivery
+from penstock.core.state import DeliveryEffect
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.server.engine.commits import Commits, CommitWaiters
@@ -29,8 +29,8 @@ from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer, Rights, names_subject, plain_address
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -61,7 +61,7 @@ class Runtime:
     """What the sessions of a running broker share."""
 
     def __init__(
-        self, options: Options, engine: Engine, commits: Commits, log: Log, readers: Readers | None = None
+        self, options: BrokerOptions, engine: Engine, commits: Commits, log: Logger, readers: Readers | None = None
     ) -> None:
         self.options = options
         self.engine = engine
@@ -207,7 +207,7 @@ class Runtime:
             session = self.sessions.get(effect.connection.id)
             if session is None:
                 continue
-            if isinstance(effect, Delivery):
+            if isinstance(effect, DeliveryEffect):
                 session.deliver(effect)
             else:
                 session.no_message(effect.queue)

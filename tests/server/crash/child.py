@@ -21,7 +21,7 @@ from typing import Any
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
-from penstock.core.state import Delivery, Effect
+from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.commits import GroupCommit
@@ -97,7 +97,7 @@ class Child:
     # What may be told
 
     def tell(self, effect: Effect) -> None:
-        if isinstance(effect, Delivery):
+        if isinstance(effect, DeliveryEffect):
             self.show(effect.queue, effect.messages, effect.connection)
 
     def once_durable(self, position: int, do: Callable[[], None]) -> None:

@@ -25,9 +25,9 @@ import numpy as np
 
 from penstock.core.broker import Broker
 from penstock.core.events import EventBatch
-from penstock.core.restore import restore
-from penstock.core.state import Delivery, Effect
-from penstock.core.table import Meta, Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Meta, Table
+from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.contract import Checkpoint, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.rows import Message
@@ -165,7 +165,7 @@ class Engine:
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():
-            after = effect.after if isinstance(effect, Delivery) else 0
+            after = effect.after if isinstance(effect, DeliveryEffect) else 0
             if after <= self.broker.committed:
                 self._released.append(effect)
             else:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.contract import Checkpoint, OwnedJournal
 from penstock.journal.errors import TOO_OLD, LogFailed
 from penstock.server.engine.cache import DEFAULT_BYTES

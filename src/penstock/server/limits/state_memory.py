@@ -73,10 +73,9 @@ class StateMemory:
     def _shared(self) -> int:
         """What does not belong to one queue."""
         engine, broker = self._engine, self._engine.broker
-        notes = NOTE * (len(broker.homes) + len(engine.moved))
-        return (
-            self.stored() + notes + LOCK * broker.locks + WRITER * len(broker.writers) + PARTITION * broker.partitions
-        )
+        notes = NOTE * (len(broker.moved_to) + len(engine.moved))
+        writers = WRITER * len(broker.writers) + PARTITION * broker.partitions
+        return self.stored() + notes + LOCK * len(broker.lock_ends) + writers
 
 
 def cost_of(queue: Queue) -> int:

@@ -49,12 +49,15 @@ class ListenAddress(NamedTuple):
             return False
 
 
-class BadOption(ValueError):
-    """A value that its type allows and its neighbours don't. ``path`` is the option's, seen from the table at hand."""
+class OptionError(ValueError):
+    """A value that its type allows and its neighbours don't.
 
-    def __init__(self, path: str, text: str) -> None:
+    ``path`` is the option's, seen from the table at hand: its key, or the keys and indices that lead to it.
+    """
+
+    def __init__(self, path: str | tuple[str | int, ...], text: str) -> None:
         super().__init__(text)
-        self.path = path
+        self.path = (path,) if isinstance(path, str) else path
 
 
 class OptionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +80,7 @@ class Listener(OptionTable, frozen=True, kw_only=True):
         try:
             ListenAddress.parse(self.address)
         except ValueError as error:
-            raise BadOption("address", str(error)) from None
+            raise OptionError("address", str(error)) from None
         if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
             raise ValueError("tls_key and tls_client_ca need a tls_certificate")
 

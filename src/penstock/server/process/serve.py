@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ from penstock.protocols import protocols
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import Opened, open_engine
-from penstock.server.flight.process import FlightProcess, wanted_settings
+from penstock.server.flight.process import flight_process, wanted_settings
 from penstock.server.flight.readers import Readers
 from penstock.server.flight.socket import PrivateSocket
 from penstock.server.maintenance.schedule import Maintenance
@@ -33,9 +34,10 @@ from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention, Upkeep
 from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
 from penstock.server.process.allocator import give_memory_back
+from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.environment import Sorted
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options, QueueOptions
+from penstock.server.process.logs import LibraryLog, Logger
+from penstock.server.process.options import BrokerOptions, QueueOptions
 from penstock.server.runtime import Runtime
 
 #: Exit codes: see ``penstock serve --help``.
@@ -59,10 +61,11 @@ STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the d
 T = TypeVar("T")
 
 
-def serve(options: Options, variables: Sorted | None = None) -> int:
+def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
-    log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
     if variables and variables.services:
@@ -93,7 +96,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class _Life:
     """From start to end."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: BrokerOptions, log: Logger) -> None:
         self.options = options
         self.log = log
         self.stopping = asyncio.Event()
@@ -101,7 +104,7 @@ class _Life:
         self.runtime: Runtime | None = None
         self.private_socket: PrivateSocket | None = None
         self.listeners: list[OpenListener] = []
-        self.flight: FlightProcess | None = None
+        self.flight: EndpointProcess | None = None
         self._signals = 0
 
     async def run(self) -> int:
@@ -186,7 +189,7 @@ class _Life:
         await self._when_room(self.private_socket.open)
         self.listeners = await open_listeners(runtime)
         if flight is not None:
-            self.flight = FlightProcess(replace(flight, broker_socket=self.private_socket.path), self.log)
+            self.flight = flight_process(replace(flight, broker_socket=self.private_socket.path), self.log)
             await self.flight.start()
         await self._when_room(self._say_ready)
 
@@ -201,7 +204,7 @@ class _Life:
         for line in opened.report:
             self.log.warning("the journal was put right", what=line)
         if not self.options.ephemeral:
-            messages = sum(queue.counters.held for queue in opened.engine.broker.queues.values())
+            messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
             took = round(time.monotonic() - began, 3)
             self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
         return opened
@@ -369,7 +372,7 @@ class _Life:
             self.log.warning("no room for a last checkpoint", reason=str(error))
 
 
-def _journal(options: Options) -> tuple[Journal, Retention]:
+def _journal(options: BrokerOptions) -> tuple[Journal, Retention]:
     """The journal that is asked for, and how much history it keeps. In memory that is little: it counts as state."""
     asked = options.journal
     ages = asked.retention_seconds * SECOND, asked.pin_seconds * SECOND
