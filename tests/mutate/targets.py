@@ -14,7 +14,7 @@ MODULES = ("core", "journal", "wire")
 NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
 
 
-class Tests(NamedTuple):
+class Selection(NamedTuple):
     """Files and folders below tests/, and words of which each test must have one; "" = all."""
 
     places: tuple[str, ...]
@@ -36,23 +36,23 @@ _JOURNAL = (
 
 #: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
 FIRST = {
-    "core": Tests(_CORE),
-    "journal": Tests(_JOURNAL),
-    "journal/format": Tests(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
-    "wire": Tests(("wire",)),
-    "wire/kokaq": Tests(("wire",), "kokaq"),
-    "wire/phpmq": Tests(("wire",), "phpmq"),
-    "wire/sspq": Tests(("wire",), "sspq"),
+    "core": Selection(_CORE),
+    "journal": Selection(_JOURNAL),
+    "journal/format": Selection(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
+    "wire": Selection(("wire",)),
+    "wire/kokaq": Selection(("wire",), "kokaq"),
+    "wire/phpmq": Selection(("wire",), "phpmq"),
+    "wire/sspq": Selection(("wire",), "sspq"),
 }
 SECOND = {
-    "core": Tests(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
-    "journal": Tests(("damage", "simulate")),
-    "journal/format": Tests(_JOURNAL),
-    "wire": Tests(("wire",)),
+    "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
+    "journal": Selection(("damage", "simulate")),
+    "journal/format": Selection(_JOURNAL),
+    "wire": Selection(("wire",)),
 }
 
 
-def tests_for(target: str, table: dict[str, Tests]) -> Tests:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
     return table[max(names, key=len)]
