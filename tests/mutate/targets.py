@@ -48,14 +48,13 @@ SECOND = {
     "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
     "journal": Selection(("damage", "simulate")),
     "journal/format": Selection(_JOURNAL),
-    "wire": Selection(("wire",)),
 }
 
 
-def selection_for(target: str, table: dict[str, Selection]) -> Selection:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
-    return table[max(names, key=len)]
+    return table[max(names, key=len)] if names else None
 
 
 def check(target: str) -> str:
