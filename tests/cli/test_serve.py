@@ -210,7 +210,7 @@ class TestConfig:
         fault = f"{file}, line 3: limits.connections: 0 is not accepted; it is a whole number from 1 up"
         assert penstock("config", "check", file) == (2, "", f"penstock: {fault}\n")
         told = penstock("config", "check", file, "--json")
-        assert (told.code, told.json) == (2, [{"ok": False, "error": fault}])
+        assert (told.code, told.json) == (2, [{"ok": False, "error": fault, "more": []}])
 
     def test_show_tells_origins(self, tmp_path: Path) -> None:
         file = tmp_path / "x.toml"

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.endpoint.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Read
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
-from penstock.flight.requests import Allowed, LeasedRows, OutNow, Rows
+from penstock.flight.requests import LeasedRows, OutNow, Rows
 from penstock.server.flight.requests import leased_rows
 from support.folders import Life
 from support.workload import READERS

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.endpoint.rights import Allowed
 from penstock.flight.access import Caller, Peer
 from penstock.flight.calls import Advance, Plan
 from penstock.flight.history import History
 from penstock.flight.plans import Measures
-from penstock.flight.requests import Allowed
 from penstock.flight.tallies import Tallies
 from penstock.journal import JournalReader
 from penstock.journal.format.catalogue import QueueName

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from penstock.endpoint.rights import Right
 from penstock.flight import calls
 from penstock.flight.endpoint import ACTIONS, Endpoint
-from penstock.flight.requests import Right
 from support.flights import Flight, problem
 from support.livebroker import LiveBroker
 

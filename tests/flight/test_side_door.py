@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight.broker import SideDoor
 from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble
-from penstock.flight.requests import FRAME_BYTES, Allowed, OutNow, Outs, Reader, Readers, Rights
+from penstock.flight.requests import FRAME_BYTES, OutNow, Outs, Reader, Readers
 
 LENGTH = Struct("<I")
 

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from penstock.server.process.configuration import ConfigurationError, Layers, layers, load, variables
 from penstock.server.process.environment import of_a_service
-from penstock.server.process.option_help import flat
+from penstock.server.process.option_tree import OptionPath, flat
 from penstock.server.process.options import DEFAULT_FLIGHT, FlightListener, Options
 
 ROOT = Path(__file__).parents[2]
@@ -50,17 +50,17 @@ class TestLayers:
     def test_each_origin_is_known(self, file: Path) -> None:
         file.write_text('data = "x"\n\n[[sspq]]\naddress = "127.0.0.1:1"\n[[sspq]]\naddress = "127.0.0.1:2"\n')
         found = layers(str(file), {"PENSTOCK_LOG_LEVEL": "debug"}, {"--ephemeral": (("ephemeral",), True)})
-        assert found.origin("data") == f"{file}, line 1"
-        assert found.origin("sspq[1].address") == f"{file}, line 6"
-        assert found.origin("log.level") == "the environment variable PENSTOCK_LOG_LEVEL"
-        assert found.origin("ephemeral") == "the flag --ephemeral"
-        assert found.origin("limits.queues") == "default"
+        assert found.origin(OptionPath(("data",))) == f"{file}, line 1"
+        assert found.origin(OptionPath(("sspq", 1, "address"))) == f"{file}, line 6"
+        assert found.origin(OptionPath(("log", "level"))) == "the environment variable PENSTOCK_LOG_LEVEL"
+        assert found.origin(OptionPath(("ephemeral",))) == "the flag --ephemeral"
+        assert found.origin(OptionPath(("limits", "queues"))) == "default"
 
     def test_a_flag_replaces_the_listeners_of_a_file_and_their_lines(self, file: Path) -> None:
         file.write_text('[[phpmq]]\naddress = "127.0.0.1:1"\n')
         found = layers(str(file), {}, {"--phpmq": (("phpmq",), ["127.0.0.1:2"])})
         assert [each.address for each in found.options().phpmq] == ["127.0.0.1:2"]
-        assert found.origin("phpmq[0].address") == "the flag --phpmq"
+        assert found.origin(OptionPath(("phpmq", 0, "address"))) == "the flag --phpmq"
 
     def test_text_from_the_environment_stays_text(self) -> None:
         options = load(None, {"PENSTOCK_DATA": "123", "PENSTOCK_LIMITS_WINDOW": "12", "PENSTOCK_EPHEMERAL": "true"}, {})
@@ -97,7 +97,7 @@ class TestListeners:
         assert asked == DEFAULT_FLIGHT
         assert asked is not DEFAULT_FLIGHT  # who asks for it must get it
         assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
-        assert layers(str(file), {}, {}).origin("flight.address") == f"{file}, line 2"
+        assert layers(str(file), {}, {}).origin(OptionPath(("flight", "address"))) == f"{file}, line 2"
 
     def test_flight_that_makes_no_sense(self, file: Path) -> None:
         assert "FILE, line 2: flight.address: '1' is not an address" in complaint(file, "[flight]\naddress = '1'\n")
@@ -180,6 +180,16 @@ WRONG = [
     ('[[sspq]]\naddress = "127.0.0.1:1"\nqueue = "x"', "FILE, line 3: sspq[0].queue: a queue is namespace/name"),
     ('[[sspq]]\naddress = "127.0.0.1:1"\ntls_key = "x"', "FILE, line 1: sspq[0]: tls_key and tls_client_ca need a "),
     ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
+    # TOML has more than one way to say a thing
+    ('log.level = "x"', 'FILE, line 1: log.level: "x" is not accepted; it is one of "debug", "error", "info", '),
+    ('flight = { address = "1" }', "FILE, line 1: flight.address: '1' is not an address"),
+    ('data = """\nx = 1\n"""\r\nephemeral = 1', "FILE, line 4: ephemeral: 1 is not accepted; it is true or false"),
+    ('phpmq = [\n  "127.0.0.1:1",\n  "x",\n]\ny = 1', "FILE, line 5: y: there is no such option"),
+    (
+        '[queues]\n"a/b" = { max_depth = -1 }',
+        'FILE, line 2: queues["a/b"].max_depth: -1 is not accepted; it is a whole',
+    ),
+    ("[ limits ] # [x]\n'window' = 0", "FILE, line 2: limits.window: 0 is not accepted"),
     ("[[kokaq]]\ncreate_queues = true", "FILE, line 1: kokaq[0]: address is missing; what must be there: address"),
 ]
 
@@ -188,6 +198,19 @@ class TestErrors:
     @pytest.mark.parametrize(("text", "expected"), WRONG, ids=[text for text, _ in WRONG])
     def test_in_a_file(self, file: Path, text: str, expected: str) -> None:
         assert complaint(file, text).startswith(expected)
+
+    def test_everything_that_is_wrong_is_told_at_once(self, file: Path) -> None:
+        text = 'x = 1\n[limits]\nwindow = 0\n[[access]]\nmay = ["read", "see"]\nnetwork = "zz"\n'
+        file.write_text(f'{text}[queues."a/b"]\npaused = 1\n')
+        with pytest.raises(ConfigurationError) as caught:
+            load(str(file), {}, {})
+        told = [str(caught.value), *caught.value.__notes__]
+        assert [each.replace(str(file), "FILE").split(";")[0] for each in told] == [
+            "FILE, line 1: x: there is no such option",
+            "FILE, line 3: limits.window: 0 is not accepted",
+            'FILE, line 5: access[0].may[1]: "see" is not accepted',
+            'FILE, line 8: queues["a/b"].paused: 1 is not accepted',
+        ]
 
     def test_a_file_that_is_not_there(self) -> None:
         with pytest.raises(ConfigurationError, match=r"^/missing: No such file or directory$"):
@@ -248,8 +271,8 @@ class TestExample:
 
     def test_with_everything_set_it_loads_and_is_the_defaults(self, file: Path) -> None:
         file.write_text(uncommented())
-        found = dict(flat(load(str(file), {}, {})))
-        default = dict(flat(Options()))
+        found = {str(path): value for path, value in flat(load(str(file), {}, {}))}
+        default = {str(path): value for path, value in flat(Options())}
         assert {path: value for path, value in found.items() if not self.USES.search(path)} == {
             path: value for path, value in default.items() if not self.USES.search(path)
         }

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from msgspec.structs import replace
 
+from penstock.endpoint.rights import Right
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
-from penstock.server.process.options import AccessRule, Right
+from penstock.server.process.options import AccessRule
 from penstock.wire import kokaq, phpmq, sspq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Request
 from support.inprocess import InProcess, Wire, running

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
 from penstock.server.flight.socket import MOST_CONNECTIONS, SideDoor
@@ -127,9 +128,9 @@ class TestTheSocket:
 
 class TestRights:
     def test_without_rules_all_is_open(self, helper: Helper) -> None:
-        found = helper.ask(requests.Rights(address="192.0.2.1"), requests.Allowed)
+        found = helper.ask(Rights(address="192.0.2.1"), Allowed)
         assert (found.open, found.unknown_token, found.rules) == (True, False, [])
-        shown = helper.ask(requests.Rights(address="192.0.2.1", token="x"), requests.Allowed)
+        shown = helper.ask(Rights(address="192.0.2.1", token="x"), Allowed)
         assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ class TestRights:
             helper = Helper(broker.side_door)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:
-                found = helper.ask(requests.Rights(address=address, token=token), requests.Allowed)
+                found = helper.ask(Rights(address=address, token=token), Allowed)
                 assert not found.open
                 return found.unknown_token, [list(may) for may, _ in found.rules]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise, product
@@ -11,12 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.spark.pipelines.decode.captures import TO_CLIENT, TO_SERVER, read_stream
 from penstock.spark.pipelines.decode.frames import FRAMES, Source
-from penstock.spark.pipelines.decode.reassembly import read_pcap
+from penstock.spark.pipelines.decode.reassembly import read_capture
 from penstock.wire import kokaq, phpmq, sspq
-from support.packets import ACK, FIN, SYN, Talk, ethernet, packet, pcap
+from support.packets import ACK, FIN, SYN, Block, Talk, ethernet, interface, packet, pcap, pcapng
 
 ID = b"0123456789abcdef0123456789abcdef"
 UUID = bytes(range(16))
@@ -224,7 +227,7 @@ def conversation(asked: bytes, answered: bytes, size: int = 40) -> list[Talk]:
 
 
 def from_pcap(file: bytes, **options: Any) -> list[dict[str, Any]]:
-    return rows(read_pcap(io.BytesIO(file), "f", **options))
+    return rows(read_capture(io.BytesIO(file), "f", **options))
 
 
 LINKS: dict[int, Callable[[bytes], bytes]] = {
@@ -331,8 +334,62 @@ def test_damage_of_the_file_itself() -> None:
         assert last["code"] in (None, "damaged-capture", "truncated")
     assert from_pcap(good[:20])[0]["error"] == "the file ends inside of its header (at byte 20)"
     assert from_pcap(good + bytes(8) + b"\xff" * 8)[-1]["code"] == "damaged-capture"
-    assert from_pcap(b"\x0a\x0d\x0d\x0a" + bytes(30))[0]["error"].startswith("this is pcapng")
-    assert "link type 147" in from_pcap(pcap([], link=147))[0]["error"]
+    (unknown,) = from_pcap(pcap([b"x"] * 3, link=147))
+    assert (unknown["code"], unknown["offset"]) == ("unknown-link", 24)
+    assert "link type 147" in unknown["error"]
     cut = from_pcap(pcap([ethernet(packet(talk)) for talk in conversation(_sspq(), b"")], cut=5))
     assert "gap" in {row["code"] for row in cut}
     assert len(whole) > len([row for row in cut if row["type"]])
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("block", Block)
+def test_pcapng_has_what_pcap_has(order: str, block: Block) -> None:
+    style = phpmq.Style()
+    talks = conversation(_asked(style), _dispatched(style))
+    packets = [ethernet(packet(talk)) for talk in talks]
+    found = from_pcap(pcapng([interface(1)], [(0, each) for each in packets], order=order, block=block))
+    names = ["at"] if block is Block.SIMPLE else []  # a simple one has no time
+    assert _without(found, *names) == _without(from_pcap(pcap(packets)), *names)
+    assert {row["error"] for row in found} == {None}
+
+
+def test_interfaces_of_a_pcapng_have_links_and_clocks_of_their_own() -> None:
+    talks = conversation(_sspq(), b"", 50)
+    finer, coarser = interface(1, fineness=9), interface(101, fineness=0x80 | 20, seconds=1000)
+    sent = [(number % 2, (ethernet if number % 2 == 0 else bytes)(packet(talk))) for number, talk in enumerate(talks)]
+    found = from_pcap(pcapng([finer, coarser, interface(147)], [*sent, (2, b"?"), (2, b"?")]))
+    expected = from_pcap(pcap([ethernet(packet(talk)) for talk in talks]))
+    assert _without(found[:-1], "at") == _without(expected, "at")
+    assert found[-1]["code"] == "unknown-link"
+    times = [str(row["at"]) for row in found[:-1]]
+    assert all(time.startswith("2025-06-15 15:06:40.0") for time in times)
+    # A second section begins anew, in its own byte order.
+    both = pcapng([finer], [(0, ethernet(packet(talks[0])))]) + pcapng([interface(101)], [(0, bytes(20))], order=">")
+    assert from_pcap(both) == []
+
+
+def test_a_pcapng_that_is_cut_or_garbled_says_where() -> None:
+    good = pcapng([interface(1)], [(0, ethernet(packet(talk))) for talk in conversation(_sspq(), b"")])
+    for end in range(4, len(good)):
+        *_, last = from_pcap(good[:end]) or [{"code": None}]
+        assert last["code"] in (None, "damaged-capture", "truncated")
+    assert from_pcap(good[:10])[0]["error"] == "the file ends inside of a block's header (at byte 0)"
+    assert from_pcap(good[:-1])[-1]["error"].startswith("the file ends 1 byte(s) before the end of a block")
+    assert from_pcap(good[:8] + b"\0\0\0\0" + good[12:])[0]["error"] == (
+        "a section's byte order is told by 00 00 00 00, which is none (at byte 8)"
+    )
+    assert from_pcap(pcapng([], [(0, b"?")]))[0]["error"] == (
+        "a packet of interface 0, where 0 are described (at byte 52)"
+    )
+    big = good[:-80] + good[-80:].replace(b"\x36\0\0\0", b"\xff\0\0\0")  # the last packet has 54 bytes
+    assert from_pcap(big)[-1]["error"].startswith("a packet of 255 bytes is larger than its block")
+    late = pcapng([interface(1, seconds=1000)], [(0, b"?")]).replace(struct.pack("<q", 1000), struct.pack("<q", 10**12))
+    assert from_pcap(late)[0]["error"].startswith("a packet's time is before 1970, or after 9999")
+
+
+@given(st.binary(max_size=80), st.integers(4, 200), st.integers(0, 80))
+def test_any_damage_to_a_pcapng_is_told_in_rows(noise: bytes, at: int, size: int) -> None:
+    good = pcapng([interface(1)], [(0, ethernet(packet(Talk(True, 0, b"x"))))])
+    for row in from_pcap(good[:at] + noise + good[at + size :]):
+        assert (row["code"] is None) == (row["error"] is None)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.pipelines.archive import avro
-from penstock.spark.pipelines.archive.avro_fingerprint import canonical, fingerprint
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, inferred, pack, unpack
 
 ORDER = pa.struct(
@@ -141,8 +140,9 @@ def test_avro() -> None:
         "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "price": Decimal("12.34"), "hash": b"\xab\xcd", "x": 1.5,
     }  # fmt: skip
     assert one(payload, decoding) == (expected, None)
-    assert one(b"\xc3\x01" + fingerprint(AVRO) + payload, decoding) == (expected, None)
-    known = fingerprint(AVRO).hex()
+    mark = avro.parse(json.dumps(AVRO)).fingerprint
+    assert one(b"\xc3\x01" + mark + payload, decoding) == (expected, None)
+    known = mark.hex()
     assert one(b"\xc3\x01" + bytes(8) + payload, decoding)[1] == (
         f"the Avro value was written with another schema: its fingerprint is {'0' * 16}, that of the schema {known}"
     )
@@ -163,10 +163,10 @@ FINGERPRINTS = {
 
 @pytest.mark.parametrize(("schema", "number"), FINGERPRINTS.items())
 def test_fingerprints_are_those_of_avro(schema: str, number: int) -> None:
-    assert fingerprint(json.loads(schema)) == number.to_bytes(8, "little", signed=True)
+    assert avro.parse(schema).fingerprint == number.to_bytes(8, "little", signed=True)
 
 
-def test_the_canonical_form_has_full_names_and_nothing_that_readers_ignore() -> None:
+def test_the_fingerprint_is_of_full_names_without_what_readers_ignore() -> None:
     inner = {"type": "enum", "name": "K", "symbols": ["A"], "doc": "x", "aliases": ["L"]}
     fields = [
         {"name": "one", "type": [{"type": "null"}, inner], "default": None},
@@ -175,12 +175,21 @@ def test_the_canonical_form_has_full_names_and_nothing_that_readers_ignore() -> 
         {"name": "four", "type": {"type": "array", "items": {"type": "fixed", "size": 2, "name": "other.F"}}},
     ]
     schema = {"fields": fields, "namespace": "shop", "name": "Order", "type": "record"}
-    assert canonical(schema) == (
+    canonical = (
         '{"name":"shop.Order","type":"record","fields":['
         '{"name":"one","type":["null",{"name":"shop.K","type":"enum","symbols":["A"]}]},'
         '{"name":"two","type":{"type":"map","values":"shop.K"}},{"name":"three","type":"long"},'
         '{"name":"four","type":{"type":"array","items":{"name":"other.F","type":"fixed","size":2}}}]}'
     )
+    assert avro.parse(json.dumps(schema)).fingerprint == avro.parse(canonical).fingerprint
+    assert avro.parse(canonical).fingerprint != avro.parse(canonical.replace("shop.K", "other.K")).fingerprint
+
+
+def test_names_are_known_within_their_namespace() -> None:
+    inner = {"type": "fixed", "name": "H", "size": 2}
+    fields = [{"name": "a", "type": inner}, {"name": "b", "type": "H"}, {"name": "c", "type": "shop.H"}]
+    schema = {"type": "record", "name": "shop.R", "fields": fields}
+    assert one(b"aabbcc", Decoding("avro", json.dumps(schema).encode()))[0] == {"a": b"aa", "b": b"bb", "c": b"cc"}
 
 
 def test_a_bare_avro_value_may_begin_like_single_object_encoding() -> None:
@@ -199,6 +208,10 @@ def test_a_bare_avro_value_may_begin_like_single_object_encoding() -> None:
         ('{"type": "int", "logicalType": "date"}', zigzag(2**31 - 1)),
         ('{"type": "bytes", "logicalType": "decimal", "precision": 2}', zigzag(2) + b"\x7f\xff"),
         ('{"type": "array", "items": "null"}', zigzag(4) * 4 + zigzag(0)),
+        ('{"type": "array", "items": "null"}', zigzag(2**40) + zigzag(0)),
+        ('["null", "int"]', zigzag(-1) + zigzag(3)),
+        ('{"type": "enum", "name": "E", "symbols": ["A", "B"]}', zigzag(-1)),
+        ('"boolean"', b"\x05"),
     ],
 )
 def test_avro_values_that_no_column_holds(schema: str, payload: bytes) -> None:
@@ -220,6 +233,7 @@ NO_SCHEMAS = [
     '{"type": "fixed", "name": "F", "size": "x"}', '{"type": "record", "name": "R", "fields": [7]}',
     '{"type": "bytes", "logicalType": "decimal"}', '{"type": "bytes", "logicalType": "decimal", "precision": 99}',
     '{"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}',
+    '{"type": {"type": "int"}}', '{"type": "array", "items": ' * 500 + '"int"' + "}" * 500,
     *(f'{{"type": "{name}"}}' for name in dir(avro.Parser) if not name.startswith("__")),
     *(f'{{"type": "{name.lstrip("_")}"}}' for name in dir(avro.Parser) if not name.startswith("__")),
 ]  # fmt: skip

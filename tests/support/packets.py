@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -29,6 +30,65 @@ def pcap(packets: list[bytes], *, order: str = "<", nanoseconds: bool = False, l
         fraction = number * 1000 * (1000 if nanoseconds else 1)
         parts.append(struct.pack(order + "IIII", 1_750_000_000, fraction, len(kept), len(packet)) + kept)
     return b"".join(parts)
+
+
+class Block(Enum):
+    """The sorts of blocks of pcapng that have packets."""
+
+    ENHANCED = 6
+    SIMPLE = 3
+    OLD = 2
+
+
+class Interface(NamedTuple):
+    """An interface of pcapng: its link, how fine its times are (the option's byte), and seconds to be added."""
+
+    link: int
+    fineness: int | None
+    seconds: int | None
+
+
+def interface(link: int, fineness: int | None = None, seconds: int | None = None) -> Interface:
+    return Interface(link, fineness, seconds)
+
+
+def pcapng(
+    interfaces: list[Interface],
+    packets: list[tuple[int, bytes]],
+    *,
+    order: str = "<",
+    block: Block = Block.ENHANCED,
+) -> bytes:
+    """A section with these packets, by the number of their interface, one millisecond apart. Made by hand."""
+
+    def one(kind: int, body: bytes) -> bytes:
+        size = struct.pack(order + "I", len(body) + -len(body) % 4 + 12)
+        return struct.pack(order + "I", kind) + size + body + bytes(-len(body) % 4) + size
+
+    parts = [one(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))]
+    for link, fineness, seconds in interfaces:
+        options = b"" if fineness is None else struct.pack(order + "HHB3x", 9, 1, fineness)
+        options += b"" if seconds is None else struct.pack(order + "HHq", 14, 8, seconds)
+        parts.append(one(1, struct.pack(order + "HHI", link, 0, 65535) + options + bytes(4 if options else 0)))
+    parts.append(one(5, bytes(12)))  # statistics, which nobody reads
+    for at, (number, packet) in enumerate(packets):
+        times = struct.pack(order + "II", *divmod(_ticks(interfaces[number] if interfaces else None, at), 2**32))
+        sizes = struct.pack(order + "II", len(packet), len(packet))
+        heads = {
+            Block.ENHANCED: struct.pack(order + "I", number) + times + sizes,
+            Block.OLD: struct.pack(order + "HH", number, 0) + times + sizes,
+            Block.SIMPLE: struct.pack(order + "I", len(packet)),
+        }
+        parts.append(one(block.value, heads[block] + packet))
+    return b"".join(parts)
+
+
+def _ticks(interface: Interface | None, number: int) -> int:
+    """The time of a packet in the units of its interface."""
+    fineness = 6 if interface is None or interface.fineness is None else interface.fineness
+    units: int = 2 ** (fineness & 0x7F) if fineness & 0x80 else 10**fineness
+    seconds = 1_750_000_000 - ((interface.seconds if interface else None) or 0)
+    return (seconds * 1000 + number) * units // 1000
 
 
 def ethernet(packet: bytes, *, vlan: bool = False) -> bytes:

@@ -15,7 +15,7 @@ from penstock.cli.errors import OK, WRONG_USE
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.serve import flags_of, options
 from penstock.server.process.configuration import ConfigurationError, Layers, layers
-from penstock.server.process.option_help import flat
+from penstock.server.process.option_tree import OptionPath, flat
 
 
 @click.group("config", short_help="Check the broker's configuration, and show what it amounts to.")
@@ -52,7 +52,7 @@ def check(file: str | None, as_json: bool) -> int:
     except ConfigurationError as error:
         if not as_json:
             raise
-        tell({"ok": False, "error": str(error)})
+        tell({"ok": False, "error": str(error), "more": getattr(error, "__notes__", [])})
         return WRONG_USE
     where = file or os.environ.get("PENSTOCK_CONFIG") or "defaults and environment"
     if as_json:
@@ -81,9 +81,10 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     result = found.options()
     note(*map(str, found.variables.unknown))
     if as_json:
-        tell({"options": to_builtins(result), "origins": {path: found.origin(path) for path, _ in flat(result)}})
+        origins = {str(path): found.origin(path) for path, _ in flat(result)}
+        tell({"options": to_builtins(result), "origins": origins})
         return
-    rows = [(path, json.dumps(to_builtins(value)), _origin(found, path)) for path, value in flat(result)]
+    rows = [(str(path), json.dumps(to_builtins(value)), _origin(found, path)) for path, value in flat(result)]
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
     say(*(f"{path:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for path, value, origin in rows))
 
@@ -110,7 +111,7 @@ def token(as_json: bool) -> None:
         say(f"token         {made}", f"token_sha256  {digest}")
 
 
-def _origin(found: Layers, path: str) -> str:
+def _origin(found: Layers, path: OptionPath) -> str:
     """Where it comes from, if not from the defaults: those are most, and would hide the others."""
     origin = found.origin(path)
     return "" if origin == "default" else f"# {origin}"

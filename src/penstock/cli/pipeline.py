@@ -321,8 +321,8 @@ def replay(**flags: Any) -> int:
 def decode(files: tuple[str, ...], **flags: Any) -> int:
     """Turn captures of PHPMQ, SSPQ and Kokaq into a table of frames, with offsets and errors.
 
-    FILES are paths, folders or patterns: pcap, or plain files with the bytes of one direction of a connection. The
-    table is replaced.
+    FILES are paths, folders or patterns: pcap, pcapng, or plain files with the bytes of one direction of a connection.
+    The table is replaced.
 
     \b
     Examples:
@@ -357,7 +357,7 @@ def init(folder: str, endpoint: str, as_json: bool) -> int:
     \b
     Examples:
       penstock pipeline init my-project
-      cd my-project && ./run
+      cd my-project && spark-pipelines run
     """
     from penstock.spark.pipelines.project import create  # noqa: PLC0415
 

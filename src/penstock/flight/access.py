@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.flight as fl
 
+from penstock.endpoint.rights import Allowed, Right
 from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
-from penstock.flight.requests import Allowed, Right
 from penstock.flight.subjects import subject_of_identity
 from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import fits_queue
@@ -54,27 +54,19 @@ class Caller(NamedTuple):
 
     def may_anything(self) -> bool:
         """Whether there is any right that it has."""
-        return self.allowed.open or any(rights and patterns for rights, patterns in self.allowed.rules)
+        return self.allowed.may_anything()
 
     def may(self, right: Right, name: QueueName) -> bool:
         """Whether the rules say so for this queue."""
-        return self.allowed.open or any(
-            right in rights and any(fits_queue(pattern, *name) for pattern in patterns)
-            for rights, patterns in self.allowed.rules
-        )
+        return self.allowed.may(right, *name)
 
     def may_everywhere(self, right: Right) -> bool:
         """Whether the rules say so for all queues, those that do not exist yet too."""
-        return self.allowed.open or any(
-            right in rights and any(pattern in ("*", "*/*") for pattern in patterns)
-            for rights, patterns in self.allowed.rules
-        )
+        return self.allowed.may_everywhere(right)
 
     def patterns(self, right: Right) -> list[str]:
         """Of the queues for which the rules say so."""
-        if self.allowed.open:
-            return ["*"]
-        return [pattern for rights, patterns in self.allowed.rules if right in rights for pattern in patterns]
+        return self.allowed.patterns(right)
 
     def demand(self, right: Right, name: QueueName) -> None:
         """Raises Trouble unless the peer may."""
@@ -87,11 +79,8 @@ class Caller(NamedTuple):
 
     def demand_one_of(self, *rights: Right) -> None:
         """Raises Trouble if the peer may do none of it anywhere."""
-        if not any(map(self._may_somewhere, rights)):
+        if not any(map(self.allowed.may_somewhere, rights)):
             raise trouble("denied", f"the access rules do not let you {' or '.join(rights)} anything")
-
-    def _may_somewhere(self, right: Right) -> bool:
-        return self.allowed.open or any(right in rights and patterns for rights, patterns in self.allowed.rules)
 
 
 class Doorman:

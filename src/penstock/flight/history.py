@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock.endpoint.rights import Right
 from penstock.flight.access import Caller, chosen, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble
-from penstock.flight.requests import Right
 from penstock.journal import JournalReader
 from penstock.journal.files.follower import DataLoss
 from penstock.journal.format.catalogue import QueueName

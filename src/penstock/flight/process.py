@@ -2,78 +2,48 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
-import signal
-import socket
 import sys
-import time
-import traceback
-from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow.flight as fl
 
+from penstock.endpoint.lines import Failed, Ready
+from penstock.endpoint.process import Reporter, begin, wait_for_address
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.endpoint import Endpoint
 from penstock.flight.service import Service
-from penstock.flight.settings import Failed, Line, Ready, Said, Settings
+from penstock.flight.settings import Settings
 
-#: Less urgent than the broker and its clients: reading must not slow them down.
-NICENESS = 19
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
-#: Seconds that an address in use may take to become free.
-FREE_SECONDS = 3.0
-
-
-class Voice:
-    """Says things to the broker. Threads may share one."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self._lock = Lock()
-
-    def say(self, line: Line) -> None:
-        """One line."""
-        with self._lock, suppress(OSError, ValueError):  # nobody listens: the broker is gone, and so are we, soon
-            self._out.write(msgspec.json.encode(line) + b"\n")
-            self._out.flush()
-
-    def fault(self, error: BaseException) -> None:
-        """Something that must not happen has happened."""
-        place = "".join(traceback.format_exception(error)[-3:]).strip()
-        self.say(Said(level="error", event="a fault of the Flight endpoint", facts={"error": place[-2000:]}))
 
 
 def main(told: BinaryIO, out: BinaryIO) -> int:
     """Serve until ``told`` ends. Returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the broker as well, which then tells us
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _be_humble()
-    voice = Voice(out)
+    begin()
+    reporter = Reporter(out, "the Flight endpoint")
     line = told.readline()
     if not line:
         return 0
     settings = msgspec.json.decode(line, type=Settings)
     try:
-        endpoint = start(settings, voice)
+        endpoint = start(settings, reporter)
     except Exception as error:
-        voice.say(Failed(reason=_explained(settings, error)))
+        reporter.say(Failed(reason=_explained(settings, error)))
         return 1
-    voice.say(Ready(address=endpoint.told_address))
+    reporter.say(Ready(address=endpoint.told_address))
     told.read()
     _end(endpoint)
     return 0
 
 
-def start(settings: Settings, voice: Voice) -> Endpoint:
+def start(settings: Settings, reporter: Reporter) -> Endpoint:
     """An endpoint that accepts calls."""
-    _wait_for_address(settings.address)
+    wait_for_address(settings.address)
     tls: dict[str, Any] = {}
     if settings.tls_certificate:
         certificate = Path(settings.tls_certificate).read_bytes()
@@ -84,36 +54,7 @@ def start(settings: Settings, voice: Voice) -> Endpoint:
             tls["root_certificates"] = Path(settings.tls_client_ca).read_bytes()
     service = Service(settings)
     middleware = {MIDDLEWARE: HeaderReader()}
-    return Endpoint(settings.address, service, voice.fault, middleware=middleware, **tls)
-
-
-def _wait_for_address(address: str) -> None:
-    """Raises OSError with the reason if it can't be listened on, which pyarrow keeps to itself.
-
-    The endpoint of a broker that was killed a moment ago may still be about to end, so it is tried for a while.
-    """
-    host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + FREE_SECONDS
-    while not address.startswith("unix:"):
-        try:
-            for family, kind, _, _, where in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
-                with socket.socket(family, kind) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(where)
-            return
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _be_humble() -> None:
-    with suppress(OSError):  # where that is forbidden, the broker's own priority must do
-        os.nice(NICENESS)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # segments are kept open while they are read
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    return Endpoint(settings.address, service, reporter.fault, middleware=middleware, **tls)
 
 
 def _explained(settings: Settings, error: Exception) -> str:

@@ -13,9 +13,9 @@ or a writer must belong to, or does from now on; empty is whoever's, for a broke
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
+
+from penstock.endpoint.rights import Rights
 
 #: A frame may be this long: the largest write, with room for the rest.
 FRAME_BYTES = 80 * 2**20
@@ -24,30 +24,9 @@ CHUNK_BYTES = 24 * 2**20
 #: ... and it may have no more rows.
 CHUNK_ROWS = 100_000
 
-Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
-
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all requests have."""
-
-
-class Rights(_Request, frozen=True, kw_only=True, tag="rights"):
-    """What may this peer do? Answered by ``Allowed``."""
-
-    address: str
-    subject: str = ""
-    token: str = ""
-
-
-class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
-    """What the access rules say of a peer: a list of rights and patterns of namespace/queue. ``open``: no rules."""
-
-    open: bool
-    #: A token was shown, and no rule knows it.
-    unknown_token: bool = False
-    rules: list[tuple[list[Right], list[str]]] = []
-    #: To whom the names belong that the peer makes. Empty: nobody, as there are no rules.
-    identity: str = ""
 
 
 class Outs(_Request, frozen=True, kw_only=True, tag="outs"):

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Doorman, Peer, chosen, queue_name
 from penstock.flight.broker import SideDoor
@@ -37,9 +38,9 @@ class Service:
         self.live = Live(self.history, lambda: self.door.ask(requests.Outs(), requests.OutNow))
         self.doorman = Doorman(self._rights)
 
-    def _rights(self, peer: Peer) -> requests.Allowed:
-        question = requests.Rights(address=peer.address, subject=peer.subject, token=peer.token)
-        return self.door.ask(question, requests.Allowed)
+    def _rights(self, peer: Peer) -> Allowed:
+        question = Rights(address=peer.address, subject=peer.subject, token=peer.token)
+        return self.door.ask(question, Allowed)
 
     # Tables
 

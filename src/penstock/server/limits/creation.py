@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from penstock.core.broker import Broker
 from penstock.core.queue import Queue
+from penstock.endpoint.rights import Right
 from penstock.server.network.access import Rights
-from penstock.server.process.options import AccessRule, Options, Right
+from penstock.server.process.options import AccessRule, Options
 
 #: What allows making queues on first use where no rule names the right to.
 USING: tuple[Right, ...] = ("publish", "consume")

@@ -9,9 +9,9 @@ import pwd
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.flight.requests import Allowed
+from penstock.endpoint.rights import Allowed, Right
 from penstock.patterns import fits, fits_queue
-from penstock.server.process.options import AccessRule, Right
+from penstock.server.process.options import AccessRule
 
 #: Answers remembered for one peer: it may name queues without end.
 REMEMBERED = 1_000

@@ -50,11 +50,14 @@ class ListenAddress(NamedTuple):
 
 
 class BadOption(ValueError):
-    """A value that its type allows and its neighbours don't. ``path`` is the option's, seen from the table at hand."""
+    """A value that its type allows and its neighbours don't.
 
-    def __init__(self, path: str, text: str) -> None:
+    ``path`` is the option's, seen from the table at hand: its key, or the keys and indices that lead to it.
+    """
+
+    def __init__(self, path: str | tuple[str | int, ...], text: str) -> None:
         super().__init__(text)
-        self.path = path
+        self.path = (path,) if isinstance(path, str) else path
 
 
 class OptionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, defstruct, field
 
+from penstock.endpoint.rights import Right
 from penstock.protocols import ProtocolError, protocols
 from penstock.server.process.listener_options import BadOption, ListenAddress, Listener, OptionTable
 
@@ -118,11 +119,6 @@ class LogOptions(OptionTable, frozen=True, kw_only=True):
     format: Literal["auto", "text", "json"] = "auto"
 
 
-#: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
-#: it, "publish" and "consume" are enough for that.
-Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create"]
-
-
 class AccessRule(OptionTable, frozen=True, kw_only=True):
     """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
@@ -224,22 +220,20 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
     def __post_init__(self) -> None:
         for protocol in protocols():
             for index, listener in enumerate(self.listeners(protocol)):
-                self._check_reach(f"{protocol}[{index}].address", listener)
+                self._check_reach((protocol, index, "address"), listener)
         if self.flight is not None:
-            self._check_reach("flight.address", self.flight)
+            self._check_reach(("flight", "address"), self.flight)
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise BadOption(
-                    f'queues["{name}"]', f"queues are named namespace/name, as in default/jobs, not {name!r}"
-                )
+                raise BadOption(("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}")
 
     def listeners(self, protocol: str) -> list[Listener]:
         """The listeners of the protocol of this name."""
         found: list[Listener] = getattr(self, protocol)
         return found
 
-    def _check_reach(self, path: str, listener: Listener) -> None:
+    def _check_reach(self, path: tuple[str | int, ...], listener: Listener) -> None:
         address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
             raise BadOption(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from penstock.core.policy import SECOND, Policy
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.flight.settings import Settings
 from penstock.journal.errors import JournalRefused, LogError, LogFull
 from penstock.journal.files.disk import RealDisk
@@ -29,7 +30,7 @@ from penstock.protocols import protocols
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_folder
-from penstock.server.flight.process import FlightProcess, wanted_settings
+from penstock.server.flight.process import flight_process, wanted_settings
 from penstock.server.flight.readers import Readers
 from penstock.server.flight.socket import SideDoor
 from penstock.server.maintenance.schedule import Chores, MemoryChores
@@ -37,8 +38,9 @@ from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention, Upkeep
 from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
 from penstock.server.process.allocator import give_memory_back
+from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.environment import Sorted
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import LibraryLog, Log
 from penstock.server.process.options import Options, QueueOptions
 from penstock.server.runtime import Runtime
 
@@ -58,6 +60,7 @@ def serve(options: Options, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
     if variables and variables.services:
@@ -96,7 +99,7 @@ class _Life:
         self.runtime: Runtime | None = None
         self.side_door: SideDoor | None = None
         self.listeners: list[OpenListener] = []
-        self.flight: FlightProcess | None = None
+        self.flight: EndpointProcess | None = None
         self._signals = 0
 
     async def run(self) -> int:
@@ -183,7 +186,7 @@ class _Life:
         await self._when_room(side_door.open)
         self.listeners = await open_listeners(runtime)
         if flight is not None:
-            self.flight = FlightProcess(replace(flight, side_door=side_door.path), self.log)
+            self.flight = flight_process(replace(flight, side_door=side_door.path), self.log)
             await self.flight.start()
         await self._when_room(self._say_ready)
 
@@ -212,7 +215,7 @@ class _Life:
         )
         for line in opened.report:
             self.log.warning("the journal was put right", what=line)
-        messages = sum(queue.counters.held for queue in opened.engine.broker.queues.values())
+        messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
         took = round(time.monotonic() - began, 3)
         self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
         return opened.engine, opened.upkeep

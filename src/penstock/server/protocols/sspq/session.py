@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
+from penstock.endpoint.rights import Right
 from penstock.server.network.session import Session
-from penstock.server.process.options import Right
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import sspq
@@ -75,7 +75,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def _receive(self, *, dead: bool) -> None:
         right: Right = "dead-letter" if dead else "consume"
-        busy = bool(self.connection.out or self.connection.consumers)
+        busy = bool(self.connection.out or self.connection.subscriptions)
         declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
         if declined or not self.runtime.broker.receive(self.connection, self._queue(), self.runtime.now(), dead=dead):
             self._decline()

@@ -3,6 +3,10 @@
 A payload is one value, bare or in *single-object encoding*: with a mark of two bytes and the fingerprint of the schema
 before it. A bare value may begin with the same two bytes, so they count only together with the fingerprint. Files with
 many values are no messages, and are not read.
+
+Schemas, their names and fingerprints are fastavro's. Values are read here, strictly: fastavro takes branch -1 of a
+union for its last one and a boolean of 5 for true, rounds decimals that are too long, and makes an array of as many
+nulls as six bytes ask for.
 """
 
 from __future__ import annotations
@@ -15,14 +19,20 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from fastavro.schema import (
+    SchemaParseException,
+    UnknownType,
+    fingerprint,
+    parse_schema,
+    to_parsing_canonical_form,
+)
 
-from penstock.spark.pipelines.archive.avro_fingerprint import fingerprint
 from penstock.spark.pipelines.archive.conversion import Misfit
 
 _MARK = b"\xc3\x01"
 _MARK_SIZE = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Schemas that contain themselves have no columns.
+#: Readers of tables give up at some depth.
 _TOO_DEEP = 64
 #: What a column of decimals holds.
 _MOST_DIGITS = 38
@@ -81,10 +91,18 @@ def parse(text: str) -> Schema:
     except ValueError as error:
         raise ValueError(f"the Avro schema is not JSON: {error}") from None
     try:
-        return Schema(*Parser().parse(schema, 0), fingerprint(schema))
+        known = parse_schema(schema)
+        mark = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+        return Schema(*Parser().parse(known, 0), bytes.fromhex(mark))
+    except UnknownType as error:
+        raise ValueError(f"{json.dumps(error.name)[:80]} is no Avro type that can be read") from None
     except KeyError as error:
         raise ValueError(f"a part of the Avro schema has no {error.args[0]!r}") from None
-    except (TypeError, AttributeError, pa.ArrowException) as error:
+    except RecursionError:
+        raise ValueError("the Avro schema is nested too deeply") from None
+    except (TypeError, AttributeError):
+        raise ValueError("a part of the Avro schema is neither a name, nor an object whose type is one") from None
+    except (SchemaParseException, pa.ArrowException) as error:
         raise ValueError(f"the Avro schema can't be understood: {error}") from None
 
 
@@ -114,7 +132,7 @@ def _whole(read: Read, payload: bytes, start: int) -> Any:
 
 
 class Parser:
-    """Reads schemas. Names that were given to parts of one are known to later parts."""
+    """Makes readers of parsed schemas, in which every name is a full one."""
 
     def __init__(self) -> None:
         self._named: dict[str, Avro] = {}
@@ -126,26 +144,22 @@ class Parser:
     def parse(self, schema: Any, depth: int) -> Avro:
         """What a schema, or a part of one, means."""
         if depth > _TOO_DEEP:
-            raise ValueError("the Avro schema is nested too deeply, or contains itself")
+            raise ValueError("the Avro schema is nested too deeply")
         if isinstance(schema, list):
             return self._union(schema, depth)
         if isinstance(schema, str):
-            if schema in self._named:
-                return self._named[schema]
             schema = {"type": schema}
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        if isinstance(kind, dict | list):
+        kind = schema["type"]
+        if not isinstance(kind, str):
             return self.parse(kind, depth + 1)
-        make = self._makers.get(kind) if isinstance(kind, str) else None
-        if make is None:
-            raise ValueError(f"{json.dumps(schema)[:80]} is no Avro type that can be read")
-        return make(schema, depth)
+        if kind in self._makers:
+            return self._makers[kind](schema, depth)
+        if kind not in self._named:  # fastavro knows it, so it is most likely one whose end was not reached yet
+            raise ValueError(f"{kind} in the Avro schema contains itself, or is no type that can be read")
+        return self._named[kind]
 
     def _keep(self, schema: Any, avro: Avro) -> Avro:
-        name = schema.get("name", "")
-        self._named[name] = avro
-        if "namespace" in schema:
-            self._named[f"{schema['namespace']}.{name}"] = avro
+        self._named[schema["name"]] = avro
         return avro
 
     def _primitive(self, schema: Any, depth: int) -> Avro:
@@ -160,6 +174,8 @@ class Parser:
 
     def _record(self, schema: Any, depth: int) -> Avro:
         fields = [(field["name"], self.parse(field["type"], depth + 1)) for field in schema["fields"]]
+        if not fields:
+            raise ValueError(f"the record {schema['name']} of the Avro schema has no fields")
         kind = pa.struct([pa.field(name, inner.type) for name, inner in fields])
         return self._keep(schema, Avro(kind, lambda cursor: {name: inner.read(cursor) for name, inner in fields}))
 

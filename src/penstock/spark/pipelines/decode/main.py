@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from penstock.spark.pipelines.decode.captures import PIECE, read_stream
 from penstock.spark.pipelines.decode.frames import FRAMES, Source
-from penstock.spark.pipelines.decode.pcap import is_pcap
-from penstock.spark.pipelines.decode.reassembly import read_pcap
+from penstock.spark.pipelines.decode.pcap import is_capture
+from penstock.spark.pipelines.decode.reassembly import read_capture
 from penstock.spark.pipelines.lake.batches import LakeError, remove
 from penstock.spark.pipelines.lake.compaction import exchange
 
@@ -68,9 +68,9 @@ def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
         with open(path, "rb") as file:
             head = file.read(24)
             file.seek(0)
-            if is_pcap(head):
+            if is_capture(head):
                 options: dict[str, Any] = {"ports": captures.ports, "payloads": captures.payloads}
-                yield from read_pcap(file, path, protocol=captures.protocol, **options)
+                yield from read_capture(file, path, protocol=captures.protocol, **options)
             else:
                 source = Source(path, None, captures.protocol, captures.direction)
                 yield from read_stream(_pieces(file), source, payloads=captures.payloads)

@@ -1,6 +1,6 @@
-"""Packet captures: pcap files to TCP segments. Pure: no Spark.
+"""Files of captured packets, pcap and pcapng, read as they come. Pure: no Spark.
 
-A file, in the byte order of the machine that wrote it::
+Both are in the byte order of the machine that wrote them. A pcap file::
 
      0           4     6     8           12          16          20          24
     +-----------+-----+-----+-----------+-----------+-----------+-----------+
@@ -9,15 +9,23 @@ A file, in the byte order of the machine that wrote it::
     | seconds   | fraction  | kept      | original  | packet, ``kept`` bytes …     and so on
     +-----------+-----------+-----------+-----------+---- - -
 
-What is no TCP, or has no data, is passed over. ``Damaged`` is raised where the file can't be followed any further.
+A pcapng file is blocks, of which those about sections, interfaces and packets are read, and others passed over::
+
+     0           4           8                       size - 4    size
+    +-----------+-----------+---- - - ---------------+-----------+
+    | type      | size      | body, filled up to 4   | size      |
+    +-----------+-----------+---- - - ---------------+-----------+
+
+``Damaged`` is raised where a file can't be followed any further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from ipaddress import IPv6Address
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 from typing import BinaryIO, NamedTuple
+
+from penstock.spark.pipelines.decode.packets import Packet
 
 #: Magic numbers, read as little-endian: byte order, and how many fractions make a microsecond.
 _MAGICS = {
@@ -26,16 +34,16 @@ _MAGICS = {
     0xD4C3B2A1: (">", 1),
     0x4D3CB2A1: (">", 1000),
 }
-#: The magic of pcapng, which is another format.
-_PCAPNG = 0x0A0D0D0A
 #: No link has larger packets. More is a damaged file.
 MAX_PACKET = 16 * 2**20
-_TCP = 6
-_IPV6_EXTENSIONS = {0, 43, 60}
-_FRAGMENT = 44
 
-#: The flag of a segment that opens a connection.
-SYN = 2
+#: Types of blocks. That of a section is the same in both byte orders; its body begins with what tells the order.
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+#: The last time that can be told, of year 9999, in microseconds.
+_LATEST = 253_402_300_799_999_999
+#: Options of an interface: how fine its times are, and the seconds to be added to them.
+_FINENESS, _SECONDS_ADDED = 9, 14
 
 
 class Damaged(Exception):
@@ -47,60 +55,29 @@ class Damaged(Exception):
         self.reason = reason
 
 
-class End(NamedTuple):
-    """One end of a connection."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+def is_capture(head: bytes) -> bool:
+    """Whether a file that begins so has captured packets."""
+    return len(head) >= 4 and (unpack_from("<I", head)[0] in _MAGICS or unpack_from("<I", head)[0] == _SECTION)
 
 
-class Segment(NamedTuple):
-    """A TCP segment, as far as it was captured: what is missing at its end shows as a gap."""
-
-    at: int
-    source: End
-    target: End
-    sequence: int
-    flags: int
-    data: bytes
+def packets(file: BinaryIO) -> Iterator[Packet]:
+    """The packets of a file, in its order."""
+    magic = file.read(4)
+    if len(magic) < 4:
+        raise Damaged(len(magic), "the file ends inside of its header")
+    number = unpack_from("<I", magic)[0]
+    return _blocks(file, magic) if number == _SECTION else _records(file, *_MAGICS[number])
 
 
-class Fragment(NamedTuple):
-    """A piece of a fragmented IP packet, which is not put together."""
-
-    at: int
-    offset: int
+# --------------------------------------------------------------------------------------------------------------- pcap
 
 
-def is_pcap(head: bytes) -> bool:
-    """Whether a file that begins so is a packet capture (of any sort)."""
-    return len(head) >= 4 and (unpack_from("<I", head)[0] in _MAGICS or unpack_from("<I", head)[0] == _PCAPNG)
-
-
-def segments(file: BinaryIO) -> Iterator[Segment | Fragment]:
-    """The TCP segments of a file, in its order."""
-    head = file.read(24)
-    if len(head) >= 4 and unpack_from("<I", head)[0] == _PCAPNG:
-        raise Damaged(0, "this is pcapng, not pcap: convert it with `editcap -F pcap OLD NEW`")
-    if len(head) < 24:
-        raise Damaged(len(head), "the file ends inside of its header")
-    order, fractions = _MAGICS[unpack_from("<I", head)[0]]
-    link = unpack_from(order + "I", head, 20)[0] & 0x0FFFFFFF
-    if link not in _LINKS:
-        known = ", ".join(map(str, _LINKS))
-        raise Damaged(20, f"link type {link} is not known; those that are: {known}")
-    for at, offset, packet in _packets(file, Struct(order + "IIII"), fractions):
-        found = _LINKS[link](packet)
-        if found is not None:
-            segment = _ip(packet, found, at, offset)
-            if segment is not None:
-                yield segment
-
-
-def _packets(file: BinaryIO, header: Struct, fractions: int) -> Iterator[tuple[int, int, bytes]]:
+def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[Packet]:
+    head = file.read(20)
+    if len(head) < 20:
+        raise Damaged(4 + len(head), "the file ends inside of its header")
+    link = unpack_from(order + "I", head, 16)[0] & 0x0FFFFFFF
+    header = Struct(order + "IIII")
     offset = 24
     while head := file.read(16):
         if len(head) < 16:
@@ -108,86 +85,111 @@ def _packets(file: BinaryIO, header: Struct, fractions: int) -> Iterator[tuple[i
         seconds, fraction, kept, _ = header.unpack(head)
         if kept > MAX_PACKET:
             raise Damaged(offset + 8, f"a packet of {kept} bytes is larger than any can be")
-        packet = file.read(kept)
-        if len(packet) < kept:
-            raise Damaged(offset + 16, f"the file ends {kept - len(packet)} byte(s) before the end of a packet")
-        yield seconds * 1_000_000 + fraction // fractions, offset, packet
+        data = file.read(kept)
+        if len(data) < kept:
+            raise Damaged(offset + 16, f"the file ends {kept - len(data)} byte(s) before the end of a packet")
+        yield Packet(seconds * 1_000_000 + fraction // fractions, offset, link, data)
         offset += 16 + kept
 
 
-# ------------------------------------------------------------------------------------ links: where the IP packet begins
+# ------------------------------------------------------------------------------------------------------------- pcapng
 
 
-def _ethernet(packet: bytes) -> int | None:
-    at = 12
-    while packet[at : at + 2] in (b"\x81\x00", b"\x88\xa8"):
-        at += 4
-    return at + 2 if packet[at : at + 2] in (b"\x08\x00", b"\x86\xdd") else None
+class _Interface(NamedTuple):
+    """Where packets of a section come from. ``units`` of its times are a second, which begin ``added`` seconds late."""
+
+    link: int
+    snap: int
+    units: int
+    added: int
+
+    def time(self, high: int, low: int) -> int:
+        """Microseconds since 1970."""
+        return ((high << 32) + low) * 1_000_000 // self.units + self.added * 1_000_000
 
 
-def _loopback(packet: bytes) -> int | None:
-    """Four bytes with the family, in the order of whichever machine it was; IP says itself which version it is."""
-    return 4
+class _Block(NamedTuple):
+    """A block: its type, where it begins, the byte order of its section, and its body."""
+
+    kind: int
+    offset: int
+    order: str
+    body: bytes
+
+    def numbers(self, form: str, at: int = 0) -> tuple[int, ...]:
+        """Numbers of the body. Raises ``Damaged`` if it is too short for them."""
+        form = self.order + form
+        if len(self.body) < at + Struct(form).size:
+            raise Damaged(self.offset, f"a block of type {self.kind} is too short for what it must have")
+        return unpack_from(form, self.body, at)
 
 
-def _raw(packet: bytes) -> int | None:
-    return 0
+def _blocks(file: BinaryIO, head: bytes) -> Iterator[Packet]:
+    interfaces: list[_Interface] = []
+    for block in _each_block(file, head):
+        if block.kind == _SECTION:
+            interfaces = []
+        elif block.kind == _INTERFACE:
+            interfaces.append(_interface(block))
+        elif block.kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
+            yield _packet(block, interfaces)
 
 
-def _cooked(packet: bytes) -> int | None:
-    return 16 if packet[14:16] in (b"\x08\x00", b"\x86\xdd") else None
+def _each_block(file: BinaryIO, head: bytes) -> Iterator[_Block]:
+    order, offset = "<", 0
+    head += file.read(8)
+    while head:
+        if len(head) < 12:
+            raise Damaged(offset, "the file ends inside of a block's header")
+        kind = unpack_from(order + "I", head)[0]
+        if kind == _SECTION:
+            if head[8:12] not in _ORDERS:
+                raise Damaged(offset + 8, f"a section's byte order is told by {head[8:12].hex(' ')}, which is none")
+            order = _ORDERS[head[8:12]]
+        size = unpack_from(order + "I", head, 4)[0]
+        if size % 4 or not 12 <= size <= MAX_PACKET:
+            raise Damaged(offset + 4, f"a block of {size} bytes: none has that size")
+        rest = file.read(size - 12)
+        if len(rest) < size - 12:
+            raise Damaged(offset, f"the file ends {size - 12 - len(rest)} byte(s) before the end of a block")
+        body = head[8:] + rest
+        if unpack_from(order + "I", body, size - 12)[0] != size:
+            raise Damaged(offset + size - 4, f"a block of {size} bytes has another size at its end")
+        yield _Block(kind, offset, order, body[:-4])
+        offset += size
+        head = file.read(12)
 
 
-def _cooked2(packet: bytes) -> int | None:
-    return 20 if packet[:2] in (b"\x08\x00", b"\x86\xdd") else None
+def _interface(block: _Block) -> _Interface:
+    link, _, snap = block.numbers("HHI")
+    units, added, at = 1_000_000, 0, 8
+    while at + 4 <= len(block.body):
+        option, size = block.numbers("HH", at)
+        if option == _FINENESS:
+            (power,) = block.numbers("B", at + 4)
+            units = 2 ** (power & 0x7F) if power & 0x80 else 10**power
+        elif option == _SECONDS_ADDED:
+            (added,) = block.numbers("q", at + 4)
+        at += 4 + size + -size % 4
+    return _Interface(link, snap, units, added)
 
 
-_LINKS: dict[int, Callable[[bytes], int | None]] = {
-    0: _loopback,
-    1: _ethernet,
-    12: _raw,
-    14: _raw,
-    101: _raw,
-    108: _loopback,
-    113: _cooked,
-    228: _raw,
-    229: _raw,
-    276: _cooked2,
-}
-
-
-# -------------------------------------------------------------------------------------------------------- IP and TCP
-
-
-def _ip(packet: bytes, start: int, at: int, offset: int) -> Segment | Fragment | None:
-    """The segment in an IP packet that begins at ``start``; None if it has none."""
-    version = packet[start] >> 4 if len(packet) > start else 0
-    if version == 4 and len(packet) >= start + 20:
-        total, fragment, protocol = unpack_from(">2xH2xHxB", packet, start)
-        if fragment & 0x3FFF:
-            return Fragment(at, offset) if protocol == _TCP else None
-        hosts = [".".join(map(str, packet[start + side : start + side + 4])) for side in (12, 16)]
-        tcp = start + (packet[start] & 15) * 4
-    elif version == 6 and len(packet) >= start + 40:
-        length, protocol = unpack_from(">4xHB", packet, start)
-        total = length + 40
-        hosts = [str(IPv6Address(packet[start + side : start + side + 16])) for side in (8, 24)]
-        tcp = start + 40
-        while protocol in _IPV6_EXTENSIONS and len(packet) >= tcp + 8:
-            protocol, size = packet[tcp], packet[tcp + 1]
-            tcp += 8 + 8 * size
-        if protocol == _FRAGMENT:
-            return Fragment(at, offset)
+def _packet(block: _Block, interfaces: list[_Interface]) -> Packet:
+    """The packet of a block of one of three sorts. A simple one has no time, and is of the first interface."""
+    number, at = 0, None
+    if block.kind == _SIMPLE_PACKET:
+        (kept,), start = block.numbers("I"), 4
+    elif block.kind == _PACKET:
+        (number, *times, kept), start = block.numbers("IIII"), 20
     else:
-        return None
-    if protocol != _TCP or len(packet) < tcp + 20:
-        return None
-    # A length of 0 is what a network card is given that cuts packets itself: it is all that is there.
-    end = start + total if total else len(packet)
-    return _tcp(packet, tcp, end, (hosts[0], hosts[1]), at)
-
-
-def _tcp(packet: bytes, start: int, end: int, hosts: tuple[str, str], at: int) -> Segment:
-    source, target, sequence, size, flags = unpack_from(">HHI4xBB", packet, start)
-    data = start + (size >> 4) * 4
-    return Segment(at, End(hosts[0], source), End(hosts[1], target), sequence, flags, packet[data:end])
+        (number, _, *times, kept), start = block.numbers("HHIII"), 20
+    if number >= len(interfaces):
+        raise Damaged(block.offset, f"a packet of interface {number}, where {len(interfaces)} are described")
+    interface = interfaces[number]
+    if block.kind == _SIMPLE_PACKET:
+        kept = min(kept, interface.snap or kept)
+    elif not 0 <= (at := interface.time(*times)) <= _LATEST:
+        raise Damaged(block.offset, "a packet's time is before 1970, or after 9999")
+    if start + kept > len(block.body):
+        raise Damaged(block.offset, f"a packet of {kept} bytes is larger than its block")
+    return Packet(at, block.offset, interface.link, block.body[start : start + kept])

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from penstock.spark.pipelines.decode.captures import ENOUGH, TO_CLIENT, TO_SERVER, Guess, Half, guess
 from penstock.spark.pipelines.decode.frames import Frames, Source
-from penstock.spark.pipelines.decode.pcap import SYN, Damaged, End, Fragment, Segment, segments
+from penstock.spark.pipelines.decode.packets import LINKS, SYN, End, Fragment, Packet, TcpSegment, segment_of
+from penstock.spark.pipelines.decode.pcap import Damaged, packets
 
 #: More than any window lets a peer send ahead of what was acknowledged, for all practical purposes.
 MAX_WAITING = 16 * 2**20
@@ -28,11 +29,11 @@ class Order:
         self.half = half
         self.next: int | None = None
         #: What came too early: by its distance from the first byte of the stream.
-        self._waiting: dict[int, tuple[bytes, int]] = {}
+        self._waiting: dict[int, tuple[bytes, int | None]] = {}
         self._waiting_bytes = 0
         self._done = 0
 
-    def take(self, segment: Segment) -> None:
+    def take(self, segment: TcpSegment) -> None:
         """A segment of this direction."""
         sequence = segment.sequence
         if segment.flags & SYN:
@@ -46,15 +47,15 @@ class Order:
         if self._waiting_bytes > MAX_WAITING:
             self._jump(segment.at)
 
-    def _place(self, start: int, data: bytes, at: int) -> None:
+    def _place(self, start: int, data: bytes, at: int | None) -> None:
         if start <= self._done:
             self._feed(data[self._done - start :], at)
             self._drain()
         elif start not in self._waiting or len(self._waiting[start][0]) < len(data):
-            self._waiting_bytes += len(data) - len(self._waiting.get(start, (b"", 0))[0])
+            self._waiting_bytes += len(data) - len(self._waiting.get(start, (b"", None))[0])
             self._waiting[start] = data, at
 
-    def _feed(self, data: bytes, at: int) -> None:
+    def _feed(self, data: bytes, at: int | None) -> None:
         if data:
             self._move(len(data))
             self.half.feed(data, at)
@@ -71,24 +72,24 @@ class Order:
             self._waiting_bytes -= len(data)
             self._feed(data[self._done - start :], at)
 
-    def _jump(self, at: int) -> None:
+    def _jump(self, at: int | None) -> None:
         """What is missing will not come: tell, and go on behind it."""
         missing = min(self._waiting) - self._done
         self._move(missing)
         self.half.gap(missing, at)
         self._drain()
 
-    def finish(self, at: int) -> None:
+    def finish(self, at: int | None) -> None:
         """That was all of this direction."""
         while self._waiting:
             self._jump(at)
         self.half.end(at)
 
 
-class Connection:
+class TcpConnection:
     """Both directions. Which end is the server is told by the opening of the connection, or else by what is said."""
 
-    def __init__(self, frames: Frames, file: str, number: int, first: Segment, protocol: str | None) -> None:
+    def __init__(self, frames: Frames, file: str, number: int, first: TcpSegment, protocol: str | None) -> None:
         self._frames = frames
         self._protocol = protocol
         opened = first.flags & SYN
@@ -104,7 +105,7 @@ class Connection:
         self._orders: dict[End, Order] = {}
         self.at = first.at
 
-    def take(self, segment: Segment) -> None:
+    def take(self, segment: TcpSegment) -> None:
         """A segment of either direction."""
         self.at = segment.at
         order = self._orders.get(segment.source)
@@ -114,7 +115,7 @@ class Connection:
             self._settle(order, segment)
         order.take(segment)
 
-    def _half(self, segment: Segment) -> Half:
+    def _half(self, segment: TcpSegment) -> Half:
         half = Half(self._frames, self._source)
         if self.client is not None:
             direction = TO_SERVER if segment.source == self.client else TO_CLIENT
@@ -122,7 +123,7 @@ class Connection:
             half.found = Guess(self._protocol, direction)
         return half
 
-    def _settle(self, order: Order, segment: Segment) -> None:
+    def _settle(self, order: Order, segment: TcpSegment) -> None:
         """Answers are read in the variant of their requests; and ends are told apart by what they say."""
         direction = order.half.found.direction
         found = guess(segment.data[:ENOUGH], self._protocol, direction)
@@ -142,7 +143,7 @@ class Connection:
             order.finish(self.at)
 
 
-def read_pcap(
+def read_capture(
     file: BinaryIO,
     name: str,
     *,
@@ -152,14 +153,10 @@ def read_pcap(
 ) -> Iterator[pa.RecordBatch]:
     """The frames of all connections of a packet capture; of those with one of these ports, if any are given."""
     frames = Frames(payloads=payloads)
-    table = _Connections(frames, name, protocol)
+    table = _Connections(frames, name, protocol, ports)
     try:
-        for segment in segments(file):
-            if isinstance(segment, Fragment):
-                text = "a fragment of an IP packet: fragments are not put together"
-                frames.fail(Source(name), segment.at, segment.offset, 0, "fragment", text)
-            elif not ports or segment.source.port in ports or segment.target.port in ports:
-                table.take(segment)
+        for packet in packets(file):
+            table.take(packet)
             if frames.full:
                 yield frames.batch()
     except Damaged as damage:
@@ -173,14 +170,35 @@ def read_pcap(
 class _Connections:
     """All connections of a file. One that opens again between the same ends is another one."""
 
-    def __init__(self, frames: Frames, file: str, protocol: str | None) -> None:
+    def __init__(self, frames: Frames, file: str, protocol: str | None, ports: frozenset[int]) -> None:
         self._frames = frames
         self._file = file
         self._protocol = protocol
-        self._open: dict[frozenset[End], Connection] = {}
+        self._ports = ports
+        self._open: dict[frozenset[End], TcpConnection] = {}
         self._numbers: dict[frozenset[End], int] = {}
+        self._unknown_links: set[int] = set()
 
-    def take(self, segment: Segment) -> None:
+    def take(self, packet: Packet) -> None:
+        """The next packet. What can't be read of it is a row."""
+        if packet.link not in LINKS:
+            self._pass_over(packet)
+            return
+        segment = segment_of(packet)
+        if isinstance(segment, Fragment):
+            text = "a fragment of an IP packet: fragments are not put together"
+            self._frames.fail(Source(self._file), segment.at, segment.offset, 0, "fragment", text)
+        elif segment is not None and (not self._ports or {segment.source.port, segment.target.port} & self._ports):
+            self._connect(segment)
+
+    def _pass_over(self, packet: Packet) -> None:
+        """Tell once of a type of link that is not known: other links of the same file may be."""
+        if packet.link not in self._unknown_links:
+            self._unknown_links.add(packet.link)
+            text = f"packets of link type {packet.link} are passed over; known types are {', '.join(map(str, LINKS))}"
+            self._frames.fail(Source(self._file), packet.at, packet.offset, 0, "unknown-link", text)
+
+    def _connect(self, segment: TcpSegment) -> None:
         ends = frozenset((segment.source, segment.target))
         known = self._open.get(ends)
         opens = segment.flags & SYN and not segment.flags & 16
@@ -189,7 +207,7 @@ class _Connections:
             known = None
         if known is None:
             number = self._numbers[ends] = self._numbers.get(ends, 0) + 1
-            known = self._open[ends] = Connection(self._frames, self._file, number, segment, self._protocol)
+            known = self._open[ends] = TcpConnection(self._frames, self._file, number, segment, self._protocol)
         known.take(segment)
 
     def finish(self) -> None:

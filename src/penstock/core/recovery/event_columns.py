@@ -1,0 +1,215 @@
+"""The events of many blocks side by side: one array a column, however small the blocks are.
+
+Blocks come one by one and are not kept: what is needed of each is copied out at once, and that is never a payload. So a
+million events take some 30 MB here, whether they are in a thousand blocks or in a million, of small messages or of
+large ones. Little is done for each block, and nothing that numpy would have to be called for: columns are gathered as
+bytes, and become arrays when all are there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.schema import COLUMN, FINAL_KINDS, SPARK_KINDS, STATE_KINDS, Kind, Rows
+
+Array = NDArray[Any]
+
+#: Not needed: who did it, when, and what else was published with a message.
+_UNWANTED = {"at", "source", "delivered_at", "correlation_id", "carried_source"}
+_WANTED = COLUMN.keys() - _UNWANTED
+_NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
+_STRINGS = _WANTED - _NUMBERS - {"payload"}
+
+_MANY = np.zeros(256, np.bool_)
+_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+
+
+class EventBlock(Protocol):
+    """What has to be seen of a block of events."""
+
+    @property
+    def first(self) -> int:
+        """Position of the first row."""
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+
+    @property
+    def messages(self) -> int:
+        """Number of rows that carry a message."""
+
+    def at(self) -> Array:
+        """A time for each row."""
+
+    def message_rows(self) -> Array:
+        """The numbers of the rows that carry a message."""
+
+    def pieces(self, names: Container[str]) -> Iterator[tuple[str, bytes]]:
+        """Those of the columns that are there, as bytes: a value for each row, of byte strings their offsets."""
+
+    def binary(self, name: str) -> tuple[Array, memoryview]:
+        """Offsets and bytes of a column of byte strings, for the rows of its sort."""
+
+
+class _NumberColumn:
+    """A column of numbers on its way to be an array. Rows of blocks that left it out get the default."""
+
+    __slots__ = ("_default", "_dtype", "_parts", "_rows", "sort")
+
+    def __init__(self, name: str) -> None:
+        spec = COLUMN[name]
+        self.sort = (Rows.ALL, Rows.MESSAGES, Rows.OTHERS).index(spec.rows)
+        self._dtype = np.dtype(spec.type)
+        self._default = np.array(spec.default, self._dtype).tobytes()
+        self._parts: list[bytes] = []
+        self._rows = 0
+
+    def add(self, start: int, rows: int, data: bytes) -> None:
+        if self._rows < start:
+            self._parts.append(self._default * (start - self._rows))
+        self._parts.append(data)
+        self._rows = start + rows
+
+    def array(self, rows: int) -> Array:
+        if not self._parts:
+            return np.broadcast_to(np.frombuffer(self._default, self._dtype), rows)
+        self.add(rows, 0, b"")
+        return np.frombuffer(b"".join(self._parts), self._dtype)
+
+
+class Events:
+    """Arrays over all rows, over message rows, and over the others. ``add`` the blocks, then ``finish``, then look.
+
+    A message is counted by its place among the message rows here, an event without one by its place among those.
+    """
+
+    kinds: Array
+    queues: Array
+    positions: Array
+    sizes: Array
+    message_rows: Array
+    other_rows: Array
+    other_kinds: Array
+    #: Rows that are about all that a queue, or the broker, has.
+    singular: Array
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.message_count = 0
+        #: The position after the last event.
+        self.end = 0
+        self._columns: dict[str, _NumberColumn] = {}
+        self._arrays: dict[str, Array] = {}
+        self._firsts: list[int] = []
+        self._counts: list[int] = []
+        self._offsets: list[bytes] = []
+        self._offset_counts: list[int] = []
+        self._strings: dict[str, list[tuple[int, bytes]]] = {name: [] for name in _STRINGS}
+        #: When the messages with a request ID came.
+        self.request_times: dict[int, int] = {}
+
+    def add(self, block: EventBlock) -> None:
+        """Take what is needed of the next block."""
+        count, messages = block.count, block.messages
+        starts = (self.count, self.message_count, self.count - self.message_count)
+        rows = (count, messages, count - messages)
+        offsets = bytes(4 * (messages + 1))
+        for name, data in block.pieces(_WANTED):
+            if name == "payload":
+                offsets = data
+            elif name in _NUMBERS:
+                column = self._columns.get(name)
+                if column is None:
+                    column = self._columns[name] = _NumberColumn(name)
+                column.add(starts[column.sort], rows[column.sort], data)
+            else:
+                self._add_strings(block, name, starts)
+        if messages:
+            self._offsets.append(offsets)
+            self._offset_counts.append(messages + 1)
+        self._firsts.append(block.first)
+        self._counts.append(count)
+        self.count += count
+        self.message_count += messages
+        self.end = block.first + count
+
+    def finish(self) -> None:
+        """All blocks are there: make the arrays."""
+        self.kinds = self.numbers("kind")
+        self.queues = self.numbers("queue")
+        self.positions = self._positions()
+        self.sizes = self._sizes()
+        carries = (self.kinds == Kind.PUBLISHED) | (self.kinds == Kind.CARRIED)
+        self.message_rows = np.flatnonzero(carries)
+        self.other_rows = np.flatnonzero(~carries)
+        self.other_kinds = self.kinds[self.other_rows]
+        self.singular = ~_MANY[self.kinds]
+
+    def has(self, name: str) -> bool:
+        """Whether a column of numbers is anything but its default."""
+        return name in self._columns
+
+    def numbers(self, name: str) -> Array:
+        """A column of numbers, for the rows of its sort."""
+        found = self._arrays.get(name)
+        if found is None:
+            column = self._columns.get(name) or _NumberColumn(name)
+            rows = (self.count, self.message_count, self.count - self.message_count)[column.sort]
+            found = self._arrays[name] = column.array(rows)
+        return found
+
+    def strings(self, name: str, low: int, high: int) -> list[tuple[int, bytes]]:
+        """The byte strings of a column that are not empty, with the number of their row, for rows of its sort."""
+        found = self._strings[name]
+        return found[bisect_left(found, (low,)) : bisect_left(found, (high,))]
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Cut the rows into spans: one event about a queue, or many about messages, leases and writers."""
+        if not self.count:
+            return
+        cuts = np.zeros(self.count, np.bool_)
+        cuts[0] = True
+        cuts[1:] = self.singular[1:] | self.singular[:-1]
+        starts = np.flatnonzero(cuts).tolist()
+        yield from zip(starts, [*starts[1:], self.count], strict=True)
+
+    def message_range(self, start: int, stop: int) -> tuple[int, int]:
+        """Which message rows lie between two rows."""
+        low, high = np.searchsorted(self.message_rows, (start, stop)).tolist()
+        return low, high
+
+    def other_range(self, start: int, stop: int) -> tuple[int, int]:
+        """Which other rows lie between two rows."""
+        low, high = np.searchsorted(self.other_rows, (start, stop)).tolist()
+        return low, high
+
+    def _add_strings(self, block: EventBlock, name: str, starts: tuple[int, int, int]) -> None:
+        start = starts[1 if COLUMN[name].rows is Rows.MESSAGES else 2]
+        offsets, data = block.binary(name)
+        filled = np.flatnonzero(np.diff(offsets)).tolist()
+        self._strings[name] += [(start + i, bytes(data[offsets[i] : offsets[i + 1]])) for i in filled]
+        if name == "request_id":
+            times = block.at()[block.message_rows()]
+            self.request_times.update((start + i, int(times[i])) for i in filled)
+
+    def _positions(self) -> Array:
+        firsts = np.array(self._firsts, np.uint64)
+        counts = np.array(self._counts, np.uint64)
+        starts = np.cumsum(counts) - counts
+        rows = np.arange(self.count, dtype=np.uint64)
+        shifts = firsts - starts
+        rows += shifts[0] if (shifts == shifts[0]).all() else np.repeat(shifts, self._counts)
+        return rows
+
+    def _sizes(self) -> Array:
+        """The differences of the offsets, but for those between the last of a block and the first of the next."""
+        offsets = np.frombuffer(b"".join(self._offsets), np.int32)
+        sizes = np.diff(offsets).view(np.uint32)
+        joints = np.cumsum(np.array(self._offset_counts, np.intp))[:-1] - 1
+        return np.delete(sizes, joints) if len(joints) else sizes

@@ -1,0 +1,459 @@
+"""The state of all queues worked out from the journal alone, a million events at a time.
+
+A table has one row for every message that is alive. It is what a checkpoint holds and what a start reads: the newest
+checkpoint's table, plus the blocks after it. Applying a block is numpy over columns, nothing goes message by message.
+
+That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
+message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about whole
+queues are applied one by one, between the spans of events about messages. Leases and writers are no
+part of that: they say nothing of a message, and are kept beside the rows.
+
+Columns in which every row has the default are not kept; a plain waiting message costs 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from penstock.core.catalogue import Catalogue, HeldRow, QueueEntry
+from penstock.core.leases import LeaseEnd, LeaseEntry
+from penstock.core.recovery.event_columns import Array, EventBlock, Events
+from penstock.core.writers import ChunkKey, WriterEntry
+from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
+
+#: Events gathered before they are applied together; more when the table is large, because each time it is copied.
+GROUP = 1_000_000
+GROUP_PART = 4
+
+#: The columns of a table: type and default. A rank of 0 stands for the message's own position, a location too.
+COLUMNS: dict[str, tuple[str, int]] = {
+    "position": ("u8", 0),
+    "queue": ("u4", 0),
+    "size": ("u4", 0),
+    "rank": ("u8", 0),
+    "priority": ("u8", 0),
+    "expires": ("i8", 0),
+    "due": ("i8", 0),
+    "retries": ("u1", FOREVER),
+    "published_retries": ("u1", FOREVER),
+    "deliveries": ("u4", 0),
+    "reason": ("u1", 0),
+    "location": ("u8", 0),  # where the payload lies since the message was carried forward
+}
+_KEPT = ("position", "queue", "size")
+#: Where the other columns of a published message come from.
+_PUBLISHED = {
+    "priority": "priority",
+    "expires": "expires_at",
+    "due": "not_before",
+    "retries": "retries",
+    "published_retries": "retries",
+}
+
+_FINAL = np.zeros(256, np.bool_)
+_FINAL[list(FINAL_KINDS)] = True
+_SPARK = np.zeros(256, np.bool_)
+_SPARK[list(SPARK_KINDS)] = True
+_COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPPED: "dropped"}
+
+
+class Inconsistent(Exception):
+    """The events contradict the state they are applied to. The journal's checksums were right, so this is a bug."""
+
+
+class Meta(msgspec.Struct):
+    """What a table knows besides its rows."""
+
+    position: int = 1
+    namespaces: list[str] = msgspec.field(default_factory=list)
+    next_queue_id: int = 1
+    queues: dict[int, QueueEntry] = msgspec.field(default_factory=dict)
+    #: Queue -> request ID (hex) -> (position, until when it is remembered)
+    requests: dict[int, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
+    #: Position -> ID that the publisher asked for (hex)
+    asked: dict[int, str] = msgspec.field(default_factory=dict)
+    #: By position. Of the messages named there, some may be gone.
+    leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
+    writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)
+    #: False for a table that began in the middle of a log: events about messages it has never seen are passed over.
+    complete: bool = True
+
+
+class Table:
+    """The messages alive at ``meta.position``, sorted by position, and the queues they are in."""
+
+    def __init__(self, meta: Meta | None = None, columns: Mapping[str, Array] | None = None) -> None:
+        self.meta = meta or Meta()
+        self.columns: dict[str, Array] = {name: np.empty(0, COLUMNS[name][0]) for name in _KEPT}
+        self.columns.update(columns or {})
+
+    def __len__(self) -> int:
+        return len(self.columns["position"])
+
+    def column(self, name: str) -> Array:
+        """A column to look at, whether it is kept or not."""
+        kept = self.columns.get(name)
+        if kept is not None:
+            return kept
+        dtype, default = COLUMNS[name]
+        return np.broadcast_to(np.array(default, dtype), len(self))
+
+    def ranks(self) -> Array:
+        """The rank of every message."""
+        kept = self.columns.get("rank")
+        positions = self.columns["position"]
+        return positions if kept is None else np.where(kept, kept, positions)
+
+    def places(self) -> Array:
+        """Where the payload of every message lies."""
+        kept = self.columns.get("location")
+        positions = self.columns["position"]
+        return positions if kept is None else np.where(kept, kept, positions)
+
+    def leased(self) -> dict[int, Array]:
+        """The rows of the messages of each lease, in its order, by the lease's position.
+
+        A row belongs to one lease at most. Messages that are gone, dead, or in another queue by now are left out: a
+        repair may have lost the end of their lease.
+        """
+        positions, free = self.columns["position"], self.column("reason") == 0
+        found: dict[int, Array] = {}
+        for position, entry in sorted(self.meta.leases.items()):
+            runs = [np.arange(first, first + count, dtype=np.uint64) for first, count in entry.runs]
+            wanted = np.concatenate(runs) if runs else np.empty(0, np.uint64)
+            rows = np.searchsorted(positions, wanted)
+            there = rows < len(positions)
+            rows, wanted = rows[there], wanted[there]
+            rows = rows[(positions[rows] == wanted) & free[rows] & (self.columns["queue"][rows] == entry.queue)]
+            free[rows] = False
+            found[position] = rows
+        return found
+
+    def apply(self, blocks: Iterable[EventBlock]) -> None:
+        """Apply blocks in order. Those below ``meta.position`` must not be among them."""
+        events = Events()
+        for block in blocks:
+            events.add(block)
+            if events.count >= GROUP and events.count >= len(self) // GROUP_PART:
+                self._apply_group(events)
+                events = Events()
+        if events.count:
+            self._apply_group(events)
+        self._forget_asked()
+
+    def forget_requests(self, now: int) -> None:
+        """Drop the request IDs that nobody has to remember any longer."""
+        for queue, requests in self.meta.requests.items():
+            self.meta.requests[queue] = {key: value for key, value in requests.items() if value[1] > now}
+
+    # Groups of blocks
+
+    def _apply_group(self, events: Events) -> None:
+        events.finish()
+        for start, stop in events.spans():
+            if events.singular[start]:
+                self._apply_one(events, start)
+            else:
+                self._apply_span(events, start, stop)
+        self.meta.position = events.end
+
+    def _apply_span(self, events: Events, start: int, stop: int) -> None:
+        """Events about messages only: new ones first, then the last word about each."""
+        self._add_messages(events, *events.message_range(start, stop))
+        low, high = events.other_range(start, stop)
+        if low == high:
+            return
+        kinds = events.other_kinds[low:high]
+        which: Array | slice = slice(low, high)
+        if (held := _SPARK[kinds]).any():
+            for each in (low + np.flatnonzero(held)).tolist():
+                self._apply_held(events, each)
+            which = low + np.flatnonzero(~held)
+            kinds = kinds[~held]
+        queues = events.queues[events.other_rows[which]]
+        for kind, name in _COUNTED.items():
+            self._count(name, queues[kinds == kind])
+        if events.has("from_queue"):
+            origins = events.numbers("from_queue")[which]
+            self._count("moved_out", origins[origins != 0])
+            self._count("moved_in", queues[origins != 0])
+        messages = events.numbers("message")[which]
+        last = _last_of_each(messages)
+        rows = low + last if isinstance(which, slice) else which[last]
+        self._update(events, rows, messages[last], kinds[last], queues[last])
+
+    def _update(self, events: Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
+        """Set rows to what their last event says, or remove them."""
+        rows, which, kinds, queues = self._look_up(messages, which, kinds, queues)
+        alive = ~_FINAL[kinds]
+        where, which, kinds = rows[alive], which[alive], kinds[alive]
+        if where.size:
+            numbers, positions = events.numbers, events.positions[events.other_rows[which]]
+            back = kinds == Kind.RETURNED
+            dead = kinds == Kind.DEAD
+            redriven = kinds == Kind.REDRIVEN
+            self._set("deliveries", where, np.where(redriven, 0, numbers("deliveries")[which]))
+            self._set("retries", where, numbers("retries_left")[which])
+            self._set("expires", where, numbers("new_expires_at")[which])
+            self._set("rank", where, np.where(back, numbers("rank")[which], positions))
+            self._set("reason", where, np.where(dead, numbers("reason")[which], 0))
+            self._set("due", where, np.zeros(len(where), np.int64))
+            self._set("queue", where, queues[alive])
+        if where.size < rows.size:
+            keep = np.ones(len(self), np.bool_)
+            keep[rows[~alive]] = False
+            self._keep(keep)
+
+    def _look_up(self, messages: Array, *aligned: Array) -> tuple[Array, ...]:
+        """The rows of these messages, and the aligned arrays for those that were found."""
+        positions = self.columns["position"]
+        rows = np.searchsorted(positions, messages)
+        found = rows < len(positions)
+        found[found] = positions[rows[found]] == messages[found]
+        if not found.all():
+            if self.meta.complete:
+                raise Inconsistent(f"an event is about message {messages[~found][0]}, which is not alive")
+            return rows[found], *(each[found] for each in aligned)
+        return rows, *aligned
+
+    def _add_messages(self, events: Events, low: int, high: int) -> None:
+        if low == high:
+            return
+        rows = events.message_rows[low:high]
+        kinds = events.kinds[rows]
+        fresh = kinds == Kind.PUBLISHED
+        if fresh.all():
+            self._append(events, np.arange(low, high))
+        else:
+            self._append(events, low + np.flatnonzero(fresh))
+            self._carry(events, low + np.flatnonzero(~fresh))
+        self._count("published", events.queues[rows[fresh]])
+        self._remember(events, low, high)
+
+    def _append(self, events: Events, which: Array) -> None:
+        """New rows for published messages; their positions are above all others."""
+        if not which.size:
+            return
+        rows = events.message_rows[which]
+        new = {"position": events.positions[rows], "queue": events.queues[rows], "size": events.sizes[which]}
+        new |= {name: events.numbers(source)[which] for name, source in _PUBLISHED.items() if events.has(source)}
+        self._extend(new)
+
+    def _carry(self, events: Events, which: Array) -> None:
+        """Messages copied forward: known ones lie elsewhere now, unknown ones come with their whole state."""
+        originals = events.numbers("original")[which]
+        locations = events.positions[events.message_rows[which]]
+        positions = self.columns["position"]
+        rows = np.minimum(np.searchsorted(positions, originals), max(len(self) - 1, 0))
+        known = positions[rows] == originals if len(self) else np.zeros(len(which), np.bool_)
+        self._set("location", rows[known], locations[known])
+        if known.all():
+            return
+        if self.meta.complete:
+            raise Inconsistent(f"message {originals[~known][0]} was carried forward, but is not alive")
+        new, numbers = which[~known], events.numbers
+        self._extend(
+            {
+                "position": originals[~known],
+                "queue": events.queues[events.message_rows[new]],
+                "size": events.sizes[new],
+                "priority": numbers("priority")[new],
+                "expires": numbers("carried_expires_at")[new],
+                "due": numbers("not_before")[new],
+                "retries": numbers("carried_retries")[new],
+                "published_retries": numbers("retries")[new],
+                "deliveries": numbers("carried_deliveries")[new],
+                "rank": numbers("carried_rank")[new],
+                "reason": numbers("carried_dead")[new],
+                "location": locations[~known],
+            }
+        )
+        order = np.argsort(self.columns["position"], kind="stable")
+        self.columns = {name: column[order] for name, column in self.columns.items()}
+
+    # Events about queues
+
+    def _apply_one(self, events: Events, row: int) -> None:
+        queue = int(events.queues[row])
+        other = int(np.searchsorted(events.other_rows, row))
+        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
+        match Kind(int(events.kinds[row])):
+            case Kind.PURGED:
+                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons == 0)
+            case Kind.DEAD_PURGED:
+                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons != 0)
+            case Kind.QUEUE_CREATED:
+                self.meta.queues[queue] = msgspec.json.decode(detail, type=QueueEntry)
+                self.meta.next_queue_id = max(self.meta.next_queue_id, queue + 1)
+            case Kind.QUEUE_CONFIGURED:
+                self.meta.queues[queue].policy = msgspec.json.decode(detail, type=QueueEntry).policy
+            case Kind.QUEUE_DELETED:
+                del self.meta.queues[queue]
+                self.meta.requests.pop(queue, None)
+                self._drop_orphans()
+            case Kind.NAMESPACE_CREATED:
+                self.meta.namespaces.append(detail.decode())
+            case Kind.NAMESPACE_DELETED:
+                self.meta.namespaces = [name for name in self.meta.namespaces if name != detail.decode()]
+            case Kind.HELD:
+                self._take_held(detail)
+            case Kind.CATALOGUE:
+                begins = self.meta.position == 1 and row == 0 and int(events.positions[0]) > 1
+                self._take_catalogue(detail, begins=begins)
+            case _:
+                pass
+
+    def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
+        """It says what is known already, except at the beginning and after a loss of events."""
+        described = msgspec.json.decode(detail, type=Catalogue)
+        if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
+            return  # what is lost was known when this table was written down
+        if described.lost is not None:
+            self._begin(described, keep=True)
+        elif begins or not self.meta.complete:
+            self._begin(described, keep=False)
+            if not described.held:
+                self.meta.leases, self.meta.writers = {}, {}
+
+    def _begin(self, described: Catalogue, *, keep: bool) -> None:
+        """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
+
+        A repair knows the queues, but not their counters: with ``keep``, ours are as good.
+        """
+        self.meta.complete = False
+        self.meta.namespaces = described.namespaces
+        self.meta.next_queue_id = max(self.meta.next_queue_id, described.next_queue_id)
+        known = self.meta.queues if keep else {}
+        self.meta.queues = {entry.id: known.get(entry.id) or entry.plain() for entry in described.queues}
+        self._drop_orphans()
+
+    def _drop_orphans(self) -> None:
+        """After a loss there may be messages left of a queue that is deleted."""
+        if not self.meta.complete:
+            self._keep(np.isin(self.columns["queue"], list(self.meta.queues)))
+            leases = self.meta.leases
+            self.meta.leases = {key: each for key, each in leases.items() if each.queue in self.meta.queues}
+
+    def reconcile(self) -> None:
+        """After a loss the counters don't add up: count what is gone as dropped, and what has come back as moved in."""
+        here = np.bincount(self.columns["queue"], minlength=self.meta.next_queue_id)
+        for number, entry in self.meta.queues.items():
+            counters = entry.counters
+            gone = sum(counters[name] for name in ("acknowledged", "popped", "dropped", "purged", "moved_out"))
+            surplus = int(here[number]) - (counters["published"] + counters["moved_in"] - gone)
+            counters["moved_in" if surplus > 0 else "dropped"] += abs(surplus)
+
+    def _purge(self, queue: int, detail: bytes, count: int, state: Callable[[Array], Array]) -> None:
+        spared = np.array(msgspec.json.decode(detail) if detail else [], np.uint64)
+        gone = (self.columns["queue"] == queue) & state(self.column("reason"))
+        gone &= ~np.isin(self.columns["position"], spared)
+        if self.meta.complete and int(gone.sum()) != count:
+            raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {int(gone.sum())} were there")
+        self.meta.queues[queue].counters["purged"] += int(count)
+        self._keep(~gone)
+
+    # Leases and writers
+
+    def _apply_held(self, events: Events, other: int) -> None:
+        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
+        row = events.other_rows[other]
+        match Kind(int(events.other_kinds[other])):
+            case Kind.LEASED:
+                entry = msgspec.json.decode(detail, type=LeaseEntry)
+                entry.queue = int(events.queues[row])
+                self.meta.leases[int(events.positions[row])] = entry
+            case Kind.LEASE_ENDED:
+                ended = msgspec.json.decode(detail, type=LeaseEnd).lease
+                if self.meta.leases.pop(ended, None) is None and self.meta.complete:
+                    raise Inconsistent(f"lease {ended} ended, but is not outstanding")
+            case Kind.WRITTEN:
+                key = msgspec.json.decode(detail, type=ChunkKey)
+                known = self.meta.writers.get(key.writer)
+                if known is None or known.epoch != key.epoch:
+                    known = self.meta.writers[key.writer] = WriterEntry(key.epoch, {})
+                known.note(key)
+            case _:
+                self.meta.writers.pop(msgspec.json.decode(detail, type=ChunkKey).writer, None)
+
+    def _take_held(self, detail: bytes) -> None:
+        """As for a catalogue: it says what is known already, if no event was lost."""
+        if self.meta.complete:
+            return
+        held = msgspec.json.decode(detail, type=HeldRow)
+        if held.first:
+            self.meta.leases, self.meta.writers = {}, {}
+        self.meta.leases |= held.leases
+        self.meta.writers |= held.writers
+
+    # Small steps
+
+    def _count(self, name: str, queues: Array) -> None:
+        if queues.size:
+            counts = np.bincount(queues)
+            for number in np.flatnonzero(counts).tolist():
+                self.meta.queues[number].counters[name] += int(counts[number])
+
+    def _remember(self, events: Events, low: int, high: int) -> None:
+        """Note the request IDs and asked-for IDs of new messages."""
+        for which, value in events.strings("request_id", low, high):
+            row, original = events.message_rows[which], int(events.numbers("original")[which])
+            if original and self.meta.complete:
+                continue
+            queue = int(events.queues[row])
+            at = int(events.numbers("published_at")[which]) or events.request_times[which]
+            noted = (original or int(events.positions[row]), at + self.meta.queues[queue].policy.deduplication)
+            known = self.meta.requests.setdefault(queue, {})
+            if not original or noted[1] > known.get(value.hex(), (0, 0))[1]:  # a copy may be of a request long past
+                known[value.hex()] = noted
+        for which, value in events.strings("asked_id", low, high):
+            position = events.numbers("original")[which] or events.positions[events.message_rows[which]]
+            self.meta.asked[int(position)] = value.hex()
+
+    def _forget_asked(self) -> None:
+        if self.meta.asked:
+            asked = np.array(list(self.meta.asked), np.uint64)
+            gone = asked[~np.isin(asked, self.columns["position"])]
+            for position in gone.tolist():
+                del self.meta.asked[position]
+
+    def _set(self, name: str, rows: Array, values: Array) -> None:
+        if not rows.size:
+            return
+        dtype, default = COLUMNS[name]
+        if name not in self.columns:
+            if (values == default).all():
+                return
+            self.columns[name] = np.full(len(self), default, dtype)
+        elif not self.columns[name].flags.writeable:
+            self.columns[name] = self.columns[name].copy()
+        self.columns[name][rows] = values.astype(dtype)
+
+    def _extend(self, new: Mapping[str, Array]) -> None:
+        before, count = len(self), len(new["position"])
+        for name, (dtype, default) in COLUMNS.items():
+            values = new.get(name)
+            kept = self.columns.get(name)
+            plain = values is None or (name not in _KEPT and bool((values == default).all()))
+            if kept is None and plain:
+                continue
+            old = np.full(before, default, dtype) if kept is None else kept
+            added = np.full(count, default, dtype) if values is None else values.astype(dtype)
+            self.columns[name] = np.concatenate((old, added)) if before else added
+
+    def _keep(self, mask: Array) -> None:
+        for name, column in list(self.columns.items()):
+            self.columns[name] = column[mask]
+
+
+def _last_of_each(values: Array) -> Array:
+    """The index of the last occurrence of every value."""
+    if (values[1:] > values[:-1]).all():
+        return np.arange(len(values))
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    ends = np.append(ordered[1:] != ordered[:-1], True)
+    last: Array = order[ends]
+    return last

@@ -1,0 +1,129 @@
+"""Lanes in which a message can be found by its position, without looking at all of them.
+
+A ready message's rank is its position, or noted in its queue. But nothing tells the rank of a dead letter, which is the
+position of the event that made it one, nor that of a delayed message, which is a time; and of a message in one of very
+many priorities nothing tells in which. Such messages are noted a second time, sorted by position: 20 bytes for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.structures.lane import Deadline, Item, Lane, _Chunk
+from penstock.core.structures.ordered import Ordered
+from penstock.schema import FOREVER
+
+
+class _NotedLane(Lane):
+    """A lane whose messages are noted in ``places`` too, and leave both together."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: Lane, priority: int = 0, deadlines: Ordered[Deadline] | None = None) -> None:
+        super().__init__(priority, deadlines)
+        self._places = places
+
+    def take(self, count: int) -> list[Item]:
+        """See Lane."""
+        return _gone(self._places, super().take(count))
+
+    def remove(self, rank: int, position: int | None = None) -> Item | None:
+        """See Lane."""
+        item = super().remove(rank, position)
+        if item is not None:
+            self._places.remove(item.position)
+        return item
+
+
+class RankedLane(_NotedLane):
+    """A lane of its own, with the rank of each message by its position."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Lane())
+
+    def find(self, position: int) -> Item | None:
+        """The message with this position, left where it is."""
+        place = self._places.get(position)
+        return None if place is None else self.get_at(place.position, position)
+
+    def lowest(self) -> int | None:
+        """The lowest position of all messages, None if there are none."""
+        return self._places.first_rank if self._places else None
+
+    def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
+        """See Lane."""
+        super().fill(columns)
+        ranks, positions, *rest = columns
+        order = np.argsort(positions)
+        none = [np.zeros(len(ranks), column.dtype) for column in rest]
+        self._places.fill([positions[order], ranks[order], *none])
+
+    def insert(self, item: Item) -> None:
+        """See Lane."""
+        super().insert(item)
+        self._places.insert(Item(item.position, item.rank, 0))
+
+    def insert_many(self, items: Iterable[Item]) -> None:
+        """See Lane."""
+        many = list(items)
+        super().insert_many(many)
+        self._places.insert_many(Item(item.position, item.rank, 0) for item in many)
+
+    def extend(self, items: Sequence[Item]) -> None:
+        """See Lane."""
+        super().extend(items)
+        self._places.insert_many(Item(item.position, item.rank, 0) for item in items)
+
+    def remove_many(self, ranks: Sequence[int]) -> list[Item]:
+        """See Lane."""
+        return _gone(self._places, super().remove_many(ranks))
+
+
+class PriorityLane(_NotedLane):
+    """The lane of one of very many priorities: ``places``, which all of them share, has the priority of each message.
+
+    Its messages expire, and are never dead: it has the steps that ready messages take.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, priority: int, deadlines: Ordered[Deadline], places: Lane) -> None:
+        super().__init__(places, priority, deadlines)
+
+    def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
+        """See Lane."""
+        super().fill(columns)
+        self._note(columns[1].tolist())
+
+    def append_run(self, first: int, sizes: Sequence[int], expires: int = 0, retries: int = FOREVER) -> None:
+        """See Lane."""
+        super().append_run(first, sizes, expires, retries)
+        self._note(range(first, first + len(sizes)))
+
+    def insert(self, item: Item) -> None:
+        """See Lane."""
+        super().insert(item)
+        self._note((item.position,))
+
+    def insert_many(self, items: Iterable[Item]) -> None:
+        """See Lane."""
+        many = list(items)
+        super().insert_many(many)
+        self._note(item.position for item in many)
+
+    def take_expired(self, chunk: _Chunk, now: int, limit: int) -> list[Item]:
+        """See Lane."""
+        return _gone(self._places, super().take_expired(chunk, now, limit))
+
+    def _note(self, positions: Iterable[int]) -> None:
+        self._places.insert_many(Item(position, self.priority, 0) for position in positions)
+
+
+def _gone(places: Lane, items: list[Item]) -> list[Item]:
+    places.remove_many([item.position for item in items])
+    return items

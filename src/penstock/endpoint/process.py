@@ -1,0 +1,76 @@
+"""The life of a process beside the broker: what all of them do when they start, and how they tell of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import time
+import traceback
+from contextlib import suppress
+from threading import Lock
+from typing import BinaryIO
+
+import msgspec
+
+from penstock.endpoint.lines import Line, Said
+
+#: Less urgent than the broker and its clients: reading must not slow them down.
+NICENESS = 19
+#: Seconds that an address in use may take to become free.
+FREE_SECONDS = 3.0
+
+
+class Reporter:
+    """Says things to the broker. Threads may share one."""
+
+    def __init__(self, out: BinaryIO, name: str) -> None:
+        """``name`` is what the process is called in the log."""
+        self._out = out
+        self._name = name
+        self._lock = Lock()
+
+    def say(self, line: Line) -> None:
+        """One line."""
+        with self._lock, suppress(OSError, ValueError):  # nobody listens: the broker is gone, and so are we, soon
+            self._out.write(msgspec.json.encode(line) + b"\n")
+            self._out.flush()
+
+    def fault(self, error: BaseException) -> None:
+        """Something that must not happen has happened."""
+        place = "".join(traceback.format_exception(error)[-3:]).strip()
+        self.say(Said(level="error", event=f"a fault of {self._name}", facts={"error": place[-2000:]}))
+
+
+def begin() -> None:
+    """Ctrl-C goes to the broker as well, which then tells us; its clients come first; segments are kept open."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with suppress(OSError):  # where that is forbidden, the broker's own priority must do
+        os.nice(NICENESS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def wait_for_address(address: str) -> None:
+    """Raises OSError with the reason if it can't be listened on.
+
+    The endpoint of a broker that was killed a moment ago may still be about to end, so it is tried for a while.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + FREE_SECONDS
+    while not address.startswith("unix:"):
+        try:
+            for family, kind, _, _, where in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+                with socket.socket(family, kind) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(where)
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

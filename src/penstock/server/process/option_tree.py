@@ -1,0 +1,188 @@
+"""The options as a tree of types: what is at a path, whether a value fits there, and in words what would.
+
+A table is checked value by value along the types of ``options``, so that every problem has its path. Msgspec converts
+the single values, and is not asked why one does not fit: the type says that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import inspect, structs
+
+from penstock.server.process.listener_options import BadOption, Listener
+from penstock.server.process.options import Options
+
+
+class OptionPath(tuple[str | int, ...]):
+    """The keys and indices that lead to an option: ``access[1].may``, ``queues["shop/orders"].max_depth``."""
+
+    __slots__ = ()
+
+    def __truediv__(self, step: str | int) -> OptionPath:
+        return OptionPath((*self, step))
+
+    def __str__(self) -> str:
+        return "".join(self._steps()).removeprefix(".")
+
+    def _steps(self) -> Iterator[str]:
+        for at, step in enumerate(self):
+            if isinstance(step, int):
+                yield f"[{step}]"
+            else:  # a queue's name has a slash, and dots perhaps
+                yield f'["{step}"]' if self[:at] == ("queues",) else f".{step}"
+
+
+ROOT = OptionPath()
+
+
+class Problem(NamedTuple):
+    """What is wrong with an option, and what would be right."""
+
+    path: OptionPath
+    text: str
+
+
+def check(table: dict[str, Any]) -> tuple[Options | None, list[Problem]]:
+    """The options that a table means, or all that is wrong with it."""
+    problems: list[Problem] = []
+    options = _convert(table, Options, ROOT, problems)
+    return (None if problems else options), problems
+
+
+def _convert(value: Any, kind: Any, path: OptionPath, problems: list[Problem]) -> Any:
+    """The value as its type wants it. If anything is wrong, that is added to the problems, and the result of no use."""
+    plain = _plain(kind)
+    if _is_table(plain) and isinstance(value, dict):
+        return _convert_table(value, plain, path, problems)
+    if get_origin(plain) is list and isinstance(value, list):
+        return [_convert(each, get_args(plain)[0], path / at, problems) for at, each in enumerate(value)]
+    if get_origin(plain) is dict and isinstance(value, dict):
+        return {key: _convert(each, get_args(plain)[1], path / key, problems) for key, each in value.items()}
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        problems.append(Problem(path, f"{_shown(value)} is not accepted; it is {_words(inspect.type_info(plain))}"))
+        return None
+
+
+def _convert_table(value: dict[str, Any], kind: Any, path: OptionPath, problems: list[Problem]) -> Any:
+    fields = {each.name: each for each in structs.fields(kind)}
+    needed = [each.name for each in fields.values() if each.required]
+    found = [
+        Problem(path / key, f"there is no such option; there are: {', '.join(fields)}")
+        for key in value
+        if key not in fields
+    ]
+    found += [
+        Problem(path, f"{name} is missing; what must be there: {', '.join(needed)}")
+        for name in needed
+        if name not in value
+    ]
+    given = {
+        name: _convert(value[name], each.type, path / name, found) for name, each in fields.items() if name in value
+    }
+    problems += found
+    return None if found else _built(kind, given, path, problems)
+
+
+def _built(kind: Any, given: dict[str, Any], path: OptionPath, problems: list[Problem]) -> Any:
+    """The table, whose values fit their types; whether they fit each other it says itself."""
+    try:
+        return kind(**given)
+    except BadOption as error:
+        problems.append(Problem(OptionPath((*path, *error.path)), str(error)))
+    except ValueError as error:
+        problems.append(Problem(path, str(error)))
+    return None
+
+
+def known_keys(path: OptionPath) -> list[str]:
+    """The keys of the table at this path."""
+    kind = _type_at(path)
+    return [each.name for each in structs.fields(kind)] if _is_table(kind) else []
+
+
+def is_text(path: OptionPath) -> bool:
+    """Whether the option is text, or can be: then it is taken as it is where everything is text."""
+    kind = _type_at(path)
+    if _is_table(kind):
+        return issubclass(kind, Listener)
+    return kind is not None and isinstance(inspect.type_info(kind), inspect.StrType | inspect.LiteralType)
+
+
+def flat(value: Any, path: OptionPath = ROOT) -> Iterator[tuple[OptionPath, Any]]:
+    """Every single value of an options table with its path, in the order of its definition."""
+    if isinstance(value, msgspec.Struct):
+        for each in value.__struct_fields__:
+            yield from flat(getattr(value, each), path / each)
+    elif isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
+        for index, each in enumerate(value):
+            yield from flat(each, path / index)
+    elif isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from flat(each, path / key)
+    else:
+        yield path, value
+
+
+def _type_at(path: OptionPath) -> Any:
+    """The type of the option at this path, None if there is none."""
+    kind: Any = Options
+    for step in path:
+        kind = _plain(_inside(kind, step))
+    return kind
+
+
+def _inside(kind: Any, step: str | int) -> Any:
+    if _is_table(kind):
+        return next((each.type for each in structs.fields(kind) if each.name == step), None)
+    return get_args(kind)[-1] if get_origin(kind) in (list, dict) else None
+
+
+def _plain(kind: Any) -> Any:
+    """Without the None that an option may also be."""
+    others = [each for each in get_args(kind) if each is not NoneType]
+    return others[0] if len(others) < len(get_args(kind)) else kind
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _shown(value: Any) -> str:
+    """The value that is at fault, as TOML would have it."""
+    return msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else "what is there"
+
+
+def _words(kind: inspect.Type) -> str:
+    """What a type takes: ``one of "commit", "interval", "os"``, ``a whole number from 1 up``."""
+    match kind:
+        case inspect.LiteralType(values):
+            return "one of " + ", ".join(f'"{each}"' for each in values)
+        case inspect.IntType():
+            return f"a whole number{_range(kind)}"
+        case inspect.FloatType():
+            return f"a number{_range(kind)}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType():
+            return "text"
+        case inspect.ListType(item):
+            return f"a list, each item {_words(item)}"
+        case inspect.StructType(_, fields):
+            return f"a table of {', '.join(each.name for each in fields)}"
+        case _:
+            return "a table"
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.gt is not None and isinstance(kind, inspect.FloatType):
+        return f" above {kind.gt:g}"
+    least = kind.ge if kind.gt is None else kind.gt + 1
+    if least is None:
+        return ""
+    return f" from {least:g} up" if kind.le is None else f" from {least:g} to {kind.le:,.0f}".replace(",", "")

@@ -1,0 +1,182 @@
+"""Which package may import which, and what the pure ones must not touch.
+
+Read from the source, not by importing it, so that an import inside a function counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from penstock.protocols import BUILT_IN
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "penstock"
+
+#: The arrows. ARCHITECTURE.md shows the same table with the reasons; a test below keeps the two alike.
+MAY_IMPORT: dict[str, set[str]] = {
+    "schema": set(),
+    "patterns": set(),
+    "protocols": set(),
+    "web": set(),
+    "wire": set(),
+    "core": {"schema"},
+    "journal": {"schema"},
+    "client": {"protocols", "wire"},
+    "endpoint": {"patterns"},
+    "flight": {"schema", "patterns", "endpoint", "core", "journal"},
+    "admin": {"schema", "patterns", "endpoint", "core", "journal"},
+    "spark": {"schema", "patterns", "protocols", "wire", "journal", "flight", "client"},
+    "server": {"schema", "patterns", "endpoint", "protocols", "wire", "core", "journal", "flight", "admin", "client"},
+    "cli": {
+        "schema",
+        "patterns",
+        "endpoint",
+        "protocols",
+        "wire",
+        "core",
+        "journal",
+        "client",
+        "flight",
+        "admin",
+        "spark",
+        "server",
+    },
+}
+
+#: Whoever imports one of these could look at a clock, a die, a thread or a socket, or hide an arrow from this test.
+WORLD = {"asyncio", "concurrent", "importlib", "multiprocessing", "random", "secrets", "select", "selectors", "socket"}
+WORLD |= {"ssl", "subprocess", "threading", "time"}
+FILES = {"io", "mmap", "os", "pathlib", "shutil", "tempfile"}
+PURE = {"wire": WORLD, "schema": WORLD | FILES, "core": WORLD | FILES}
+
+#: Modules that are no package: the first one imports nothing of ours, and the command belongs to cli.
+ALONE = {"__init__": None, "__main__": "cli"}
+
+
+def owner_of(place: Path) -> str | None:
+    """Whose arrows a file follows: its folder's, or, beside the folders, its own."""
+    name = place.parts[0].removesuffix(".py")
+    return ALONE.get(name, name)
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """The full name of everything that a module of this package imports, wherever in the module it does so."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: 1 - node.level or None] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def violations(package: Path) -> list[str]:
+    """What is wrong with the imports under this folder, one line each."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package)
+        owner = owner_of(place)
+        allowed = MAY_IMPORT.get(owner, set()) | {owner} if owner else set()
+        dotted = ".".join(("penstock", *place.parts[:-1]))
+        for name in imported(path.read_text(), dotted):
+            top, _, rest = name.partition(".")
+            if top == "penstock" and rest.partition(".")[0] not in allowed:
+                found.append(f"{place} imports {name}")
+            elif top in PURE.get(owner or "", set()):
+                found.append(f"{place} imports {name}, and {owner} is pure")
+    return found
+
+
+def not_in_the_table(package: Path) -> list[str]:
+    """Folders and modules that the table does not have."""
+    names = [path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"]
+    return sorted(name for name in names if name not in {*MAY_IMPORT, *ALONE, "__pycache__"})
+
+
+def test_every_folder_is_in_the_table() -> None:
+    assert not_in_the_table(PACKAGE) == []
+
+
+def test_no_package_imports_what_it_may_not() -> None:
+    assert violations(PACKAGE) == []
+
+
+def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
+    """They are named in a table, not imported, so the arrows could not tell."""
+    packages = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "cli"}
+    for protocol in BUILT_IN:
+        for part, owner in packages.items():
+            place = getattr(protocol, part)
+            assert not place or place.startswith(f"penstock.{owner}.")
+
+
+def test_the_arrows_make_no_circle() -> None:
+    order = list(TopologicalSorter(MAY_IMPORT).static_order())
+    assert set(order) == set(MAY_IMPORT)
+
+
+def test_architecture_shows_the_same_table() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    assert {owner: set(re.findall(r"`(\w+)`", may)) for owner, may in rows} == MAY_IMPORT
+
+
+class TestTheTestItself:
+    """A wrong import of every form, in a tree made for it, must be noticed."""
+
+    def tree(self, folder: Path, file: str, source: str) -> Path:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+        return folder
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "import penstock.core",
+            "import penstock.core.queue as q",
+            "import penstock",
+            "from penstock import core",
+            "from penstock.core import queue",
+            "from penstock.core.queue import Queue",
+            "from .. import core",
+            "from ..core import queue",
+            "def f():\n    from penstock.core import queue",
+            "if TYPE_CHECKING:\n    from penstock.core import queue",
+            "import time",
+            "from time import monotonic",
+            "import asyncio.subprocess",
+            "import importlib",
+            "def f():\n    import random",
+        ],
+    )
+    def test_forbidden(self, source: str, tmp_path: Path) -> None:
+        assert len(violations(self.tree(tmp_path, "wire/bad.py", source))) == 1
+
+    @pytest.mark.parametrize(
+        "source",
+        ["import struct", "from . import stream", "from .stream import X", "from penstock.wire.stream import X"],
+    )
+    def test_allowed(self, source: str, tmp_path: Path) -> None:
+        assert violations(self.tree(tmp_path, "wire/good.py", source)) == []
+
+    def test_relative_imports_are_resolved_from_deeper_folders(self, tmp_path: Path) -> None:
+        tree = self.tree(tmp_path, "wire/deep/__init__.py", "from ..stream import X\nfrom ...core import Y")
+        assert violations(tree) == ["wire/deep/__init__.py imports penstock.core.Y"]
+
+    def test_core_has_no_files(self, tmp_path: Path) -> None:
+        tree = self.tree(tmp_path, "core/bad.py", "import os.path")
+        assert violations(tree) == ["core/bad.py imports os.path, and core is pure"]
+        assert violations(self.tree(tmp_path / "x", "journal/good.py", "import os")) == []
+
+    def test_the_first_module_imports_no_package(self, tmp_path: Path) -> None:
+        assert violations(self.tree(tmp_path, "__init__.py", "from penstock.wire import sspq")) != []
+
+    @pytest.mark.parametrize("file", ["other/x.py", "alone.py"])
+    def test_a_new_folder_or_module_is_noticed(self, file: str, tmp_path: Path) -> None:
+        assert not_in_the_table(self.tree(tmp_path, file, "")) == [Path(file).parts[0].removesuffix(".py")]
