@@ -87,6 +87,7 @@ BUILT_IN = (
         listener="penstock.server.protocols.phpmq.listener:PhpmqListener",
         session="penstock.server.protocols.phpmq.session:PhpmqSession",
         client="penstock.client.phpmq:CLIENT",
+        capture="penstock.spark.pipelines.decode.phpmq:CAPTURE",
         load="penstock.cli.bench.phpmq:LOAD",
     ),
     Protocol(
@@ -96,6 +97,7 @@ BUILT_IN = (
         listener="penstock.server.protocols.sspq.listener:SspqListener",
         session="penstock.server.protocols.sspq.session:SspqSession",
         client="penstock.client.sspq:CLIENT",
+        capture="penstock.spark.pipelines.decode.sspq:CAPTURE",
         load="penstock.cli.bench.sspq:LOAD",
     ),
     Protocol(
@@ -105,6 +107,7 @@ BUILT_IN = (
         listener="penstock.server.protocols.kokaq.listener:KokaqListener",
         session="penstock.server.protocols.kokaq.session:KokaqSession",
         client="penstock.client.kokaq:CLIENT",
+        capture="penstock.spark.pipelines.decode.kokaq:CAPTURE",
         load="penstock.cli.bench.kokaq:LOAD",
     ),
 )
