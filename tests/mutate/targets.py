@@ -9,8 +9,9 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
 MODULES = ("core", "journal", "wire")
 
-#: Counts of bytes and steps differ in code that can be mutated; and processes that tests start are not mutated.
-NEVER = "memory or bytes_of or process or killed or a_broker_serves"
+#: Counts of bytes and steps differ in code that can be mutated; processes that tests start are not mutated; and names
+#: with backslashes in them, as those of trailing_bytes have, are not found again.
+NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
 
 
 class Tests(NamedTuple):
