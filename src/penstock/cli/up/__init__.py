@@ -6,7 +6,7 @@
     driver      what runs in the one with Spark; lines is what it is told and tells
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
-    agreement   whether clients' books, journal and tables say the same
+    agreement   whether clients' counts, journal and tables say the same
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import click
 
 from penstock.cli.errors import FAILED, REFUSED, CommandError
 from penstock.cli.output import json_option, note, say, tell
-from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
+from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
 from penstock.cli.up.lines import Task
 from penstock.protocols import protocols
 
@@ -131,7 +131,7 @@ class Processes:
     def check(self) -> None:
         """Raise CouldNot if a part has ended by itself."""
         if not self.broker.running:
-            raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
+            raise CouldNot(f"the broker has ended:{self.broker.log_end()}")
         self.pipelines.check()
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Processes:
         self._logs = self.lake / "_penstock" / "up"
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self._logs / "lock")
+            self._lock = RunLock(self._logs / "lock")
         except OSError as error:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
         self._running.append(self._lock.close)

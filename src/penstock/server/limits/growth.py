@@ -248,7 +248,7 @@ NOT_BY_PEERS = {
     "server/maintenance/schedule:Chores._tasks": "one for each sort of upkeep",
     "server/engine/commits:GroupCommit._jobs": "what upkeep asks for, one at a time",
     "server/protocols/kokaq/session:KokaqSession._operations": "one for each operation of the protocol",
-    "server/process/logs:Log._periods": "one for each event that the code can name",
+    "server/process/logs:Logger._periods": "one for each event that the code can name",
     "server/runtime:Runtime.counters": "one for each thing that the code counts",
     "server/process/serve:_Life.listeners": "one for each listener",
     "server/maintenance/scrub:Scrub._reading": "what is being read, one stretch at a time",

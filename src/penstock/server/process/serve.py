@@ -40,8 +40,8 @@ from penstock.server.network.listeners import ListenError, OpenListener, open_li
 from penstock.server.process.allocator import give_memory_back
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.environment import Sorted
-from penstock.server.process.logs import LibraryLog, Log
-from penstock.server.process.options import Options, QueueOptions
+from penstock.server.process.logs import LibraryLog, Logger
+from penstock.server.process.options import BrokerOptions, QueueOptions
 from penstock.server.runtime import Runtime
 
 #: Exit codes: see ``penstock serve --help``.
@@ -56,10 +56,10 @@ STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the d
 T = TypeVar("T")
 
 
-def serve(options: Options, variables: Sorted | None = None) -> int:
+def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
-    log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
@@ -91,7 +91,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class _Life:
     """From start to end."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: BrokerOptions, log: Logger) -> None:
         self.options = options
         self.log = log
         self.stopping = asyncio.Event()
