@@ -28,7 +28,7 @@ def test_the_tests_of_the_longest_name_are_taken() -> None:
 
 def test_a_target_is_a_folder_or_a_module() -> None:
     assert patterns(check("src/penstock/journal/format/")) == ["src/penstock/journal/format/*"]
-    assert patterns(check("wire/sspq.py")) == ["src/penstock/wire/sspq.py"]
+    assert patterns(check("journal/format/block.py")) == ["src/penstock/journal/format/block.py"]
 
 
 @pytest.mark.parametrize(
