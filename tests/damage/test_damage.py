@@ -8,7 +8,7 @@ from damage import __main__ as command
 from damage import matrix
 from damage.journal import pristine
 from penstock.journal.files.disk import Disk
-from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.survey import Survey
 
 #: Of some thousand pairs, so many are passed over.
@@ -27,7 +27,7 @@ def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """A repair that does not tell what it gives up is found out."""
     before = pristine(clean=True)
 
-    def silent(disk: Disk, found: Survey) -> Plan:
+    def silent(disk: Disk, found: Survey) -> RepairPlan:
         todo = plan(disk, found)
         todo.lost.clear()
         return todo

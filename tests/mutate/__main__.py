@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from mutate.targets import FIRST, MODULES, ROOT, SECOND, check, tests_for
+from mutate.targets import FIRST, MODULES, ROOT, SECOND, check, selection_for
 from mutate.working_copy import Failed, WorkingCopy
 from support.figures import add_json, added, show
 
@@ -33,15 +33,17 @@ def mutate(target: str, options: argparse.Namespace) -> tuple[Figures, dict[str,
     """Try the mutants of a target. Returns the figures, and the changes that nothing noticed."""
     place = WorkingCopy(Path(options.folder) / target.replace("/", "-"), target)
     place.prepare()
-    every = place.mutants(tests_for(target, FIRST))
+    first, second = selection_for(target, FIRST), selection_for(target, SECOND)
+    assert first is not None
+    every = place.mutants(first)
     chosen = every
     if options.sample is not None and options.sample < len(every):
         chosen = sorted(random.Random(options.seed).sample(every, options.sample))
     found = place.attempt(chosen, options.jobs)
     left = [name for name, status in found.items() if status in (SURVIVED, UNREACHED)]
     changes = {name: place.show(name) for name in left}
-    if left and tests_for(target, SECOND) != tests_for(target, FIRST):
-        place.mutants(tests_for(target, SECOND))
+    if left and second is not None:
+        place.mutants(second)
         found |= place.attempt(left, options.jobs)
     survived = sum(status == SURVIVED for status in found.values())
     unreached = sum(status == UNREACHED for status in found.values())

@@ -9,11 +9,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/penstock"
 MODULES = ("core", "journal", "wire")
 
-#: Counts of bytes and steps differ in code that can be mutated; and processes that tests start are not mutated.
-NEVER = "memory or bytes_of or process or killed or a_broker_serves"
+#: Counts of bytes and steps differ in code that can be mutated; processes that tests start are not mutated; and names
+#: with backslashes in them, as those of trailing_bytes have, are not found again.
+NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
 
 
-class Tests(NamedTuple):
+class Selection(NamedTuple):
     """Files and folders below tests/, and words of which each test must have one; "" = all."""
 
     places: tuple[str, ...]
@@ -35,26 +36,25 @@ _JOURNAL = (
 
 #: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
 FIRST = {
-    "core": Tests(_CORE),
-    "journal": Tests(_JOURNAL),
-    "journal/format": Tests(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
-    "wire": Tests(("wire",)),
-    "wire/kokaq": Tests(("wire",), "kokaq"),
-    "wire/phpmq": Tests(("wire",), "phpmq"),
-    "wire/sspq": Tests(("wire",), "sspq"),
+    "core": Selection(_CORE),
+    "journal": Selection(_JOURNAL),
+    "journal/format": Selection(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
+    "wire": Selection(("wire",)),
+    "wire/kokaq": Selection(("wire",), "kokaq"),
+    "wire/phpmq": Selection(("wire",), "phpmq"),
+    "wire/sspq": Selection(("wire",), "sspq"),
 }
 SECOND = {
-    "core": Tests(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
-    "journal": Tests(("damage", "simulate")),
-    "journal/format": Tests(_JOURNAL),
-    "wire": Tests(("wire",)),
+    "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
+    "journal": Selection(("damage", "simulate")),
+    "journal/format": Selection(_JOURNAL),
 }
 
 
-def tests_for(target: str, table: dict[str, Tests]) -> Tests:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
-    return table[max(names, key=len)]
+    return table[max(names, key=len)] if names else None
 
 
 def check(target: str) -> str:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from penstock.journal.errors import DataLoss, JournalDamaged
 from penstock.journal.format.block import Batch, Block, BlockError
-from penstock.journal.format.catalogue import Catalogue, QueueName
+from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.rows import Message
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
@@ -412,7 +412,7 @@ class HeldExtent(Protocol):
     def name_of(self, number: int, limit: int) -> QueueName | None:
         """The name of a queue that a row of this extent mentions; None if the journal does not tell it."""
 
-    def catalogue(self, limit: int) -> Catalogue:
+    def catalogue(self, limit: int) -> SegmentCatalogue:
         """The queues at its end. Look, don't touch."""
 
 
@@ -477,7 +477,7 @@ class Follower(Protocol):
     def hold(self, span: Span) -> HeldExtent | None:
         """An extent, to be kept. None if it is gone already."""
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
 
     def checkpoint(self, stop: int) -> Checkpoint | None:

@@ -16,7 +16,7 @@ from penstock.journal.files.follower import JournalReader, SegmentSpan
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
 from penstock.journal.files.values import FileValues
-from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey
 
@@ -146,7 +146,7 @@ class FileRepair:
     def __init__(self, disk: Disk, progress: Progress) -> None:
         self._disk = disk
         self._survey = survey(disk, progress)
-        self._plan: Plan = plan(disk, self._survey)
+        self._plan: RepairPlan = plan(disk, self._survey)
         self.found = _verdict(self._survey)
         self.idle = self._plan.idle
         self.lost = self._plan.lost

@@ -40,8 +40,7 @@ from typing import NamedTuple
 
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
-from penstock.journal.format.block import VERSION
-from penstock.journal.format.block import Header as BlockHeader
+from penstock.journal.format.block import VERSION, BlockHeader
 from penstock.journal.format.checksum import crc32
 
 HEADER = Struct("<4sHHQQQqII12xI")
