@@ -69,3 +69,22 @@ def check(target: str) -> str:
 def patterns(target: str) -> list[str]:
     """The files of a target, as mutmut wants them."""
     return [f"src/penstock/{target}/*"] if (SOURCE / target).is_dir() else [f"src/penstock/{target}.py"]
+
+
+def function_of(mutant: str) -> str:
+    """What a mutant is a mutant of: mutmut calls the second of ``Decoder._run`` ``xǁDecoderǁ_run__mutmut_2``."""
+    module, _, name = mutant.rpartition("__mutmut_")[0].rpartition(".")
+    return f"{module}.{name[2:].replace('ǁ', '.')}"
+
+
+def equivalents() -> set[tuple[str, str]]:
+    """The changes that change nothing anybody could see: function, and the line as the mutant has it."""
+    lines = (Path(__file__).parent / "equivalent.txt").read_text().splitlines()
+    parts = (line.partition(": ") for line in lines if line and not line.startswith("#"))
+    return {(function, changed) for function, _, changed in parts}
+
+
+def is_equivalent(mutant: str, diff: str, known: set[tuple[str, str]]) -> bool:
+    """Whether a mutant is one of those."""
+    lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return bool(lines) and all((function_of(mutant), line) in known for line in lines)

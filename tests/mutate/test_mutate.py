@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from mutate import __main__ as command
-from mutate.targets import FIRST, MODULES, SECOND, SOURCE, Selection, check, patterns, selection_for
+from mutate.targets import (
+    FIRST,
+    MODULES,
+    SECOND,
+    SOURCE,
+    Selection,
+    check,
+    equivalents,
+    is_equivalent,
+    patterns,
+    selection_for,
+)
 
 
 @pytest.mark.parametrize("table", [FIRST, SECOND])
@@ -29,6 +40,20 @@ def test_the_tests_of_the_longest_name_are_taken() -> None:
 def test_a_target_is_a_folder_or_a_module() -> None:
     assert patterns(check("src/penstock/journal/format/")) == ["src/penstock/journal/format/*"]
     assert patterns(check("journal/format/block.py")) == ["src/penstock/journal/format/block.py"]
+
+
+def test_what_is_known_to_be_equivalent_is_recognised() -> None:
+    known = equivalents()
+    name, diff = (
+        "penstock.wire.sspq.xǁDecoderǁ_run__mutmut_7",
+        "--- a\n+++ b\n-    batch_head = -1\n+    batch_head = None",
+    )
+    assert is_equivalent(name, diff, known)
+    assert not is_equivalent(name, diff.replace("None", "0"), known)
+    assert not is_equivalent(name.replace("_run", "_message"), diff, known)
+    assert not is_equivalent(name, "", known)
+    parts = "--- a\n+++ b\n+    if sizes and sizes[0] < READY_SIZES and countOf(sizes, None) == len(sizes):"
+    assert is_equivalent("penstock.wire.sspq.x__send_parts__mutmut_15", parts, known)
 
 
 @pytest.mark.parametrize(
