@@ -277,7 +277,7 @@ class World:
     def _settle(self) -> None:
         assert self.opened is not None
         engine = self.opened.engine
-        engine.settle()
+        engine.advance()
         if self.durability is not Durability.OS:
             committed = engine.log.committed
             self.safe_end = max([self.safe_end, *(end for end in self.known if end <= committed)])

@@ -1,6 +1,6 @@
 """Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
 
-The broker's thread stages and settles; the committer's thread writes and syncs. While one commit is on its way to the
+The broker's thread stages and advances; the committer's thread writes and syncs. While one commit is on its way to the
 disk the next one is gathered, so each sync carries everything that arrived during the one before.
 """
 
@@ -29,7 +29,7 @@ class Commits(Protocol):
     def flush(self, now: int) -> None:
         """See that what is staged gets committed."""
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
 
     def call(self, job: Callable[[], None]) -> None:
@@ -75,8 +75,8 @@ class InlineCommit:
             self.engine.commit(now)
             self._notify()
 
-    def settle(self, now: int) -> None:
-        """See Commits. Everything is settled already."""
+    def advance(self, now: int) -> None:
+        """See Commits. Everything is committed already."""
 
     def call(self, job: Callable[[], None]) -> None:
         """See Commits."""
@@ -91,8 +91,8 @@ class InlineCommit:
 class GroupCommit:
     """Runs an engine's commits in a thread.
 
-    ``notify`` is called in that thread after each commit: have the broker's thread call ``settle`` then. ``on_failure``
-    is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
+    ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
+    ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
     ``on_full`` is called there when the disk is full, and with None when there is room again.
     """
 
@@ -134,9 +134,9 @@ class GroupCommit:
             self._handed.extend(self.engine.stage(now))
             self._committer.wake()
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """See Commits."""
-        self.engine.settle()
+        self.engine.advance()
         self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
@@ -148,7 +148,7 @@ class GroupCommit:
         """See Commits. Ends the thread."""
         self._committer.close()  # what is on its way gets there, or not
         while self._committer.failure is None:
-            self.engine.settle()
+            self.engine.advance()
             self.flush(now)
             if not self._handed:
                 return

@@ -6,7 +6,7 @@ by the thread of ``commits``; ``write`` is for who has none::
     broker command …                        stages events, leaves effects
     staged = engine.stage(now)              everything since the last time
     engine.write(staged)                    one block each, durable on return unless the log commits with `sync`
-    engine.settle()                         moves `broker.committed`; effects that waited for it are released
+    engine.advance()                        moves `broker.committed`; effects that waited for it are released
     for effect in engine.released(): …      what may be told to whom now
 
 What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
@@ -95,7 +95,7 @@ class Engine:
         for batch, roll in staged:
             self.log.append(batch, batch.first, self.epoch, roll=roll)
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
@@ -106,9 +106,9 @@ class Engine:
             self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
-        """Stage, write and settle in one go, for callers without a thread."""
+        """Stage, write and advance in one go, for callers without a thread."""
         self.write(self.stage(now))
-        self.settle()
+        self.advance()
 
     @property
     def unwritten(self) -> int:
