@@ -13,10 +13,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-from penstock.journal.committer import Committer
-from penstock.journal.committer import Staged as Handed
+from penstock.journal.committer import Committer, Staged
 from penstock.journal.errors import LogFull
-from penstock.server.engine.engine import Engine, Staged
+from penstock.server.engine.engine import Engine
 
 
 class Commits(Protocol):
@@ -92,8 +91,8 @@ class GroupCommit:
     """Runs an engine's commits in a thread.
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
-    ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
-    ``on_full`` is called there when the disk is full, and with None when there is room again.
+    ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again.
     """
 
     def __init__(
@@ -155,14 +154,14 @@ class GroupCommit:
             self._committer.close()
         raise self._committer.failure
 
-    def _take(self) -> Handed | None:
+    def _take(self) -> Staged | None:
         self._do_jobs()
         if not self._handed:
             return None
-        batch, roll = self._handed.popleft()
+        staged = self._handed.popleft()
         if self._handed:
             self._committer.wake()
-        return Handed(batch, roll)
+        return staged
 
     def _do_jobs(self) -> None:
         while self._jobs:

@@ -24,22 +24,14 @@ import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.events import EventBatch
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
+from penstock.journal.committer import Staged
 from penstock.journal.contract import Checkpoint, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.rows import Message
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
-
-
-class Staged(NamedTuple):
-    """A batch on its way to the log."""
-
-    batch: EventBatch
-    #: It begins a new extent of the log.
-    roll: bool
 
 
 class Damage(NamedTuple):
@@ -80,10 +72,11 @@ class Engine:
         When the log asks for a new extent, the batch after these begins it, with a catalogue as its first row.
         """
         self._collect()
-        staged = [Staged(batch, batch.first == self._roll_at) for batch in self.broker.log.take()]
-        for each in staged:
-            self.recent.add(each.batch)
-            self._in_flight.append((each.batch.end, each.batch.size))
+        batches = self.broker.log.take()
+        for batch in batches:
+            self.recent.add(batch)
+            self._in_flight.append((batch.end, batch.size))
+        staged = [Staged(batch, batch.first == self._roll_at) for batch in batches]
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
