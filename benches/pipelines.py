@@ -21,7 +21,7 @@ def streams(size: int) -> dict[str, tuple[str, str, bytes, Callable[[], Any]]]:
     ids = tuple(b"%032x" % i for i in range(COUNT))
     opaques = tuple(i.to_bytes(4, "big") for i in range(COUNT))
     kind = kokaq.MessageType.OPERATIONAL
-    run = kokaq.MetadataRun.columns(uuid=[each[:16] for each in ids], created_at=list(range(COUNT)))
+    run = kokaq.MetadataRun.of(kokaq.Metadata(uuid=each[:16], created_at=at) for at, each in enumerate(ids))
     style = phpmq.Style()
     published = phpmq.encode([phpmq.Publish("jobs", payloads, 60)], style)
     dispatched = phpmq.encode([phpmq.Dispatch("jobs", ids, payloads, (60,) * COUNT)], style)

@@ -65,7 +65,9 @@ def _requests(variant: kokaq.Variant) -> bytes:
 
 def _responses(variant: kokaq.Variant) -> bytes:
     kind = kokaq.MessageType.OPERATIONAL
-    run = kokaq.MetadataRun.columns(uuid=[UUID] * 3, time_to_live=[1, 2, 3], depth=[9, 8, 7])
+    run = kokaq.MetadataRun.of(
+        kokaq.Metadata(uuid=UUID, time_to_live=ttl, depth=depth) for ttl, depth in ((1, 9), (2, 8), (3, 7))
+    )
     frames: list[kokaq.KokaqResponse] = [
         kokaq.Pushed(kind, (b"aaaa", b"bbbb"), b"\0\1", (UUID, UUID)),
         kokaq.Deliveries(kind, kokaq.Opcode.POP, "shop", "orders", (b"e" * 4,) * 3, b"\0" * 3, run, (b"", b"x", b"yy")),
