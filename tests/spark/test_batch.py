@@ -129,7 +129,7 @@ def test_filters_are_pushed_only_in_a_session_that_lets_them(
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
         found = broker.read(spark, queue=queue, pushFilters="true").filter("position > 0")
-        with pytest.raises(PySparkException, match="'spark.sql.python.filterPushdown.enabled'"):
+        with pytest.raises(PySparkException, match=r"'spark\.sql\.python\.filterPushdown\.enabled'"):
             found.count()
         assert broker.read(spark, queue=queue).filter("position > 0").count() == 3
     finally:

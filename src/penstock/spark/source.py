@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import options, schemas
 from penstock.spark.errors import BadOption
-from penstock.spark.options import Settings, Use
+from penstock.spark.options import SourceSettings, Use
 
 
 class PenstockSource(DataSource):
@@ -68,5 +68,5 @@ class PenstockSource(DataSource):
         return StreamWriter(options.parse(self.options, Use.STREAM_WRITE), schema, overwrite)
 
 
-def _view(settings: Settings) -> str:
+def _view(settings: SourceSettings) -> str:
     return "leased" if settings.mode == "consume" else settings.view

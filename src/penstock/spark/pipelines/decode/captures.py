@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.decode.frames import Frames, Source, error_text, kokaq_rows, phpmq_rows, sspq_rows
+from penstock.spark.pipelines.decode.frames import Frames, FrameSource, error_text, kokaq_rows, phpmq_rows, sspq_rows
 from penstock.wire import kokaq, located
 
 PROTOCOLS = ("phpmq", "sspq", "kokaq")
@@ -72,7 +72,7 @@ class Half:
     looks like the beginning of a message.
     """
 
-    def __init__(self, frames: Frames, source: Source, found: Guess | None = None) -> None:
+    def __init__(self, frames: Frames, source: FrameSource, found: Guess | None = None) -> None:
         self.source = source
         self.found = found or Guess(source.protocol, source.direction)
         self._settled = found is not None and found.protocol is not None
@@ -185,7 +185,7 @@ class Half:
 
 def read_stream(
     pieces: Iterable[bytes],
-    source: Source,
+    source: FrameSource,
     *,
     payloads: bool = False,
 ) -> Iterator[pa.RecordBatch]:

@@ -55,7 +55,7 @@ BATCH_BYTES = 32 * 2**20
 MANY = 32
 
 
-class Source(NamedTuple):
+class FrameSource(NamedTuple):
     """Where frames come from: the first four columns. All but ``file`` may be unknown."""
 
     file: str
@@ -64,10 +64,10 @@ class Source(NamedTuple):
     direction: str | None = None
 
 
-class _Run(NamedTuple):
+class _FrameRun(NamedTuple):
     """What the messages of a run share: an entry of each of the repeated columns."""
 
-    source: Source
+    source: FrameSource
     at: int | None
     type: str | None
     namespace: str | None
@@ -90,7 +90,7 @@ class _Metadata(NamedTuple):
     raw: list[bytes]
 
 
-class Rows(NamedTuple):
+class FrameRows(NamedTuple):
     """What one frame is as rows. Lists and arrays have one value for each message; None is null for all."""
 
     type: str
@@ -153,7 +153,7 @@ class Frames:
         self._clear()
 
     def _clear(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_FrameRun] = []
         self._counts: list[int] = []
         self._starts: list[int] = []
         self._between: list[int] = []
@@ -171,11 +171,11 @@ class Frames:
         """Whether it is time for a batch."""
         return len(self._lengths) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
-    def add(self, source: Source, at: int | None, rows: Rows, place: Place) -> None:
+    def add(self, source: FrameSource, at: int | None, rows: FrameRows, place: Place) -> None:
         """Add the messages of a frame."""
         self._gather(rows.metadata)
         fields = rows.fields if isinstance(rows.fields, str) else None
-        shared = _Run(source, at, rows.type, rows.namespace, rows.queue, rows.retries, fields, None, None)
+        shared = _FrameRun(source, at, rows.type, rows.namespace, rows.queue, rows.retries, fields, None, None)
         self._add_run(shared, rows.messages, place.start, place.between)
         self._lengths += place.lengths
         self._sizes += [-1] * rows.messages if rows.payloads is None else map(len, rows.payloads)
@@ -187,14 +187,14 @@ class Frames:
             self._own("payload", rows.payloads)
             self._bytes += sum(place.lengths)
 
-    def fail(self, source: Source, at: int | None, offset: int, length: int, code: str, text: str) -> None:
+    def fail(self, source: FrameSource, at: int | None, offset: int, length: int, code: str, text: str) -> None:
         """Add a row for what could not be read: ``length`` bytes at ``offset``."""
         self._gather(None)
-        self._add_run(_Run(source, at, None, None, None, None, None, code, text), 1, offset, 0)
+        self._add_run(_FrameRun(source, at, None, None, None, None, None, code, text), 1, offset, 0)
         self._lengths.append(length)
         self._sizes.append(-1)
 
-    def _add_run(self, shared: _Run, count: int, start: int, between: int) -> None:
+    def _add_run(self, shared: _FrameRun, count: int, start: int, between: int) -> None:
         self._runs.append(shared)
         self._counts.append(count)
         self._starts.append(start)
@@ -228,7 +228,7 @@ class Frames:
         repeat = _Repeat(self._runs, counts)
         columns: dict[str, pa.Array] = {
             name: repeat.words(lambda run, at=index: run.source[at])  # type: ignore[misc]
-            for index, name in enumerate(Source._fields)
+            for index, name in enumerate(FrameSource._fields)
         }
         for name in ("type", "namespace", "queue", "code", "error"):
             columns[name] = repeat.words(lambda run, name=name: getattr(run, name))  # type: ignore[misc]
@@ -257,11 +257,11 @@ class Frames:
 class _Repeat:
     """Columns of which each run has one value."""
 
-    def __init__(self, runs: list[_Run], counts: _Numbers) -> None:
+    def __init__(self, runs: list[_FrameRun], counts: _Numbers) -> None:
         self._runs = runs
         self._counts = counts
 
-    def words(self, value_of: Callable[[_Run], str | None]) -> pa.Array:
+    def words(self, value_of: Callable[[_FrameRun], str | None]) -> pa.Array:
         """A text column of few different values."""
         codes: dict[str | None, int] = {}
         numbers = np.array([codes.setdefault(value_of(run), len(codes)) for run in self._runs], np.int32)
@@ -269,7 +269,7 @@ class _Repeat:
             return pa.repeat(pa.scalar(next(iter(codes)), pa.string()), int(self._counts.sum()))
         return pa.array(list(codes), pa.string()).take(pa.array(np.repeat(numbers, self._counts)))
 
-    def numbers(self, value_of: Callable[[_Run], int | None], kind: pa.DataType) -> pa.Array:
+    def numbers(self, value_of: Callable[[_FrameRun], int | None], kind: pa.DataType) -> pa.Array:
         """A column of numbers."""
         values = pa.array(list(map(value_of, self._runs)), kind)
         if values.null_count == len(values):
@@ -295,14 +295,14 @@ def _offsets(
 # ---------------------------------------------------------------------------------------------------- frames to rows
 
 
-def sspq_rows(frame: sspq.SspqFrame) -> Rows:
+def sspq_rows(frame: sspq.SspqFrame) -> FrameRows:
     """An SSPQ frame."""
     match frame:
         case sspq.Send(retries, payloads):
-            return Rows("SEND", len(payloads), payloads, retries=retries)
+            return FrameRows("SEND", len(payloads), payloads, retries=retries)
         case sspq.Other(kind):
-            return Rows("OTHER", 1, fields=json.dumps({"kind": kind}))
-    return Rows(_SSPQ_NAMES[type(frame)], 1)
+            return FrameRows("OTHER", 1, fields=json.dumps({"kind": kind}))
+    return FrameRows(_SSPQ_NAMES[type(frame)], 1)
 
 
 _SSPQ_NAMES: dict[type, str] = {
@@ -313,45 +313,45 @@ _SSPQ_NAMES: dict[type, str] = {
 }
 
 
-def phpmq_rows(frame: phpmq.PhpmqFrame) -> Rows:
+def phpmq_rows(frame: phpmq.PhpmqFrame) -> FrameRows:
     """A PHPMQ frame."""
     match frame:
         case phpmq.Publish(queue, payloads, ttl):
-            return Rows("PUBLISH", len(payloads), payloads, queue=queue, ttl=ttl)
+            return FrameRows("PUBLISH", len(payloads), payloads, queue=queue, ttl=ttl)
         case phpmq.Dispatch(queue, ids, payloads, ttls):
-            return Rows("DISPATCH", len(ids), payloads, queue=queue, ids=ids, ttl=ttls)
+            return FrameRows("DISPATCH", len(ids), payloads, queue=queue, ids=ids, ttl=ttls)
         case phpmq.Acknowledge(queue, ids):
-            return Rows("ACKNOWLEDGE", len(ids), queue=queue, ids=ids)
+            return FrameRows("ACKNOWLEDGE", len(ids), queue=queue, ids=ids)
         case phpmq.Reject(queue, ids):
-            return Rows("REJECT", len(ids), queue=queue, ids=ids)
+            return FrameRows("REJECT", len(ids), queue=queue, ids=ids)
         case phpmq.Requeue(queue, each, ttl):
-            return Rows("REQUEUE", 1, queue=queue, ids=[each], ttl=ttl)
+            return FrameRows("REQUEUE", 1, queue=queue, ids=[each], ttl=ttl)
         case phpmq.Consume(queue, count):
-            return Rows("CONSUME", 1, queue=queue, fields=json.dumps({"count": count}))
+            return FrameRows("CONSUME", 1, queue=queue, fields=json.dumps({"count": count}))
 
 
-def kokaq_rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> Rows:
+def kokaq_rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> FrameRows:
     """A Kokaq frame. The names of types are those of the opcodes; what is no column is in ``fields``."""
     match frame:
         case kokaq.Pushes():
             fields = _json(
                 {"message_type": frame.message_type.name, "two_way": frame.two_way, "client": frame.client or None}
             )
-            return Rows(
+            return FrameRows(
                 "PUSH", len(frame.payloads), frame.payloads, frame.namespace, frame.queue, None, frame.opaques, None,
                 None, fields,
             )  # fmt: skip
         case kokaq.Pushed():
             fields = _json({"message_type": frame.message_type.name, "status": "SUCCESS", "reason": "OK"})
-            return Rows("PUSH", len(frame.uuids), ids=frame.uuids, opaques=frame.opaques, fields=fields)
+            return FrameRows("PUSH", len(frame.uuids), ids=frame.uuids, opaques=frame.opaques, fields=fields)
         case kokaq.Deliveries():
             return _deliveries(frame)
     return _kokaq_single(frame)
 
 
-def _deliveries(frame: kokaq.Deliveries) -> Rows:
+def _deliveries(frame: kokaq.Deliveries) -> FrameRows:
     shared = _json({"message_type": frame.message_type.name, "status": "SUCCESS", "reason": "OK"})[:-1]
-    return Rows(
+    return FrameRows(
         _opcode(frame.opcode), len(frame.payloads), frame.payloads, frame.namespace, frame.queue,
         opaques=frame.opaques, metadata=_Metadata(shared, [*frame.metadata.raw]),
     )  # fmt: skip
@@ -421,7 +421,7 @@ def _heads(raw: bytes) -> list[tuple[int, int, str]] | None:
     return sorted(found, key=lambda head: list(TAGS).index(head[2]))
 
 
-def _kokaq_single(frame: kokaq.Request | kokaq.Response) -> Rows:
+def _kokaq_single(frame: kokaq.Request | kokaq.Response) -> FrameRows:
     fields: dict[str, Any] = {"message_type": frame.message_type.name}
     if isinstance(frame, kokaq.Request):
         fields |= {"two_way": frame.two_way, "client": frame.client or None}
@@ -430,7 +430,7 @@ def _kokaq_single(frame: kokaq.Request | kokaq.Response) -> Rows:
     metadata = frame.metadata or kokaq.Metadata()
     fields |= {"problem": frame.problem, **_known(metadata)}
     operation = frame.operation if isinstance(frame, kokaq.Request) else None
-    return Rows(
+    return FrameRows(
         operation.name if operation is not None else _opcode(frame.opcode), 1,
         None if frame.payload is None else [frame.payload], frame.namespace, frame.queue,
         None if metadata.uuid is None else [metadata.uuid], [frame.opaque], metadata.time_to_live, None, _json(fields),
