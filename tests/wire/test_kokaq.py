@@ -268,7 +268,7 @@ class TestDeliveries:
         decoder = ClientDecoder(max_payload=4)
         assert len(list(singles(decoder.feed(encode_responses([frame]))))) == 2
         assert decoder.error is not None
-        assert decoder.error.code == "payload-too-large"
+        assert (decoder.error.code, decoder.error.size, decoder.error.limit) == ("payload-too-large", 5, 4)
 
 
 class TestMetadataRun:

@@ -16,6 +16,7 @@ import click
 from penstock.cli.errors import INTERRUPTED, CommandGroup
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.pipeline_progress import ProgressDisplay, ending, progress_display, values
+from penstock.protocols import having
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,11 +165,8 @@ def _running(flags: dict[str, Any], shown: ProgressDisplay) -> Iterator[RunContr
 @contextmanager
 def _started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, RunControl]]:
     """Spark, and how to run something on it. How far both are is shown."""
-    with (
-        progress_display(flags["as_json"]) as shown,
-        _session(name, flags, shown) as spark,
-        _running(flags, shown) as run,
-    ):
+    shows = progress_display(flags["as_json"])
+    with shows as shown, _session(name, flags, shown) as spark, _running(flags, shown) as run:
         yield spark, run
 
 
@@ -313,7 +311,11 @@ def replay(**flags: Any) -> int:
 @command.command("decode", epilog=_EXIT_CODES)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--output", default=f"{DEFAULT_LAKE}/frames", metavar="DIR", help="[default: penstock-lake/frames]")
-@click.option("--protocol", type=click.Choice(["phpmq", "sspq", "kokaq"]), help="[default: what the first bytes tell]")
+@click.option(
+    "--protocol",
+    type=click.Choice([each.name for each in having("capture")]),
+    help="[default: what the first bytes tell]",
+)
 @click.option(
     "--direction", type=click.Choice(["to_server", "to_client"]), help="Of plain captures. [default: as above]"
 )

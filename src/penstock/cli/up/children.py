@@ -106,7 +106,7 @@ class Child:
             assert pipe is not None
             pipe.close()
 
-    def last_words(self) -> str:
+    def log_end(self) -> str:
         """The last lines of its log, if it has any, and where there is more."""
         lines = self.log.read_text(errors="replace").strip().splitlines()[-3:]
         return "\n".join(["", *lines, f"(all of it: {self.log})"]) if lines else f" (its log: {self.log})"
@@ -126,14 +126,14 @@ class BrokerChild(Child):
         deadline = time.monotonic() + BROKER_SECONDS
         while not self._ready.exists():
             if not self.running:
-                raise CouldNot(f"the broker did not start:{self.last_words()}")
+                raise CouldNot(f"the broker did not start:{self.log_end()}")
             if time.monotonic() > deadline:
-                raise CouldNot(f"the broker takes too long to start:{self.last_words()}")
+                raise CouldNot(f"the broker takes too long to start:{self.log_end()}")
             time.sleep(0.02)
         listeners = json.loads(self._ready.read_text())["listeners"]
         self.addresses = {each["protocol"]: each["address"] for each in listeners}
         if "flight" not in self.addresses:
-            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.last_words()}")
+            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.log_end()}")
 
     def stop(self) -> None:
         """Let it drain."""
@@ -162,13 +162,13 @@ class PipelinesChild(Child):
         self._heard.wait(SPARK_SECONDS)
         self.check()
         if not self.spark:
-            raise CouldNot(f"Spark takes too long to start:{self.last_words()}")
+            raise CouldNot(f"Spark takes too long to start:{self.log_end()}")
 
     def check(self) -> None:
         """Raise CouldNot if it is over."""
         if not self.running:
             self._listener.join()
-            reason = f" {self._reason}" if self._reason else self.last_words()
+            reason = f" {self._reason}" if self._reason else self.log_end()
             raise CouldNot(f"the pipelines have ended:{reason}")
 
     def stop(self) -> None:

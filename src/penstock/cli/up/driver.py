@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def broken(failures: dict[str, Exception]) -> Broken:
-    """The last word: what has happened to which pipeline."""
+    """At the end: what has happened to which pipeline."""
     told = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
     return Broken(reason=told)
 

@@ -272,6 +272,7 @@ PASSING = frozenset(
         "server/engine/opening",
         "server/process/options",
         "wire/kokaq/decode",
+        "wire/kokaq/located",
         "wire/kokaq/pieces",
         "wire/located",
         "wire/phpmq/forms",

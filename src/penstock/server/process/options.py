@@ -19,7 +19,7 @@ from penstock.server.process.listener_options import ListenAddress, Listener, Op
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
-#: As long as the protocols can say at most, 136 years: an end of the world that still fits into the journal's columns.
+#: As long as the protocols can say at most, 136 years; ends of such times fit into the journal's columns.
 MOST_SECONDS = 2**32
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 
@@ -74,10 +74,10 @@ class Limits(OptionTable, frozen=True, kw_only=True):
     payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
     #: Of a namespace or a queue that is to be made. 255 is what the protocols can express.
     name_bytes: Annotated[int, Meta(gt=0, le=255)] = 255
-    #: A message, or a TLS handshake, must be complete this long after its first byte, or its sender is holding memory
-    #: hostage. Time in which we do not read from it does not count.
+    #: A message, or a TLS handshake, must be complete this long after its first byte: an unfinished one costs memory.
+    #: Time in which we do not read from it does not count.
     unfinished_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is a good consumer.
+    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is no fault.
     idle_seconds: Seconds = 0.0
     #: A larger PHPMQ window is cut down to this.
     window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535

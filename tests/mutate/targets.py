@@ -1,0 +1,90 @@
+"""What can be mutated, and the tests that must notice: those that run in one process, and do not take long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/penstock"
+MODULES = ("core", "journal", "wire")
+
+#: Counts of bytes and steps differ in code that can be mutated; processes that tests start are not mutated; and names
+#: with backslashes in them, as those of trailing_bytes have, are not found again.
+NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
+
+
+class Selection(NamedTuple):
+    """Files and folders below tests/, and words of which each test must have one; "" = all."""
+
+    places: tuple[str, ...]
+    words: str = ""
+
+
+_CORE = (
+    "core/test_broker.py", "core/test_dead_letters.py", "core/test_event_columns.py", "core/test_events.py",
+    "core/test_expiry.py", "core/test_lane.py", "core/test_leases.py", "core/test_ordered.py",
+    "core/test_packed_column.py", "core/test_publish.py", "core/test_set_aside.py", "core/test_steps.py",
+    "core/test_table.py", "core/test_throttled.py", "core/test_writers.py",
+)  # fmt: skip
+_JOURNAL = (
+    "journal/test_arrow.py", "journal/test_block.py", "journal/test_checkpoints.py", "journal/test_checksum.py",
+    "journal/test_committer.py", "journal/test_faults.py", "journal/test_files.py", "journal/test_following.py",
+    "journal/test_full_disk.py", "journal/test_log_contract.py", "journal/test_old_versions.py",
+    "journal/test_repaired.py", "journal/test_verified.py", "cli/test_journal_commands.py",
+)  # fmt: skip
+
+#: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
+FIRST = {
+    "core": Selection(_CORE),
+    "journal": Selection(_JOURNAL),
+    "journal/format": Selection(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
+    "wire": Selection(("wire",)),
+    "wire/kokaq": Selection(("wire",), "kokaq"),
+    "wire/phpmq": Selection(("wire",), "phpmq"),
+    "wire/sspq": Selection(("wire",), "sspq"),
+}
+SECOND = {
+    "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
+    "journal": Selection(("damage", "simulate")),
+    "journal/format": Selection(_JOURNAL),
+}
+
+
+def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
+    """Those of the longest entry that the target is, or is a part of."""
+    names = [name for name in table if target == name or target.startswith(name + "/")]
+    return table[max(names, key=len)] if names else None
+
+
+def check(target: str) -> str:
+    """The target as it is written here. Raises ValueError if there is none such."""
+    target = target.removeprefix("src/penstock/").removesuffix("/").removesuffix(".py")
+    there = (SOURCE / target).is_dir() or (SOURCE / f"{target}.py").is_file()
+    if target.partition("/")[0] not in MODULES or not there:
+        raise ValueError(f"{target!r} is none of {', '.join(MODULES)}, nor a folder or a module of one")
+    return target
+
+
+def patterns(target: str) -> list[str]:
+    """The files of a target, as mutmut wants them."""
+    return [f"src/penstock/{target}/*"] if (SOURCE / target).is_dir() else [f"src/penstock/{target}.py"]
+
+
+def function_of(mutant: str) -> str:
+    """What a mutant is a mutant of: mutmut calls the second of ``Decoder._run`` ``xǁDecoderǁ_run__mutmut_2``."""
+    module, _, name = mutant.rpartition("__mutmut_")[0].rpartition(".")
+    return f"{module}.{name[2:].replace('ǁ', '.')}"
+
+
+def equivalents() -> set[tuple[str, str]]:
+    """The changes that change nothing anybody could see: function, and the line as the mutant has it."""
+    lines = (Path(__file__).parent / "equivalent.txt").read_text().splitlines()
+    parts = (line.partition(": ") for line in lines if line and not line.startswith("#"))
+    return {(function, changed) for function, _, changed in parts}
+
+
+def is_equivalent(mutant: str, diff: str, known: set[tuple[str, str]]) -> bool:
+    """Whether a mutant is one of those."""
+    lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return bool(lines) and all((function_of(mutant), line) in known for line in lines)
