@@ -47,7 +47,7 @@ class Refused(Exception):
         self.problem = Problem(code=code, text=text)
 
 
-class SideRequests:
+class RequestHandler:
     """Answers requests on behalf of a running broker."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -97,7 +97,7 @@ class SideRequests:
             case requests.EndWriter():
                 check_writer(self._broker, request.writer, request.owner)
                 known = self._broker.end_writer(request.writer, self._runtime.now(), b"flight")
-                await self._committed()
+                await self._runtime.durable()
                 return known
             case requests.Writers():
                 return listed_writers(self._broker, request.owner)
@@ -110,15 +110,6 @@ class SideRequests:
             case requests.ForgetReader():
                 check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
                 return await self._forget(request.reader)
-
-    async def _committed(self) -> None:
-        """Wait until everything that has happened so far is durable."""
-        runtime, after = self._runtime, self._broker.log.next_position
-        runtime.touched()
-        if after > self._broker.committed:
-            done: asyncio.Future[None] = runtime.loop.create_future()
-            runtime.engine.hold(after, done)
-            await done
 
     async def _breathe(self) -> None:
         """Let others have their turn, and what has happened be written."""
@@ -146,14 +137,14 @@ class SideRequests:
             raise Refused("bad-request", f"start {request.start} lies behind the end of the journal, which is {end}")
         async with self._leasing:
             answer = await self._lease_alone(request)
-        await self._committed()
+        await self._runtime.durable()
         return answer
 
     async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
         check_owner("reader", reader, self._runtime.readers.owner(reader), request.owner)
         self._check_leases(request)
-        if not self._runtime.readers.begin(request, self._runtime.now()):
+        if not await self._runtime.readers.begin(request, self._runtime.now()):
             raise Refused("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
         for lease in broker.leases_of(reader, stop=start):
             if lease.position in broker.leases:
@@ -226,7 +217,7 @@ class SideRequests:
                     self._broker.return_lease(lease, Reason.RELEASED, self._runtime.now())
                     known = True
                     await self._breathe()
-        await self._committed()
+        await self._runtime.durable()
         return known
 
     # Writers
@@ -253,7 +244,7 @@ class SideRequests:
             if done.refusal is not None:
                 where = f"{done.queue.full_name}: " if done.queue else ""
                 raise Refused("away" if done.refusal is Refusal.DRAINING else "refused", where + done.refusal.value)
-        await self._committed()
+        await self._runtime.durable()
         return Written(chunk=request.chunk, rows=count, duplicate=duplicate)
 
     def _portions(self, request: requests.Write) -> list[Portion]:
