@@ -135,5 +135,5 @@ def test_written_once_and_leased_once(tmp_path: Path) -> None:
         events = [row for batch in arrow.read(journal, "events", 1) for row in batch.to_pylist()]
         assert sum(row["count"] for row in events if row["kind"] == "written") == len(rows)
         assert sum(row["count"] for row in events if row["kind"] == "leased") == len(rows)
-        assert {row["protocol"] for row in events if row["kind"] == "acknowledged"} == {"spark"}
+        assert {row["protocol"] for row in events if row["kind"] == "acknowledged"} == {"flight"}
         assert {row["peer"] for row in events if row["kind"] in ("leased", "lease_ended")} == {"lake"}

@@ -96,7 +96,7 @@ class RequestHandler:
                 return True
             case requests.EndWriter():
                 check_writer(self._broker, request.writer, request.owner)
-                known = self._broker.end_writer(request.writer, self._runtime.now(), b"spark")
+                known = self._broker.end_writer(request.writer, self._runtime.now(), b"flight")
                 await self._runtime.durable()
                 return known
             case requests.Writers():
@@ -239,7 +239,7 @@ class RequestHandler:
         duplicate = self._broker.was_written(key)
         if not duplicate:
             check_share(self._broker, request, runtime.options.limits)
-            source = f"spark {request.peer}".rstrip().encode()
+            source = f"flight {request.peer}".rstrip().encode()
             done = self._broker.write(source, key, self._portions(request), runtime.now())
             if done.refusal is not None:
                 where = f"{done.queue.full_name}: " if done.queue else ""
@@ -276,15 +276,15 @@ class RequestHandler:
         if not request.create_queues:
             raise Refused("no-queue", f"there is no queue {full_name}: make it first, or write with create_queues")
         creation = self._runtime.creation
-        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_spark(
+        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_over_flight(
             origin_of(host_of(request.peer))
         )
         if why_not:
             raise Refused("refused", f"queue {full_name} may not be made: {why_not}")
-        now, source = self._runtime.now(), f"spark {request.peer}".rstrip().encode()
+        now, source = self._runtime.now(), f"flight {request.peer}".rstrip().encode()
         self._broker.create_namespace(namespace, now, source)
         queue = self._broker.create_queue(namespace, name, now, source=source)
-        creation.note_spark(origin_of(host_of(request.peer)), queue)
+        creation.note_over_flight(origin_of(host_of(request.peer)), queue)
         return queue
 
     def _find(self, full_name: str) -> Queue | None:
