@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benches.measure import Figure
 from penstock.core.properties import Properties
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability

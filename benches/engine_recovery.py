@@ -14,7 +14,7 @@ from zlib import crc32
 from benches.engine_memory import resident
 from benches.measure import Figure
 from penstock.core.broker import Broker
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability

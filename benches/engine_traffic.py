@@ -7,8 +7,8 @@ from threading import Event
 from time import perf_counter
 
 from benches.measure import Figure
-from penstock.core.state import Delivery
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
+from penstock.core.state import DeliveryEffect
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability, Log
@@ -82,7 +82,7 @@ class Traffic:
         done = 0
         while done < count:
             for effect in self.engine.released():
-                assert isinstance(effect, Delivery)
+                assert isinstance(effect, DeliveryEffect)
                 positions = [out.item.position for out in effect.messages]
                 assert len(self.engine.payloads(positions)) == len(positions)
                 done += self.broker.acknowledge(self.consumer, self.queue, positions, NOW)

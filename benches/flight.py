@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.log import Durability

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.budget import EXPIRE
+from penstock.core.commands.publish import Refusal
 from penstock.core.policy import Policy
-from penstock.core.publishing import Refusal
-from penstock.core.state import Delivery
+from penstock.core.state import DeliveryEffect
 from penstock.schema import FOREVER, Kind, Reason
 from support.bench import NOW, SECOND, Bench
 
@@ -134,8 +134,8 @@ def test_a_delivery_waits_for_the_commit_of_its_own_message_only() -> None:
     second = bench.publish().first
     bench.broker.subscribe(bench.peer(1), bench.queue, 5, NOW)
     durable, fresh = bench.broker.take_effects()
-    assert isinstance(durable, Delivery)
-    assert isinstance(fresh, Delivery)
+    assert isinstance(durable, DeliveryEffect)
+    assert isinstance(fresh, DeliveryEffect)
     assert ([out.item.position for out in durable.messages], durable.after) == ([first], 0)
     assert ([out.item.position for out in fresh.messages], fresh.after) == ([second], second + 1)
 
@@ -524,7 +524,7 @@ def test_a_queue_is_deleted_only_when_empty_and_those_who_wait_are_told() -> Non
     assert bench.broker.delete_queue(bench.queue, NOW)
     assert bench.given() == [(1, []), (2, [])]
     for peer in (waiting, consumer):
-        assert not peer.consumers
+        assert not peer.subscriptions
         bench.broker.disconnect(peer, NOW)
 
 
@@ -572,7 +572,7 @@ def test_locks_that_were_settled_or_renewed_do_not_pile_up_until_their_time() ->
         position = bench.publish().first
         bench.broker.lock(peer, bench.queue, NOW, 3600 * SECOND)
         bench.broker.acknowledge(peer, bench.queue, [position], NOW)
-    assert len(bench.broker._locks) == 1
+    assert len(bench.broker.lock_ends) == 1
     bench.broker.tick(NOW + 3600 * SECOND)
     assert bench.ready() == [1]
 

@@ -18,16 +18,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.core import budget
 from penstock.core.broker import Broker
-from penstock.core.held import ChunkKey
-from penstock.core.lane import Item, Lane
+from penstock.core.commands.publish import PublishResult
+from penstock.core.commands.tick import continue_work
+from penstock.core.commands.write import ChunkDiffers, Portion, WriterError
 from penstock.core.policy import Policy
 from penstock.core.properties import Properties
-from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
-from penstock.core.restore import restore
-from penstock.core.state import NoMessage
-from penstock.core.table import Table
-from penstock.core.writing import Portion, RowsDiffer, WriterError
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Table
+from penstock.core.state import WaitEnded
+from penstock.core.structures.lane import Item, Lane
+from penstock.core.writers import ChunkKey
 from penstock.journal.format.block import encode, parse
 from penstock.schema import FOREVER
 from support.model import Effect, Model
@@ -82,12 +83,12 @@ class BrokerMachine(RuleBasedStateMachine):
         super().__init__()
         small = {
             "budget.GIVE_BACK": self.give_back,
-            "lane.CHUNK": 3,
-            "ordered.CHUNK": 3,
+            "structures.lane.CHUNK": 3,
+            "structures.ordered.CHUNK": 3,
             "queue.PLAIN_LANES": 1,
-            "leasing.PIECE": 1,
-            "leasing.END_SLACK": 0,
-            "held.ROW_BYTES": 1,
+            "commands.lease.PIECE": 1,
+            "commands.lease.END_SLACK": 0,
+            "catalogue.ROW_BYTES": 1,
         }
         self.patches = [patch(f"penstock.core.{name}", value) for name, value in small.items()]
         for each in self.patches:
@@ -199,7 +200,7 @@ class BrokerMachine(RuleBasedStateMachine):
             portions.append(Portion(self.queue(name), list(map(bytes, sizes)), ttl, delay, priority))
         try:
             done = self.broker.write(b"spark test", ChunkKey(writer, *numbers), portions, self.now)
-        except RowsDiffer:
+        except ChunkDiffers:
             assert expected == "differs"
         except WriterError:
             assert expected == "gap"
@@ -310,8 +311,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.broker.disconnect(self.peer(number), self.now)
         self.model.disconnect(number, self.now, self.give_back)
         while self.broker.unfinished:
-            self.broker._refill()
-            self.broker._go_on(self.now)
+            self.broker.refill()
+            continue_work(self.broker, self.now)
 
     # Operators
 
@@ -397,7 +398,7 @@ class BrokerMachine(RuleBasedStateMachine):
         given: list[Effect] = []
         for effect in self.broker.take_effects():
             name, number = effect.queue.name, effect.connection.id
-            if isinstance(effect, NoMessage):
+            if isinstance(effect, WaitEnded):
                 given.append(Effect(name, number, ()))
                 continue
             positions = tuple(out.item.position for out in effect.messages)
@@ -453,7 +454,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 parts = {part: (count, digest + 5) for part, (count, digest) in parts.items()}
             case _:
                 wrong = False
-        with pytest.raises(RowsDiffer) if wrong else nullcontext():
+        with pytest.raises(ChunkDiffers) if wrong else nullcontext():
             self.broker.check_written(writer, epoch, parts)
         if known:
             self.broker.check_written(writer, epoch - 1, parts)
@@ -465,7 +466,7 @@ class BrokerMachine(RuleBasedStateMachine):
             here = [item.position for lane in queue.lanes.values() for item in walk(lane)]
             here += [item.position for lane in (queue.delayed, queue.dead) for item in walk(lane)]
             here += list(queue.out)
-            assert len(set(here)) == len(here) == queue.counters.held
+            assert len(set(here)) == len(here) == queue.counters.balance
             queue.check()
 
     @invariant()
@@ -480,12 +481,12 @@ class BrokerMachine(RuleBasedStateMachine):
             assert {id(lane) for _, _, lane, _ in queue.deadlines} <= set(map(id, queue.lanes.values()))
             asked |= {key: (queue, position) for position, key in queue.asked.items()}
         assert self.broker.asked == asked
-        assert self.broker.homes.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
+        assert self.broker.moved_to.keys() <= {p for queue in self.model.queues.values() for p in queue.positions}
         for connection in self.broker.connections.values():
             assert all(out.queue.out[position] is out for position, out in connection.out.items())
 
 
-def _plain(result: Published) -> tuple[int, int, str | None, bool]:
+def _plain(result: PublishResult) -> tuple[int, int, str | None, bool]:
     return result.first, result.accepted, result.refusal and result.refusal.name, result.duplicate
 
 

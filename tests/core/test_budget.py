@@ -16,12 +16,12 @@ import pytest
 
 import penstock
 from penstock.core.broker import Broker
-from penstock.core.delivering import Busy
-from penstock.core.held import ChunkKey
+from penstock.core.commands.dispatch import TryAgain
+from penstock.core.commands.write import Portion
 from penstock.core.policy import Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection
-from penstock.core.writing import Portion
+from penstock.core.writers import ChunkKey
 from penstock.schema import Reason
 from support.bench import NOW, SECOND
 from support.effort import effort
@@ -98,16 +98,22 @@ def scenario(*names: str) -> Callable[[Callable[[int], Command]], Callable[[int]
 #: Public methods that are no steps of a running server, and why.
 EXEMPT = {
     "check": "for tests and the start: commands check their own queue",
-    "enter": "one assignment",
     "start": "one row",
     "take_effects": "hands over a list",
     "holders": "an iterator",
     "count_writer": "one entry",
     "check_written": "no server calls it: it compares in steps",
     "unfinished": "a property",
+    "refill": "three assignments",
     "schedule": "one entry",
+    "schedule_at": "one entry",
+    "schedule_for": "a step: looks at the messages that a command has returned, and no others",
+    "unschedule": "one entry",
     "schedule_requests": "one entry",
-    "restore_lease": "for the start",
+    "unschedule_requests": "one entry",
+    "lock_until": "one entry",
+    "unlock": "one entry",
+    "forget_message": "the notes on one message",
     "drop_damaged": "for the start",
     "lowest_position": "for a log in memory, which is for tests and trials",
     "drain": "for the end: every queue once, and those who wait",
@@ -123,7 +129,7 @@ def quietly(do: Command) -> Command:
     """A command that may be told to come again."""
 
     def run() -> None:
-        with contextlib.suppress(Busy):
+        with contextlib.suppress(TryAgain):
             do()
 
     return run

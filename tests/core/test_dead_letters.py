@@ -80,4 +80,4 @@ def test_who_waits_for_a_dead_letter_is_told_when_they_are_switched_off() -> Non
     bench.broker.receive(peer, bench.queue, NOW, dead=True)
     bench.broker.configure_queue(bench.queue, Policy(dead_letters=False), NOW)
     assert bench.given() == [(1, [])]
-    assert not peer.consumers
+    assert not peer.subscriptions

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.lane import Item
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
+from penstock.core.structures.lane import Item
 from penstock.schema import FOREVER
 
 SECOND = 1_000_000
@@ -29,7 +29,7 @@ STEPS = st.one_of(
 
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
-    with patch("penstock.core.lane.CHUNK", 3), patch("penstock.core.ordered.CHUNK", 3):
+    with patch("penstock.core.structures.lane.CHUNK", 3), patch("penstock.core.structures.ordered.CHUNK", 3):
         yield
 
 

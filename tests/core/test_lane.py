@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.indexed import RankedLane
-from penstock.core.lane import Item, Lane
+from penstock.core.structures.indexed_lanes import RankedLane
+from penstock.core.structures.lane import Item, Lane
 from penstock.schema import FOREVER
 
 PRIORITY = 5
@@ -33,7 +33,7 @@ STEPS = st.one_of(
 
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
-    with patch("penstock.core.lane.CHUNK", 3):
+    with patch("penstock.core.structures.lane.CHUNK", 3):
         yield
 
 

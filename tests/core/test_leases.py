@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.core import held, leasing
+from penstock.core import catalogue
 from penstock.core.broker import Broker
+from penstock.core.commands import lease as lease_commands
 from penstock.core.events import BATCH_BYTES, ROW_BYTES
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
-from penstock.core.restore import restore
-from penstock.core.table import Inconsistent, Meta, Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Inconsistent, Meta, Table
+from penstock.core.writers import ChunkKey
 from penstock.journal.format.block import Block, encode, parse
 from penstock.schema import Kind, Reason
 from support.stored import StoredRow
@@ -120,13 +122,13 @@ def test_forgetting_a_reader_leaves_the_others_alone() -> None:
 
 
 def test_a_lease_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leasing, "LEASE_MESSAGES", 3)
-    monkeypatch.setattr(leasing, "MOST_LEASED", 5)
+    monkeypatch.setattr(lease_commands, "LEASE_MESSAGES", 3)
+    monkeypatch.setattr(lease_commands, "MOST_LEASED", 5)
     house = House(9)
     leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_rows=100) for _ in range(3)]
     assert [lease and len(lease.messages) for lease in leases] == [3, 2, None]
     house.broker.forget_reader("lake", NOW)
-    monkeypatch.setattr(leasing, "MOST_LEASES", 1)
+    monkeypatch.setattr(lease_commands, "MOST_LEASES", 1)
     leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_rows=1) for _ in range(2)]
     assert [lease and len(lease.messages) for lease in leases] == [1, None]
 
@@ -187,15 +189,15 @@ class TestWithoutThePast:
         assert again.settle_leases("lake", lease.position + 1, NOW) == 1
 
     def test_much_takes_several_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(held, "ROW_BYTES", 1)
+        monkeypatch.setattr(catalogue, "ROW_BYTES", 1)
         house = House(3)
         for _ in range(3):
             house.broker.lease("lake", house.queue, NOW, DAY, max_rows=1)
-        house.broker.write(b"spark", held.ChunkKey("job"), [], NOW)
+        house.broker.write(b"spark", ChunkKey("job"), [], NOW)
         house.broker.log.take()
         again = self.begin_anew(house, [house.first, house.first + 1, house.first + 2])
         assert [lease.messages for lease in again.leases.values()] == [[house.first + i] for i in range(3)]
-        assert again.was_written(held.ChunkKey("job"))
+        assert again.was_written(ChunkKey("job"))
 
     def test_a_later_catalogue_knows_better(self) -> None:
         """After a loss: the end of a lease was among what is lost, but the broker knew."""

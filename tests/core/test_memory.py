@@ -20,6 +20,7 @@ BATCH = 1_000
 SCRIPT = """
 import gc, resource, sys
 from penstock.core.broker import Broker
+from penstock.core.properties import Properties
 
 def resident():
     gc.collect()
@@ -36,7 +37,7 @@ broker.publish(peer, queue, payloads, 1)
 broker.log.take()
 before = resident()
 for number in range(count // batch):
-    broker.publish(peer, queue, payloads, 1_700_000_000_000_000 + number * 1_000, **options(number))
+    broker.publish(peer, queue, payloads, 1_700_000_000_000_000 + number * 1_000, Properties(**options(number)))
     broker.log.take()
 assert queue.ready == count + batch
 print((resident() - before) / count)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.ordered import Ordered
+from penstock.core.structures.ordered import Ordered
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
-    with patch("penstock.core.ordered.CHUNK", 3):
+    with patch("penstock.core.structures.ordered.CHUNK", 3):
         yield
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.broker import Broker
-from penstock.core.delivering import Busy
+from penstock.core.commands.dispatch import TryAgain
+from penstock.core.commands.publish import Refusal
 from penstock.core.policy import Policy
-from penstock.core.publishing import Refusal
-from penstock.core.restore import restore
-from penstock.core.state import Delivery
-from penstock.core.table import Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Table
+from penstock.core.state import DeliveryEffect
 from penstock.journal.format.block import encode, parse
 from support.bench import NOW, SECOND, Bench
 
@@ -52,7 +52,7 @@ def given_out(windows: list[int], priorities: list[int]) -> dict[int, list[int]]
     run_down(bench.broker, NOW)
     found: dict[int, list[int]] = {}
     for effect in bench.broker.take_effects():
-        assert isinstance(effect, Delivery)
+        assert isinstance(effect, DeliveryEffect)
         found.setdefault(effect.connection.id, []).extend(out.item.position for out in effect.messages)
     return found
 
@@ -179,7 +179,7 @@ def test_who_asks_for_a_message_behind_very_many_expired_ones_is_told_to_come_ag
     with small(COME_ACROSS=10, EXPIRE=1):
         bench.broker.tick(NOW)
         for _ in range(2):
-            with pytest.raises(Busy):
+            with pytest.raises(TryAgain):
                 ask()
             bench.broker.tick(later)
         assert ask() is not None

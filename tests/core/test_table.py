@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.broker import Broker
-from penstock.core.restore import restore
-from penstock.core.table import Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Block, encode, parse
 from support.views import forget_requests, lasting
 from support.workload import Workload

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import writing
 from penstock.core.broker import Broker
+from penstock.core.commands import write as write_commands
+from penstock.core.commands.publish import Refusal
+from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, WriterError
 from penstock.core.events import BATCH_BYTES
-from penstock.core.held import ChunkKey, WriterEntry
 from penstock.core.policy import SECOND, Policy
-from penstock.core.publishing import Refusal
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
+from penstock.core.writers import ChunkKey, WriterEntry
 from penstock.schema import Kind
 
 NOW = 1_750_000_000 * SECOND
@@ -78,7 +78,7 @@ def test_other_rows_under_the_same_numbers_are_refused(broker: Broker) -> None:
     assert broker.was_written(ChunkKey("job", 0, 0, 0, 99))
     assert broker.was_written(ChunkKey("job", 0, 0, 1, 8))
     assert broker.was_written(ChunkKey("job", 0, 0, 1))
-    with pytest.raises(RowsDiffer, match="writer 'job', epoch 0, partition 0 are not what they were"):
+    with pytest.raises(ChunkDiffers, match="writer 'job', epoch 0, partition 0 are not what they were"):
         broker.write(b"spark", ChunkKey("job", 0, 0, 1, 9), [Portion(queue, [b"y"])], NOW)
     assert broker.log.next_position == before
 
@@ -107,11 +107,11 @@ def test_what_was_written_is_compared(broker: Broker, parts: dict[int, tuple[int
     for key in (ChunkKey("job", 3, 0, 0, 7), ChunkKey("job", 3, 0, 1, 8), ChunkKey("job", 3, 1, 0, 5)):
         broker.write(b"spark", key, [Portion(queue, [b"x"])], NOW)
     broker.check_written("job", 2, parts)
-    with pytest.raises(RowsDiffer, match=says) if says else nullcontext():
+    with pytest.raises(ChunkDiffers, match=says) if says else nullcontext():
         broker.check_written("job", 3, parts)
-    with pytest.raises(RowsDiffer):
+    with pytest.raises(ChunkDiffers):
         broker.check_written("job", 4, parts)
-    with pytest.raises(RowsDiffer):
+    with pytest.raises(ChunkDiffers):
         broker.check_written("another", 3, parts)
 
 
@@ -217,11 +217,11 @@ def test_an_older_journal_knows_no_owners() -> None:
 
 def test_there_are_limits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_of(broker)
-    monkeypatch.setattr(writing, "MOST_WRITERS", 1)
+    monkeypatch.setattr(write_commands, "MOST_WRITERS", 1)
     broker.write(b"spark", ChunkKey("one"), [Portion(queue, [b"x"])], NOW)
     with pytest.raises(TooManyWriters, match="1 writers are remembered already"):
         broker.write(b"spark", ChunkKey("two"), [Portion(queue, [b"x"])], NOW)
-    monkeypatch.setattr(writing, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(write_commands, "MOST_PARTITIONS", 1)
     with pytest.raises(TooManyWriters, match="1 partitions of writers are remembered already"):
         broker.write(b"spark", ChunkKey("one", 0, 1), [Portion(queue, [b"x"])], NOW)
     for key in (ChunkKey("one", 0, 0, 1), ChunkKey("one", 1, 1)):  # these take no more room
@@ -243,7 +243,7 @@ def test_no_batch_counts_as_done_that_is_not_there_once(rows: list[str], data: s
             _send(broker, queue, partition, task, data.draw(st.integers(0, 6)))
         parts = {partition: _send(broker, queue, partition, task) for partition, task in enumerate(second)}
         broker.check_written("job", 0, {partition: sent for partition, sent in parts.items() if sent[0]})
-    except RowsDiffer:
+    except ChunkDiffers:
         assert [sorted(task) for task in first] != [sorted(task) for task in second]
         return
     published = [payload for batch in broker.log.take() for payload in batch.columns.get("payload", ())]

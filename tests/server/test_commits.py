@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.errors import LogFailed
 from penstock.journal.files.log import FileLogOptions
 from penstock.server.engine.commits import GroupCommit

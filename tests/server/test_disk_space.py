@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.publishing import Refusal
+from penstock.core.commands.publish import Refusal
 from penstock.core.queue import Connection, Queue
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk

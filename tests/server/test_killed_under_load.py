@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.restore import restore
+from penstock.core.recovery.restore import restore
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog

@@ -309,7 +309,7 @@ class TestMessagesOut:
                     await broker.settle()
                 core = broker.runtime.broker
                 assert core.out <= 60
-                assert len(core.held_back) == 5
+                assert len(core.throttled) == 5
                 assert sorted(len(session.connection.out) for session, _ in peers)[0] >= 1
                 seen = 0
                 queue = core.queue("default", "q")
@@ -322,7 +322,7 @@ class TestMessagesOut:
                         session.data_received(b"".join(acknowledge("q", each) for each in ids))
                     await broker.settle()
                 assert seen == 1000
-                assert not core.held_back
+                assert not core.throttled
                 core.check()
 
         play(scene())
@@ -353,12 +353,12 @@ class TestMessagesOut:
                 core, now = broker.runtime.broker, broker.runtime.now()
                 queue = core.queue("default", "q")
                 assert queue is not None
-                assert core.held_back
+                assert core.throttled
                 core.purge(session.connection, queue, now)
                 core.acknowledge(session.connection, queue, list(queue.out), now)
                 assert core.delete_queue(queue, now)
                 await broker.settle()
-                assert not core.held_back
+                assert not core.throttled
                 assert wire.closed
 
         play(scene())

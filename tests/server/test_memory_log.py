@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Batch
 from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit

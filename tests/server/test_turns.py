@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
+from penstock.core.commands.tick import continue_work
 from penstock.core.properties import Properties
 from penstock.server.network.session import Session
 from penstock.wire import phpmq, sspq
@@ -76,8 +77,8 @@ class House:
         count = self.size // 2
         self.core.subscribe(self.holder.connection, self.plain, count, self.now)
         while len(self.holder.connection.out) < count:
-            self.core._refill()
-            self.core._go_on(self.now)
+            self.core.refill()
+            continue_work(self.core, self.now)
         self.core.subscribe(self.holder.connection, self.plain, 0, self.now)
 
     def ids(self, count: int) -> list[bytes]:

@@ -20,10 +20,10 @@ from random import Random
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.core.held import ChunkKey
 from penstock.core.queue import Queue
-from penstock.core.restore import restore
-from penstock.core.state import Delivery
+from penstock.core.recovery.restore import restore
+from penstock.core.state import DeliveryEffect
+from penstock.core.writers import ChunkKey
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
@@ -281,7 +281,7 @@ class World:
             committed = engine.log.committed
             self.safe_end = max([self.safe_end, *(end for end in self.known if end <= committed)])
         for effect in engine.released():
-            if isinstance(effect, Delivery):
+            if isinstance(effect, DeliveryEffect):
                 self._check_delivery(effect)
         self._tell_readers_and_writers()
 
@@ -297,7 +297,7 @@ class World:
         self.confirmed = {chunk: key for chunk, key in self.confirmed.items() if key.writer not in ended}
         self.confirmed |= {chunk: key for chunk, (key, end) in self.workload.chunks.items() if end <= committed}
 
-    def _check_delivery(self, effect: Delivery) -> None:
+    def _check_delivery(self, effect: DeliveryEffect) -> None:
         self._check_payloads(self._sound(effect.queue, [out.item.position for out in effect.messages]))
 
     def _sound(self, queue: Queue, positions: list[int]) -> list[int]:

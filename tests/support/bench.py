@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.core.commands.publish import PublishResult
 from penstock.core.policy import Policy
 from penstock.core.properties import Properties
-from penstock.core.publishing import Published
 from penstock.core.queue import Connection, Queue
-from penstock.core.state import NoMessage
+from penstock.core.state import WaitEnded
 from penstock.schema import Reason
 
 SECOND = 1_000_000
@@ -29,7 +29,7 @@ class Bench:
     def peer(self, number: int, *, sspq: bool = False) -> Connection:
         return self.broker.connect(number, b"test", spends_retries=sspq)
 
-    def publish(self, count: int = 1, now: int = NOW, size: int = 1, **options: Any) -> Published:
+    def publish(self, count: int = 1, now: int = NOW, size: int = 1, **options: Any) -> PublishResult:
         result = self.broker.publish(self.publisher, self.queue, [bytes(size)] * count, now, Properties(**options))
         for position in range(result.first, result.first + result.accepted):
             self.numbers.setdefault(position, len(self.numbers) + 1)
@@ -43,7 +43,7 @@ class Bench:
         return [
             (
                 effect.connection.id,
-                [] if isinstance(effect, NoMessage) else [self.numbers[out.item.position] for out in effect.messages],
+                [] if isinstance(effect, WaitEnded) else [self.numbers[out.item.position] for out in effect.messages],
             )
             for effect in self.broker.take_effects()
         ]

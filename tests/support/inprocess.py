@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.errors import LogFailed
 from penstock.journal.format.block import Batch
 from penstock.journal.memory import MemoryLog

@@ -210,7 +210,7 @@ class Model:
             over_bytes = policy.max_bytes and sum(message.size for message in queue.waiting) > policy.max_bytes
             if not over_depth and not over_bytes:
                 break
-            self._bury(name, [min(queue.ready, key=lambda message: message.place)], Reason.OVERFLOW)
+            self._dead_letter(name, [min(queue.ready, key=lambda message: message.place)], Reason.OVERFLOW)
         self._dispatch_dead(name)
 
     # Giving out
@@ -276,7 +276,7 @@ class Model:
         if queue.policy.paused or (self.draining if draining is None else draining):
             return None
         while queue.ready and queue.ready[0].expired(now):
-            self._bury(name, [queue.ready[0]], Reason.EXPIRED)
+            self._dead_letter(name, [queue.ready[0]], Reason.EXPIRED)
             self._dispatch_dead(name)
         return queue.ready[0] if queue.ready else None
 
@@ -332,7 +332,7 @@ class Model:
         outs = [message for message in self._owned(connection, name, positions) if not message.reason]
         for message in outs:
             message.deliveries += 1
-        self._bury(name, outs, Reason.REJECTED)
+        self._dead_letter(name, outs, Reason.REJECTED)
         self.queues[name].line_up(connection)
         self._dispatch(name, now)
         return len(outs)
@@ -370,7 +370,7 @@ class Model:
         spent = [message for message in outs if message.retries == 0]
         for message in spent:
             message.deliveries += 1
-        self._bury(name, spent, Reason.RETRIES)
+        self._dead_letter(name, spent, Reason.RETRIES)
         for message in outs:
             if message.state == "out" and message.retries != FOREVER:
                 message.retries -= 1
@@ -384,8 +384,8 @@ class Model:
         limit = queue.policy.max_deliveries
         for message in alive:
             message.deliveries += 1
-        self._bury(name, [m for m in alive if m.expired(now)], Reason.EXPIRED)
-        self._bury(name, [m for m in alive if m.state == "out" and 0 < limit <= m.deliveries], Reason.DELIVERIES)
+        self._dead_letter(name, [m for m in alive if m.expired(now)], Reason.EXPIRED)
+        self._dead_letter(name, [m for m in alive if m.state == "out" and 0 < limit <= m.deliveries], Reason.DELIVERIES)
         for message in [message for message in alive if message.state == "out"]:
             message.state = "ready"
             if at_end:
@@ -431,7 +431,7 @@ class Model:
 
     # Ends
 
-    def _bury(self, name: str, messages: list[Message], reason: Reason) -> None:
+    def _dead_letter(self, name: str, messages: list[Message], reason: Reason) -> None:
         policy = self.queues[name].policy
         if not policy.dead_letters or (reason is Reason.EXPIRED and policy.on_expiry == "drop"):
             self._remove(name, messages, "dropped")
@@ -499,7 +499,7 @@ class Model:
             expired = [m for m in queue.ready if m.expired(now)] + [m for m in late if m.expired(now)]
             for message in late:
                 message.state = "ready"
-            self._bury(name, expired, Reason.EXPIRED)
+            self._dead_letter(name, expired, Reason.EXPIRED)
             if late or expired:
                 self._dispatch(name, now)
 

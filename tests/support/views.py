@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.core.held import Lease
-from penstock.core.lane import Item
+from penstock.core.leases import Lease
 from penstock.core.queue import Queue
+from penstock.core.structures.lane import Item
 
 
 def lasting(broker: Broker, now: int) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.core.broker import Broker
-from penstock.core.held import ChunkKey
+from penstock.core.commands.write import Portion
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
-from penstock.core.writing import Portion
+from penstock.core.writers import ChunkKey
 
 #: Where time starts: an ordinary day.
 MORNING = 1_750_000_000 * SECOND

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from penstock.core.lane import Item, Lane
 from penstock.core.queue import Out, Queue
+from penstock.core.structures.lane import Item, Lane
 
 #: Before all others.
 FIRST = (-1, -1)
+#: Messages out among which the last one seen is looked for.
+LOOK_BACK = 5000
 
 
 def ready_after(queue: Queue, after: tuple[int, ...], limit: int) -> list[Item]:
@@ -39,7 +41,9 @@ def out_after(queue: Queue, after: tuple[int, ...], limit: int) -> tuple[list[Ou
     seen = 0
     if after:
         low, last = min(after[1], len(positions)), after[2]
-        seen = next((index + 1 for index in range(low - 1, -1, -1) if positions[index] == last), low)
+        seen = next(
+            (index + 1 for index in range(low - 1, max(low - LOOK_BACK, 0) - 1, -1) if positions[index] == last), low
+        )
     chosen = positions[seen : seen + limit]
     return [queue.out[position] for position in chosen], seen + len(chosen)
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.budget import LOOK
-from penstock.core.heads import Heads
-from penstock.core.indexed import OneOfMany, RankedLane
-from penstock.core.lane import Deadline, Item, Lane
-from penstock.core.ordered import Ordered
 from penstock.core.policy import Policy
-from penstock.core.remembered import Remembered
+from penstock.core.structures.heads import Heads
+from penstock.core.structures.indexed_lanes import DeadLane, PriorityLane, RankedLane
+from penstock.core.structures.lane import Deadline, Item, Lane
+from penstock.core.structures.ordered import Ordered
+from penstock.core.structures.request_ids import RequestIds
 
 #: Priorities whose messages are not noted one by one: looking through so many for one message takes 30 microseconds.
 PLAIN_LANES = 32
@@ -72,7 +72,7 @@ class Out:
         self.shown = False
 
 
-class Aside(NamedTuple):
+class DamagedMessage(NamedTuple):
     """A message that is set aside because its payload can't be read: where it was, and why."""
 
     item: Item
@@ -83,7 +83,7 @@ class Aside(NamedTuple):
 class Connection:
     """A peer as the core knows it. ``source`` is written down with everything it does."""
 
-    __slots__ = ("consumers", "given", "id", "out", "source", "spends_retries", "unshown")
+    __slots__ = ("given", "id", "out", "source", "spends_retries", "subscriptions", "unshown")
 
     def __init__(self, id: int, source: bytes, *, spends_retries: bool = False) -> None:  # noqa: A002
         self.id = id
@@ -91,14 +91,14 @@ class Connection:
         #: A message lost with this connection is put at the end and spends a retry, instead of keeping its place.
         self.spends_retries = spends_retries
         self.out: dict[int, Out] = {}
-        self.consumers: dict[tuple[int, bool], Consumer] = {}
+        self.subscriptions: dict[tuple[int, bool], Subscription] = {}
         #: By queue: messages that count for a window, whether there is one now or not.
         self.given: dict[int, int] = {}
         #: Set when the connection is gone: which messages never left for the peer.
         self.unshown: Callable[[Out], bool] | None = None
 
 
-class Consumer:
+class Subscription:
     """A connection's wish for messages of one queue: so many more. ``window`` 0 is a single receive."""
 
     __slots__ = ("connection", "credit", "dead", "queue", "waiting", "window")
@@ -132,7 +132,7 @@ class Counters:
         return {name: getattr(self, name) for name in self.__slots__}
 
     @property
-    def held(self) -> int:
+    def balance(self) -> int:
         """How many messages must be in the queue now, in whatever state."""
         gone = self.acknowledged + self.popped + self.dropped + self.purged + self.moved_out
         return self.published + self.moved_in - gone
@@ -157,11 +157,11 @@ class Queue:
         self.configure(policy)
         #: Sorted by the time at which the message becomes ready, or expires if that is earlier.
         self.delayed = RankedLane()
-        #: Sorted by the event that killed the message.
-        self.dead = RankedLane()
+        #: Sorted by the event that made the message a dead letter.
+        self.dead = DeadLane()
         self.out: dict[int, Out] = {}
-        #: Messages that can't be read, by position: see ``aside``.
-        self.damaged: dict[int, Aside] = {}
+        #: Messages that can't be read, by position: see ``commands/set_aside``.
+        self.damaged: dict[int, DamagedMessage] = {}
         #: Deliveries that ended, of messages that came back.
         self.deliveries: dict[int, int] = {}
         #: IDs that publishers asked for, by position.
@@ -170,12 +170,17 @@ class Queue:
         self.published_retries: dict[int, int] = {}
         #: The rank of ready messages, and of those out, that were put at the end once. Dead letters are not here.
         self.moved: dict[int, int] = {}
-        self.requests = Remembered()
+        self.requests = RequestIds()
         #: The deadline that the broker has noted for this queue; 0 = none.
         self.scheduled = 0
-        self.waiting: deque[Consumer] = deque()
-        self.waiting_dead: deque[Consumer] = deque()
+        self.waiting: deque[Subscription] = deque()
+        self.waiting_dead: deque[Subscription] = deque()
         self.counters = Counters()
+        #: Windows and single receives that want messages of it.
+        self.subscribers = 0
+        #: Messages given out since the broker started, and those of them that had been given out before.
+        self.delivered = 0
+        self.redelivered = 0
         self.ready = 0
         self.ready_bytes = 0
 
@@ -202,12 +207,17 @@ class Queue:
     def check(self) -> None:
         """The conservation law: what came in and did not go out is here."""
         here = self.ready + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
-        if self.counters.held != here:
+        if self.counters.balance != here:
             raise Miscounted(
-                f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.held} messages, but {here} "
-                f"are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
+                f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.balance} messages, but "
+                f"{here} are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
                 f"{len(self.dead)} dead, {len(self.damaged)} damaged)"
             )
+
+    def count_delivered(self, messages: int, again: int) -> None:
+        """So many were given out, some of them not for the first time."""
+        self.delivered += messages
+        self.redelivered += again
 
     def configure(self, policy: Policy) -> None:
         """Other rules hold from now on."""
@@ -372,7 +382,7 @@ class Queue:
             if len(self._plain) < PLAIN_LANES:
                 lane = self._plain[priority] = Lane(priority, self.deadlines)
             else:
-                lane = OneOfMany(priority, self.deadlines, self._places)
+                lane = PriorityLane(priority, self.deadlines, self._places)
             self.lanes[priority] = lane
             self.priorities.add(priority)
         return lane

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.table import Meta, Table
+from penstock.core.recovery.table import Meta, Table
 from penstock.flight.history import Chooser, History
 from penstock.flight.problems import trouble
 from penstock.flight.requests import OutNow

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
-from penstock.core.state import Delivery
+from penstock.core.state import DeliveryEffect
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.server.engine.commits import Commits
@@ -202,7 +202,7 @@ class Runtime:
             session = self.sessions.get(effect.connection.id)
             if session is None:
                 continue
-            if isinstance(effect, Delivery):
+            if isinstance(effect, DeliveryEffect):
                 session.deliver(effect)
             else:
                 session.no_message(effect.queue)

@@ -18,7 +18,7 @@ from typing import Any
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
-from penstock.core.state import Delivery, Effect
+from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLogOptions
 from penstock.journal.log import Durability
@@ -90,7 +90,7 @@ class Child:
     # What may be told
 
     def tell(self, thing: Effect | Callable[[], None]) -> None:
-        if isinstance(thing, Delivery):
+        if isinstance(thing, DeliveryEffect):
             self.show(thing.queue, thing.messages, thing.connection)
         elif callable(thing):
             thing()

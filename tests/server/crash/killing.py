@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.restore import restore
-from penstock.core.table import Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Table
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import load_folder

@@ -24,9 +24,9 @@ import numpy as np
 
 from penstock.core.broker import Broker
 from penstock.core.events import EventBatch
-from penstock.core.restore import restore
-from penstock.core.state import Delivery, Effect
-from penstock.core.table import Meta, Table
+from penstock.core.recovery.restore import restore
+from penstock.core.recovery.table import Meta, Table
+from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.files.checkpoints import Checkpoint
 from penstock.journal.format.rows import Message
@@ -172,7 +172,7 @@ class Engine:
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():
-            self.hold(effect.after if isinstance(effect, Delivery) else 0, effect)
+            self.hold(effect.after if isinstance(effect, DeliveryEffect) else 0, effect)
 
 
 def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:

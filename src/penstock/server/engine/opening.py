@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.journal.errors import LogFailed
 from penstock.journal.files.checkpoints import Checkpoint, Checkpoints
 from penstock.journal.files.disk import Disk

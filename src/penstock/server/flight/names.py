@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.core.broker import Broker
-from penstock.core.writing import TooManyWriters
+from penstock.core.commands.write import TooManyWriters
 from penstock.flight import requests
 from penstock.server.process.options import Limits
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.held import MOST_LEASED, MOST_LEASES, ChunkKey, Lease
-from penstock.core.publishing import Refusal
+from penstock.core.commands.publish import Refusal
+from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, WriterError
+from penstock.core.leases import MOST_LEASED, MOST_LEASES, Lease
 from penstock.core.queue import Queue
-from penstock.core.writing import Portion, RowsDiffer, TooManyWriters, WriterError
+from penstock.core.writers import ChunkKey
 from penstock.endpoint.rights import Rights
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
@@ -64,7 +65,7 @@ class SideRequests:
             return error.problem
         except (TooMany, TooManyWriters) as error:
             return Problem(code="refused", text=str(error))
-        except RowsDiffer as error:
+        except ChunkDiffers as error:
             return Problem(code="differs", text=str(error))
         except NotYours as error:
             return Problem(code="denied", text=str(error))

@@ -70,4 +70,4 @@ class Admission:
         most = broker.log.next_position - self._log.start
         if free > 2 * max(self.min_free, MESSAGE_BYTES * most):
             return most
-        return sum(queue.counters.held for queue in broker.queues.values())
+        return sum(queue.counters.balance for queue in broker.queues.values())

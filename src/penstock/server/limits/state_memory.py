@@ -72,9 +72,11 @@ class StateMemory:
     def _shared(self) -> int:
         """What does not belong to one queue."""
         engine, broker = self._engine, self._engine.broker
-        notes = NOTE * (len(broker.homes) + len(engine.moved))
+        notes = NOTE * (len(broker.moved_to) + len(engine.moved))
         stored = engine.log.bytes if isinstance(engine.log, MemoryLog) else 0
-        return stored + notes + LOCK * broker.locks + WRITER * len(broker.writers) + PARTITION * broker.partitions
+        return (
+            stored + notes + LOCK * len(broker.lock_ends) + WRITER * len(broker.writers) + PARTITION * broker.partitions
+        )
 
 
 def cost_of(queue: Queue) -> int:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.core.gathering import Array
-from penstock.core.table import Table
+from penstock.core.recovery.event_columns import Array
+from penstock.core.recovery.table import Table
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.log import FileLog
@@ -242,7 +242,7 @@ class Upkeep:
         queues = dict(zip(positions, numbers, strict=True))
         for position, damage in damaged.items():
             number = queues.pop(position)
-            queue = broker.queues.get(broker.homes.get(position, number))
+            queue = broker.queues.get(broker.moved_to.get(position, number))
             if queue is not None:
                 broker.set_aside(queue, {position: damage.reason}, now)
             place = self.engine.moved.get(position, position)

@@ -27,9 +27,9 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from penstock.core.publishing import Published, Refusal
+from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.queue import Connection, Miscounted, Out, Queue
-from penstock.core.state import Delivery
+from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
 from penstock.server.network.access import Peer, Rights
 from penstock.wire.stream import StreamDecoder, WireError
@@ -313,7 +313,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.close("idle for too long", seconds=limits.idle_seconds)
 
     def _is_idle(self) -> bool:
-        return not (self.connection.consumers or self.connection.out or self.inbox or self.answers_due)
+        return not (self.connection.subscriptions or self.connection.out or self.inbox or self.answers_due)
 
     @property
     def input_since(self) -> float:
@@ -357,7 +357,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
-    def refused(self, published: Published, queue: Queue, size: int) -> bool:
+    def refused(self, published: PublishResult, queue: Queue, size: int) -> bool:
         """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
 
         ``size`` is that of the first message that was refused. Returns what ``handle`` should: False, try again.
@@ -456,7 +456,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     # Output
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveryEffect) -> None:
         """Messages for the peer. They leave as it is ready to take them."""
         if not self.ending:
             self.outbox.append((delivery.queue, deque(delivery.messages)))

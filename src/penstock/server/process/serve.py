@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from penstock.core.policy import SECOND, Policy
-from penstock.core.table import Table
+from penstock.core.recovery.table import Table
 from penstock.flight.settings import Settings
 from penstock.journal.errors import JournalRefused, LogError, LogFull
 from penstock.journal.files.disk import RealDisk
@@ -213,7 +213,7 @@ class _Life:
         )
         for line in opened.report:
             self.log.warning("the journal was put right", what=line)
-        messages = sum(queue.counters.held for queue in opened.engine.broker.queues.values())
+        messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
         took = round(time.monotonic() - began, 3)
         self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
         return opened.engine, opened.upkeep

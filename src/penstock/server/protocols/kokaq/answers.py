@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.lane import Item
+from penstock.core.commands.publish import PublishResult
 from penstock.core.policy import SECOND
-from penstock.core.publishing import Published
 from penstock.core.queue import Out, Queue
+from penstock.core.structures.lane import Item
 from penstock.journal.errors import UNREADABLE
 from penstock.journal.format.rows import Message
 from penstock.schema import Reason as Why
@@ -28,7 +28,7 @@ class Answers:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def pushed(self, frame: kokaq.Pushes, done: Published, queue: Queue) -> kokaq.Pushed:
+    def pushed(self, frame: kokaq.Pushes, done: PublishResult, queue: Queue) -> kokaq.Pushed:
         """The messages were taken: their UUIDs."""
         count, raw = done.accepted, self._runtime.ids.raw
         uuids = tuple(raw(queue, position) for position in range(done.first, done.first + count))

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.carrying import Found
-from penstock.core.delivering import Busy
+from penstock.core.commands.carry import FoundMessage
+from penstock.core.commands.dispatch import TryAgain
+from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import Properties
-from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
@@ -117,7 +117,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 return self._push(frame, frame.metadata or NO_METADATA)
             if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
                 self._operations[operation](frame, frame.metadata or NO_METADATA)
-        except Busy:
+        except TryAgain:
             self.work_soon()  # behind the tick that goes on with it
             return False
         except Missing:
@@ -275,7 +275,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._succeed(request, Metadata(uuid=uuid))
         return True
 
-    def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> Published:
+    def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> PublishResult:
         ttl = None if metadata.time_to_live is None else metadata.time_to_live * SECOND
         return self.runtime.broker.publish(
             self.connection,
@@ -456,8 +456,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         words = self.answers.message(request, found.queue, found.item, found.deliveries, self.runtime.now())
         self._answer(request, words, found.item.position + 1)
 
-    def _find(self, request: Request, position: int) -> Found | None:
-        """A message in the queue that the request names, or in any, a few at a time. Or Busy: there are more."""
+    def _find(self, request: Request, position: int) -> FoundMessage | None:
+        """A message in the queue that the request names, or in any, a few at a time. Or TryAgain: there are more."""
         broker = self.runtime.broker
         if request.namespace is not None:
             return broker.find(self._queue(request, "consume"), [position]).get(position)
@@ -471,7 +471,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._search = None
                 return found
         if left:
-            raise Busy
+            raise TryAgain
         self._search = None
         return None
 

@@ -98,10 +98,10 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
 
     def _room(self, queue: Queue) -> int:
         """How large a window may be, beside what the connection has of other queues and may get of them."""
-        self.effort += len(self.connection.consumers) // EFFORT
-        mine = self.connection.consumers.get((queue.id, False))
+        self.effort += len(self.connection.subscriptions) // EFFORT
+        mine = self.connection.subscriptions.get((queue.id, False))
         others = len(self.connection.out) - (mine.out if mine else 0)
-        others += sum(each.credit for each in self.connection.consumers.values() if each is not mine)
+        others += sum(each.credit for each in self.connection.subscriptions.values() if each is not mine)
         return max(0, self.limits.messages_out - others)
 
     def _settle(self, frame: phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject) -> None:

@@ -75,7 +75,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def _receive(self, *, dead: bool) -> None:
         right: Right = "dead-letter" if dead else "consume"
-        busy = bool(self.connection.out or self.connection.consumers)
+        busy = bool(self.connection.out or self.connection.subscriptions)
         declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
         if declined or not self.runtime.broker.receive(self.connection, self._queue(), self.runtime.now(), dead=dead):
             self._decline()

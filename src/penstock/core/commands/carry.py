@@ -10,11 +10,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.aside import SettingAside
 from penstock.core.events import Values
-from penstock.core.lane import Item
 from penstock.core.queue import Queue
-from penstock.core.state import NOBODY
+from penstock.core.state import NOBODY, BrokerState
+from penstock.core.structures.lane import Item
 from penstock.schema import Kind
 
 
@@ -86,7 +85,7 @@ class StoredMessage(Protocol):
         """As published."""
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A live message and how things stand with it."""
 
     queue: Queue
@@ -95,61 +94,60 @@ class Found(NamedTuple):
     state: str  # ready, out, delayed or dead
 
 
-class Carrying(SettingAside):
-    """Finding messages wherever they are, and carrying them forward."""
-
-    def find(self, queue: Queue, positions: Iterable[int]) -> dict[int, Found]:
-        """Those of the messages that are in the queue, in whatever state. None of them has to be searched for."""
-        return {position: found for position in positions if (found := _find(queue, position)) is not None}
-
-    def lowest_position(self) -> int:
-        """No live message is below this position."""
-        lowest = [self.log.next_position]
-        for queue in self.queues.values():
-            lowest += [lane.first_rank for lane in queue.lanes.values()]
-            # A message that was put at the end has a rank above its position.
-            for noted in (queue.moved, queue.out, queue.damaged):
-                lowest.append(min(noted, default=self.log.next_position))
-            for lowest_of in (queue.delayed.lowest(), queue.dead.lowest()):
-                lowest += [] if lowest_of is None else [lowest_of]
-        return min(lowest)
-
-    def carry(self, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
-        """Copy those of the messages that are alive to the end of the log. Returns original -> new position.
-
-        ``queues`` says which queue each of them was in at some moment since this broker started.
-        """
-        by_queue: dict[int, dict[int, StoredMessage]] = {}
-        for message, number in zip(messages, queues, strict=True):
-            position = message.original or message.position
-            by_queue.setdefault(self.homes.get(position, number), {})[position] = message
-        places: dict[int, int] = {}
-        for number, wanted in by_queue.items():
-            queue = self.queues.get(number)
-            found = self.find(queue, wanted) if queue is not None else {}
-            if found:
-                pairs = [(wanted[position], each) for position, each in found.items()]
-                payloads = [message.payload for message, _ in pairs]
-                first = self.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
-                places |= zip(found, range(first, first + len(found)), strict=True)
-        return places
+def find(queue: Queue, positions: Iterable[int]) -> dict[int, FoundMessage]:
+    """Those of the messages that are in the queue, in whatever state. None of them has to be searched for."""
+    return {position: found for position in positions if (found := _find(queue, position)) is not None}
 
 
-def _find(queue: Queue, position: int) -> Found | None:
+def lowest_position(state: BrokerState) -> int:
+    """No live message is below this position."""
+    lowest = [state.log.next_position]
+    for queue in state.queues.values():
+        lowest += [lane.first_rank for lane in queue.lanes.values()]
+        # A message that was put at the end has a rank above its position.
+        for noted in (queue.moved, queue.out, queue.damaged):
+            lowest.append(min(noted, default=state.log.next_position))
+        for lowest_of in (queue.delayed.lowest(), queue.dead.lowest()):
+            lowest += [] if lowest_of is None else [lowest_of]
+    return min(lowest)
+
+
+def carry(state: BrokerState, messages: Sequence[StoredMessage], queues: Sequence[int], now: int) -> dict[int, int]:
+    """Copy those of the messages that are alive to the end of the log. Returns original -> new position.
+
+    ``queues`` says which queue each of them was in at some moment since this broker started.
+    """
+    by_queue: dict[int, dict[int, StoredMessage]] = {}
+    for message, number in zip(messages, queues, strict=True):
+        position = message.original or message.position
+        by_queue.setdefault(state.moved_to.get(position, number), {})[position] = message
+    places: dict[int, int] = {}
+    for number, wanted in by_queue.items():
+        queue = state.queues.get(number)
+        found = find(queue, wanted) if queue is not None else {}
+        if found:
+            pairs = [(wanted[position], each) for position, each in found.items()]
+            payloads = [message.payload for message, _ in pairs]
+            first = state.log.messages(now, number, NOBODY, payloads, _columns(pairs), Kind.CARRIED)
+            places |= zip(found, range(first, first + len(found)), strict=True)
+    return places
+
+
+def _find(queue: Queue, position: int) -> FoundMessage | None:
     out = queue.out.get(position)
     if out is not None:
-        return Found(queue, out.item, out.deliveries, "out")
+        return FoundMessage(queue, out.item, out.deliveries, "out")
     if (aside := queue.damaged.get(position)) is not None:
-        return Found(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
+        return FoundMessage(queue, aside.item, queue.deliveries.get(position, 0), aside.state)
     state, item = "ready", queue.find_ready(position)
     if item is None:
         state, item = "dead", queue.dead.find(position)
     if item is None:
         state, item = "delayed", queue.delayed.find(position)
-    return None if item is None else Found(queue, item, queue.deliveries.get(position, 0), state)
+    return None if item is None else FoundMessage(queue, item, queue.deliveries.get(position, 0), state)
 
 
-def _columns(pairs: Sequence[tuple[StoredMessage, Found]]) -> dict[str, Values]:
+def _columns(pairs: Sequence[tuple[StoredMessage, FoundMessage]]) -> dict[str, Values]:
     """Everything there is to say of messages that are carried forward."""
     messages = [message for message, _ in pairs]
     items = [found.item for _, found in pairs]

@@ -29,7 +29,7 @@ _MANY = np.zeros(256, np.bool_)
 _MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
 
 
-class Block(Protocol):
+class EventBlock(Protocol):
     """What has to be seen of a block of events."""
 
     @property
@@ -57,7 +57,7 @@ class Block(Protocol):
         """Offsets and bytes of a column of byte strings, for the rows of its sort."""
 
 
-class _Column:
+class _NumberColumn:
     """A column of numbers on its way to be an array. Rows of blocks that left it out get the default."""
 
     __slots__ = ("_default", "_dtype", "_parts", "_rows", "sort")
@@ -104,7 +104,7 @@ class Events:
         self.message_count = 0
         #: The position after the last event.
         self.end = 0
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _NumberColumn] = {}
         self._arrays: dict[str, Array] = {}
         self._firsts: list[int] = []
         self._counts: list[int] = []
@@ -114,7 +114,7 @@ class Events:
         #: When the messages with a request ID came.
         self.request_times: dict[int, int] = {}
 
-    def add(self, block: Block) -> None:
+    def add(self, block: EventBlock) -> None:
         """Take what is needed of the next block."""
         count, messages = block.count, block.messages
         starts = (self.count, self.message_count, self.count - self.message_count)
@@ -126,7 +126,7 @@ class Events:
             elif name in _NUMBERS:
                 column = self._columns.get(name)
                 if column is None:
-                    column = self._columns[name] = _Column(name)
+                    column = self._columns[name] = _NumberColumn(name)
                 column.add(starts[column.sort], rows[column.sort], data)
             else:
                 self._add_strings(block, name, starts)
@@ -159,7 +159,7 @@ class Events:
         """A column of numbers, for the rows of its sort."""
         found = self._arrays.get(name)
         if found is None:
-            column = self._columns.get(name) or _Column(name)
+            column = self._columns.get(name) or _NumberColumn(name)
             rows = (self.count, self.message_count, self.count - self.message_count)[column.sort]
             found = self._arrays[name] = column.array(rows)
         return found
@@ -189,7 +189,7 @@ class Events:
         low, high = np.searchsorted(self.other_rows, (start, stop)).tolist()
         return low, high
 
-    def _add_strings(self, block: Block, name: str, starts: tuple[int, int, int]) -> None:
+    def _add_strings(self, block: EventBlock, name: str, starts: tuple[int, int, int]) -> None:
         start = starts[1 if COLUMN[name].rows is Rows.MESSAGES else 2]
         offsets, data = block.binary(name)
         filled = np.flatnonzero(np.diff(offsets)).tolist()

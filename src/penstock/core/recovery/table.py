@@ -5,7 +5,7 @@ checkpoint's table, plus the blocks after it. Applying a block is numpy over col
 
 That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
 message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about whole
-queues are applied one by one, between the spans of events about messages. Leases and writers (``core/held.py``) are no
+queues are applied one by one, between the spans of events about messages. Leases and writers are no
 part of that: they say nothing of a message, and are kept beside the rows.
 
 Columns in which every row has the default are not kept; a plain waiting message costs 16 bytes.
@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 import numpy as np
 
-from penstock.core.gathering import Array, Block, Events
-from penstock.core.held import ChunkKey, Held, LeaseEnd, LeaseEntry, WriterEntry
-from penstock.core.policy import Policy
-from penstock.core.queue import Counters
+from penstock.core.catalogue import Catalogue, HeldRow, QueueEntry
+from penstock.core.leases import LeaseEnd, LeaseEntry
+from penstock.core.recovery.event_columns import Array, EventBlock, Events
+from penstock.core.writers import ChunkKey, WriterEntry
 from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 
 #: Events gathered before they are applied together; more when the table is large, because each time it is copied.
@@ -62,39 +62,6 @@ _COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPP
 
 class Inconsistent(Exception):
     """The events contradict the state they are applied to. The journal's checksums were right, so this is a bug."""
-
-
-class QueueEntry(msgspec.Struct):
-    """A queue as the journal describes it."""
-
-    namespace: str
-    name: str
-    policy: Policy
-    created_at: int
-    counters: dict[str, int] = msgspec.field(default_factory=lambda: Counters().as_dict())
-
-
-class _Listed(QueueEntry, kw_only=True):
-    """A queue in a catalogue."""
-
-    id: int
-
-    def plain(self) -> QueueEntry:
-        """Without the number."""
-        return QueueEntry(self.namespace, self.name, self.policy, self.created_at, self.counters)
-
-
-class _Catalogue(msgspec.Struct):
-    """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
-
-    namespaces: list[str]
-    next_queue_id: int
-    queues: list[_Listed]
-    lost: tuple[int, int] | None = None
-    #: Where the events end that were lost; numbering may have gone on higher.
-    seen: int = 0
-    #: How many rows about leases and writers follow.
-    held: int = 0
 
 
 class Meta(msgspec.Struct):
@@ -165,7 +132,7 @@ class Table:
             found[position] = rows
         return found
 
-    def apply(self, blocks: Iterable[Block]) -> None:
+    def apply(self, blocks: Iterable[EventBlock]) -> None:
         """Apply blocks in order. Those below ``meta.position`` must not be among them."""
         events = Events()
         for block in blocks:
@@ -326,7 +293,7 @@ class Table:
             case Kind.QUEUE_DELETED:
                 del self.meta.queues[queue]
                 self.meta.requests.pop(queue, None)
-                self._forget_strangers()
+                self._drop_orphans()
             case Kind.NAMESPACE_CREATED:
                 self.meta.namespaces.append(detail.decode())
             case Kind.NAMESPACE_DELETED:
@@ -341,7 +308,7 @@ class Table:
 
     def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
         """It says what is known already, except at the beginning and after a loss of events."""
-        described = msgspec.json.decode(detail, type=_Catalogue)
+        described = msgspec.json.decode(detail, type=Catalogue)
         if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
             return  # what is lost was known when this table was written down
         if described.lost is not None:
@@ -351,7 +318,7 @@ class Table:
             if not described.held:
                 self.meta.leases, self.meta.writers = {}, {}
 
-    def _begin(self, described: _Catalogue, *, keep: bool) -> None:
+    def _begin(self, described: Catalogue, *, keep: bool) -> None:
         """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
 
         A repair knows the queues, but not their counters: with ``keep``, ours are as good.
@@ -361,9 +328,9 @@ class Table:
         self.meta.next_queue_id = max(self.meta.next_queue_id, described.next_queue_id)
         known = self.meta.queues if keep else {}
         self.meta.queues = {entry.id: known.get(entry.id) or entry.plain() for entry in described.queues}
-        self._forget_strangers()
+        self._drop_orphans()
 
-    def _forget_strangers(self) -> None:
+    def _drop_orphans(self) -> None:
         """After a loss there may be messages left of a queue that is deleted."""
         if not self.meta.complete:
             self._keep(np.isin(self.columns["queue"], list(self.meta.queues)))
@@ -415,7 +382,7 @@ class Table:
         """As for a catalogue: it says what is known already, if no event was lost."""
         if self.meta.complete:
             return
-        held = msgspec.json.decode(detail, type=Held)
+        held = msgspec.json.decode(detail, type=HeldRow)
         if held.first:
             self.meta.leases, self.meta.writers = {}, {}
         self.meta.leases |= held.leases

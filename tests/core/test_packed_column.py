@@ -7,8 +7,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.lane import CHUNK, Item, Lane
-from penstock.core.packing import PackedColumn, pack, unpack
+from penstock.core.structures.lane import CHUNK, Item, Lane
+from penstock.core.structures.packed_column import PackedColumn, pack, unpack
 
 LIMITS = {"B": (0, 2**8), "I": (0, 2**32), "Q": (0, 2**64), "q": (-(2**63), 2**63)}
 

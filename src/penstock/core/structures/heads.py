@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.core.lane import Item, Lane
-from penstock.core.ordered import Ordered
+from penstock.core.structures.lane import Item, Lane
+from penstock.core.structures.ordered import Ordered
 
 
 class Heads:

@@ -14,11 +14,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from penstock.core.broker import Broker
-from penstock.core.gathering import Array
-from penstock.core.lane import Item
+from penstock.core.catalogue import QueueEntry
+from penstock.core.commands.lease import restore_lease
+from penstock.core.commands.queues import add_queue
 from penstock.core.queue import Queue
-from penstock.core.remembered import Remembered
-from penstock.core.table import COLUMNS, QueueEntry, Table
+from penstock.core.recovery.event_columns import Array
+from penstock.core.recovery.table import COLUMNS, Table
+from penstock.core.structures.lane import Item
+from penstock.core.structures.request_ids import RequestIds
 
 Rows: TypeAlias = Array | slice
 
@@ -33,7 +36,7 @@ def restore(table: Table, next_position: int, now: int = 0) -> Broker:
     broker.next_queue_id = meta.next_queue_id
     broker.namespaces = {name: {} for name in meta.namespaces}
     for number, entry in meta.queues.items():
-        broker.enter(_queue(number, entry))
+        add_queue(broker, _queue(number, entry))
     leased = table.leased()
     _fill(broker, table, leased.values())
     _lease(broker, table, leased)
@@ -43,7 +46,7 @@ def restore(table: Table, next_position: int, now: int = 0) -> Broker:
     for number, requests in meta.requests.items():
         if (queue := broker.queues.get(number)) is not None:
             known = {bytes.fromhex(key): value for key, value in requests.items() if value[1] > now}
-            queue.requests = Remembered(known)
+            queue.requests = RequestIds(known)
             broker.schedule_requests(queue)
     positions, queues = table.columns["position"], table.columns["queue"]
     for position, asked in meta.asked.items():
@@ -88,7 +91,7 @@ def _lease(broker: Broker, table: Table, leased: dict[int, Array]) -> None:
     for position, rows in leased.items():
         columns = [table.ranks()[rows], *(table.column(name)[rows] for name in names)]
         items = map(Item._make, zip(*(column.tolist() for column in columns), strict=True))
-        broker.restore_lease(position, table.meta.leases[position], list(items))
+        restore_lease(broker, position, table.meta.leases[position], list(items))
 
 
 def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:

@@ -1,7 +1,7 @@
 """Lanes in which a message can be found by its position, without looking at all of them.
 
 A ready message's rank is its position, or noted in its queue. But nothing tells the rank of a dead letter, which is the
-position of the event that killed it, nor that of a delayed message, which is a time; and of a message in one of very
+position of the event that made it one, nor that of a delayed message, which is a time; and of a message in one of very
 many priorities nothing tells in which. Such messages are noted a second time, sorted by position: 20 bytes for each.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.lane import Deadline, Item, Lane, _Chunk
-from penstock.core.ordered import Ordered
+from penstock.core.structures.lane import Deadline, Item, Lane, _Chunk
+from penstock.core.structures.ordered import Ordered
 from penstock.schema import FOREVER
 
 
@@ -84,7 +84,7 @@ class RankedLane(_NotedLane):
         return _gone(self._places, super().remove_many(ranks))
 
 
-class OneOfMany(_NotedLane):
+class PriorityLane(_NotedLane):
     """The lane of one of very many priorities: ``places``, which all of them share, has the priority of each message.
 
     Its messages expire, and are never dead: it has the steps that ready messages take.

@@ -8,7 +8,7 @@ from penstock.core.broker import Broker
 from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
-from penstock.core.state import Delivery, NoMessage
+from penstock.core.state import DeliveryEffect, WaitEnded
 
 NOW = 1_750_000_000 * SECOND
 
@@ -66,7 +66,7 @@ def test_who_waits_for_one_message_gets_another(scene: tuple[Broker, Queue, Conn
     broker.take_effects()
     broker.set_aside(queue, {first: "torn"}, NOW)
     (effect,) = broker.take_effects()
-    assert isinstance(effect, Delivery)
+    assert isinstance(effect, DeliveryEffect)
     assert [out.item.position for out in effect.messages] == [first + 1]
     assert list(peer.out) == [first + 1]
     broker.check()
@@ -79,7 +79,7 @@ def test_or_is_told_that_none_will_come(scene: tuple[Broker, Queue, Connection])
     broker.drain(NOW)
     broker.take_effects()
     broker.set_aside(queue, {first: "torn"}, NOW)
-    assert broker.take_effects() == [NoMessage(peer, queue)]
+    assert broker.take_effects() == [WaitEnded(peer, queue)]
     broker.check()
 
 

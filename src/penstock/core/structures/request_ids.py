@@ -10,7 +10,7 @@ from typing import TypeAlias
 _Entry: TypeAlias = tuple[int, int, bytes]
 
 
-class Remembered:
+class RequestIds:
     """Request IDs. Each is known until its time is over; ``forget`` gives the memory back, a little at a time."""
 
     __slots__ = ("_ends", "_known", "scheduled")

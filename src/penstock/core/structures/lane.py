@@ -16,7 +16,7 @@ back at its old place is inserting by rank.
          -> chunk …
 
 That is 12 bytes for a plain waiting message. Full chunks are packed until they are worked on
-(:mod:`penstock.core.packing`): 6 bytes for most messages, and next to nothing for runs of equal ones. Chunks are small,
+(``packed_column``): 6 bytes for most messages, and next to nothing for runs of equal ones. Chunks are small,
 so that inserting or removing anywhere moves little.
 
 A lane whose messages expire is given an :class:`Ordered` of deadlines, which it shares with the other lanes of its
@@ -36,8 +36,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.ordered import Ordered
-from penstock.core.packing import PackedColumn, pack, unpack
+from penstock.core.structures.ordered import Ordered
+from penstock.core.structures.packed_column import PackedColumn, pack, unpack
 from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.broker import Broker
-from penstock.core.delivering import HELD_BACK
+from penstock.core.commands.dispatch import RESUME
 
 NOW = 1_700_000_000_000_000
 
@@ -24,7 +24,7 @@ def test_one_that_may_go_on_is_found_behind_many_that_may_not() -> None:
     other = broker.create_queue("default", "other", NOW)
     publisher = broker.connect(1, b"publisher")
     hog = broker.connect(2, b"hog")
-    many = [broker.connect(10 + number, b"many") for number in range(2 * HELD_BACK)]
+    many = [broker.connect(10 + number, b"many") for number in range(2 * RESUME)]
     last = broker.connect(3, b"last")
     broker.publish(publisher, other, [b"x"] * 4 * len(many), NOW)
     for connection in many * 4:
@@ -35,7 +35,7 @@ def test_one_that_may_go_on_is_found_behind_many_that_may_not() -> None:
     for connection in [*many, last]:
         broker.subscribe(connection, queue, 10, NOW)
     tick_until_done(broker)
-    assert len(broker.held_back) == len(many) + 1
+    assert len(broker.throttled) == len(many) + 1
     assert len(last.out) == 1
     broker.most_out += 1
     broker.subscribe(hog, queue, 0, NOW)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.policy import Policy
-from penstock.core.publishing import Published, Refusal
 from penstock.core.queue import Queue
 from penstock.schema import Reason
 from support.bench import NOW, SECOND, Bench
@@ -15,7 +15,7 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
     bench = Bench(deduplication=5 * SECOND)
     first = bench.publish(request_id=b"r").first
     bench.broker.purge(bench.publisher, bench.queue, NOW)
-    assert bench.publish(now=NOW + 5 * SECOND - 1, request_id=b"r") == Published(first, 1, duplicate=True)
+    assert bench.publish(now=NOW + 5 * SECOND - 1, request_id=b"r") == PublishResult(first, 1, duplicate=True)
     assert bench.queue.empty
     assert not bench.publish(now=NOW + 5 * SECOND, request_id=b"r").duplicate
 
@@ -23,7 +23,7 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
 def test_an_id_asked_for_is_refused_while_a_message_has_it() -> None:
     bench = Bench()
     bench.publish(asked_id=b"x")
-    assert bench.publish(asked_id=b"x") == Published(0, 0, Refusal.EXISTS)
+    assert bench.publish(asked_id=b"x") == PublishResult(0, 0, Refusal.EXISTS)
     bench.broker.pop(bench.publisher, bench.queue, NOW)
     assert bench.publish(asked_id=b"x").accepted == 1
 

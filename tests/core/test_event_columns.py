@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.core.events import EventBatch
-from penstock.core.gathering import Events
+from penstock.core.recovery.event_columns import Events
 from penstock.journal.format.block import Block, encode, parse
 from penstock.schema import Kind
 

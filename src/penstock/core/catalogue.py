@@ -1,0 +1,86 @@
+"""How the journal describes what is no message: queues in the catalogue, leases and writers in the rows after it.
+
+Both stand at the beginning of every segment, so that the journal can be read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from penstock.core.leases import Lease, LeaseEntry
+from penstock.core.policy import Policy
+from penstock.core.queue import Counters
+from penstock.core.writers import WriterEntry
+
+#: Bytes of a ``HELD`` row, roughly: far below a block's, so that a segment can begin however much is held.
+ROW_BYTES = 4 * 2**20
+
+
+class QueueEntry(msgspec.Struct):
+    """A queue as the journal describes it."""
+
+    namespace: str
+    name: str
+    policy: Policy
+    created_at: int
+    counters: dict[str, int] = msgspec.field(default_factory=lambda: Counters().as_dict())
+
+
+class ListedQueue(QueueEntry, kw_only=True):
+    """A queue in a catalogue."""
+
+    id: int
+
+    def plain(self) -> QueueEntry:
+        """Without the number."""
+        return QueueEntry(self.namespace, self.name, self.policy, self.created_at, self.counters)
+
+
+class Catalogue(msgspec.Struct):
+    """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
+
+    namespaces: list[str]
+    next_queue_id: int
+    queues: list[ListedQueue]
+    lost: tuple[int, int] | None = None
+    #: Where the events end that were lost; numbering may have gone on higher.
+    seen: int = 0
+    #: How many rows about leases and writers follow.
+    held: int = 0
+
+
+class HeldRow(msgspec.Struct, omit_defaults=True):
+    """The detail of a ``HELD`` row: some of the leases and writers."""
+
+    #: What was known before is replaced.
+    first: bool = False
+    leases: dict[int, LeaseEntry] = msgspec.field(default_factory=dict)
+    writers: dict[str, WriterEntry] = msgspec.field(default_factory=dict)
+
+
+def held_rows(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> list[bytes]:
+    """The details of the ``HELD`` rows that say all this."""
+    rows = list(_parts(leases, writers))
+    if rows:
+        rows[0].first = True
+    return [msgspec.json.encode(row) for row in rows]
+
+
+def _parts(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> Iterator[HeldRow]:
+    part, size = HeldRow(), 0
+    for position, lease in leases.items():
+        part.leases[position] = entry = lease.describe()
+        size += 1_000 + 24 * len(entry.runs)
+        if size > ROW_BYTES:
+            yield part
+            part, size = HeldRow(), 0
+    for name, writer in writers.items():
+        part.writers[name] = writer
+        size += 1_000 + 56 * len(writer.chunks)
+        if size > ROW_BYTES:
+            yield part
+            part, size = HeldRow(), 0
+    if size:
+        yield part

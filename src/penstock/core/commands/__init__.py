@@ -1,0 +1,48 @@
+"""The broker's commands, a module for each or a few: functions whose first argument is the state.
+
+* in: :mod:`.publish`, :mod:`.write`; out: :mod:`.receive` (windows, single receives, peek, pop), :mod:`.lock`,
+  :mod:`.lease`; ends of a delivery: :mod:`.settle`; peers: :mod:`.connect`
+* for operators: :mod:`.queues`, :mod:`.redrive`, :mod:`.purge`; for upkeep: :mod:`.carry`, :mod:`.set_aside`,
+  :mod:`.lifecycle`
+* steps of these: :mod:`.dispatch` gives ready messages to those who wait, :mod:`.expiry` is where messages expire,
+  :mod:`.dead_letters` where they become dead letters, :mod:`.tick` what time asks for
+
+A module imports the functions of others that it calls; those that are bound to :class:`penstock.core.broker.Broker` are
+the commands.
+"""
+
+from __future__ import annotations
+
+from penstock.core.commands import (
+    carry,
+    connect,
+    lease,
+    lifecycle,
+    lock,
+    publish,
+    purge,
+    queues,
+    receive,
+    redrive,
+    set_aside,
+    settle,
+    tick,
+    write,
+)
+
+__all__ = [
+    "carry",
+    "connect",
+    "lease",
+    "lifecycle",
+    "lock",
+    "publish",
+    "purge",
+    "queues",
+    "receive",
+    "redrive",
+    "set_aside",
+    "settle",
+    "tick",
+    "write",
+]

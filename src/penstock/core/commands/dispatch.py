@@ -1,0 +1,236 @@
+"""Giving ready messages to those who wait for them, in turn: credit, allowance, and what is left to the next tick."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+
+from penstock.core import budget
+from penstock.core.commands.expiry import dead_letter_expired
+from penstock.core.queue import Connection, Out, Queue, Subscription
+from penstock.core.state import BrokerState, DeliveryEffect, WaitEnded
+from penstock.core.structures.lane import Item
+
+#: Throttled subscriptions that are looked at in one go.
+RESUME = 100
+
+
+class TryAgain(Exception):
+    """So many expired messages stand before the next one that it takes another tick to get there: ask again then."""
+
+
+def dispatch(state: BrokerState, queue: Queue, now: int, most: int = budget.HAND_OUT) -> None:
+    """Give ready messages to those who wait, one to each in turn; and dead letters to those who wait for these.
+
+    What is more than ``most``, or than may be given out until the next tick, is left to that.
+    """
+    if queue.waiting_dead:
+        dispatch_dead(state, queue, now)
+    line = queue.waiting
+    while line and queue.ready and not (queue.policy.paused or state.draining):
+        room = min(most, state.hand_out_left)
+        if room <= 0 or state.expired_left <= 0:
+            state.undispatched[queue.id] = queue
+            break
+        wanted = _wanted(line, min(room, queue.ready))
+        if state.out - state.leased + wanted > state.most_out // 2:
+            _dispatch_within_allowance(state, queue, now, room)
+            break
+        items = take_ready(state, queue, wanted, now)
+        most -= len(items)
+        state.hand_out_left -= len(items)
+        given: dict[Subscription, list[Item]] = {}
+        if len(line) == 1 and items:
+            given[_next_in_line(line, len(items))] = items
+        else:
+            for item in items:
+                given.setdefault(_next_in_line(line), []).append(item)
+        for subscription, share in given.items():
+            outs = [hand_out(state, queue, item, subscription.connection, now, counted=True) for item in share]
+            _deliver(state, subscription, outs)
+    queue.check()
+
+
+def _dispatch_within_allowance(state: BrokerState, queue: Queue, now: int, most: int) -> None:
+    """The same where many messages are out: each connection's allowance is looked at for each message."""
+    line = queue.waiting
+    shares: dict[Subscription, list[Out]] = {}
+    while line and queue.ready and most > 0 and state.expired_left > 0:
+        most -= 1
+        state.hand_out_left -= 1
+        subscription = line[0]
+        if len(subscription.connection.out) >= state.allowance:
+            line.popleft()
+            subscription.waiting = False
+            state.throttled[subscription] = None
+            continue
+        for item in take_ready(state, queue, 1, now):
+            _next_in_line(line)
+            out = hand_out(state, queue, item, subscription.connection, now, counted=True)
+            shares.setdefault(subscription, []).append(out)
+    for subscription, outs in shares.items():
+        _deliver(state, subscription, outs)
+    if line and queue.ready:
+        state.undispatched[queue.id] = queue
+
+
+def continue_dispatch(state: BrokerState, now: int) -> None:
+    """Give out what commands had to leave, a share of each queue in turn."""
+    while state.undispatched and state.hand_out_left > 0 and state.expired_left > 0:
+        queue = state.undispatched.pop(next(iter(state.undispatched)))
+        if queue.id in state.queues:
+            dispatch(state, queue, now, budget.HAND_OUT_SHARE)
+
+
+def dispatch_dead(state: BrokerState, queue: Queue, now: int) -> None:
+    """Give dead letters to those who wait for them."""
+    while queue.waiting_dead and len(queue.dead) and not state.draining:
+        if state.hand_out_left <= 0:
+            state.undispatched[queue.id] = queue
+            break
+        state.hand_out_left -= 1
+        (item,) = queue.dead.take(1)
+        subscription = _next_in_line(queue.waiting_dead)
+        out = hand_out(state, queue, item, subscription.connection, now, dead=True)
+        _deliver(state, subscription, [out])
+
+
+def resume_throttled(state: BrokerState, now: int) -> bool:
+    """Put subscriptions back in line whose connections may have more by now. True: some are still to be looked at."""
+    looked_at = list(islice(state.throttled, RESUME))
+    free = [subscription for subscription in looked_at if len(subscription.connection.out) < state.allowance]
+    state.throttled_unchecked -= len(looked_at)
+    for subscription in looked_at:
+        del state.throttled[subscription]
+        if subscription not in free:
+            state.throttled[subscription] = None  # behind the others
+    for subscription in free:
+        update_credit(state, subscription)
+    for queue in {subscription.queue.id: subscription.queue for subscription in free}.values():
+        dispatch(state, queue, now)
+    return state.throttled_unchecked > 0 and bool(state.throttled)
+
+
+def take_next(state: BrokerState, queue: Queue, now: int) -> Item | None:
+    """Remove the next ready message that has not expired. None: there is none, or none may be given. Or TryAgain."""
+    if state.draining:
+        return None
+    items = take_ready(state, queue, 1, now)
+    if not items and queue.ready and not queue.policy.paused:
+        raise TryAgain
+    return items[0] if items else None
+
+
+def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:
+    """Remove the next ready messages that have not expired. Fewer if too many on the way have."""
+    if queue.policy.paused:
+        return []
+    taken: list[Item] = []
+    while len(taken) < count and state.expired_left > 0:
+        wanted = count - len(taken)
+        items = queue.take(min(wanted, state.expired_left) if queue.deadlines else wanted)
+        if not items:
+            break
+        expired = [item for item in items if 0 < item.expires <= now]
+        if expired:
+            dead_letter_expired(state, queue, expired, now)
+            dispatch_dead(state, queue, now)
+            items = [item for item in items if not 0 < item.expires <= now]
+        taken += items
+    return taken
+
+
+def hand_out(
+    state: BrokerState,
+    queue: Queue,
+    item: Item,
+    connection: Connection,
+    now: int,
+    *,
+    counted: bool = False,
+    dead: bool = False,
+) -> Out:
+    """The connection has the message from now on. ``counted``: it counts for a window."""
+    position = item.position
+    state.out += 1
+    deliveries = queue.deliveries.get(position, 0) if queue.deliveries else 0
+    out = Out(queue, item, connection, now, deliveries, dead=dead)
+    out.counted = counted
+    queue.out[position] = out
+    connection.out[position] = out
+    return out
+
+
+def update_credit(state: BrokerState, subscription: Subscription) -> None:
+    """Work out a window's credit anew, and stand in line accordingly."""
+    subscription.credit = max(0, subscription.window - subscription.out)
+    if subscription.credit and not subscription.waiting:
+        state.throttled.pop(subscription, None)
+        subscription.queue.waiting.append(subscription)
+        subscription.waiting = True
+    elif not subscription.credit:
+        leave_line(state, subscription)
+
+
+def leave_line(state: BrokerState, subscription: Subscription) -> None:
+    """Nothing is given to the subscription any more."""
+    state.throttled.pop(subscription, None)
+    if subscription.waiting:
+        line = subscription.queue.waiting_dead if subscription.dead else subscription.queue.waiting
+        line.remove(subscription)
+        subscription.waiting = False
+
+
+def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool = False) -> None:
+    """Tell everybody in the line who waits for a single message, or has a window too, that none will come."""
+    for _ in range(len(line)):
+        subscription = line.popleft()
+        if subscription.window and not windows:
+            line.append(subscription)
+            continue
+        subscription.waiting = False
+        subscription.queue.subscribers -= 1
+        del subscription.connection.subscriptions[(subscription.queue.id, subscription.dead)]
+        state.effects.append(WaitEnded(subscription.connection, subscription.queue))
+
+
+def _deliver(state: BrokerState, subscription: Subscription, outs: list[Out]) -> None:
+    """Leave the effect. Messages that are durable already do not wait for those that are not."""
+    connection, queue = subscription.connection, subscription.queue
+    queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
+    if not subscription.window:
+        outs[0].single = True
+    durable = [out for out in outs if out.item.position < state.committed]
+    if durable:
+        state.effects.append(DeliveryEffect(connection, queue, durable, 0))
+    if len(durable) < len(outs):
+        fresh = [out for out in outs if out.item.position >= state.committed]
+        after = max(out.item.position for out in fresh) + 1
+        state.effects.append(DeliveryEffect(connection, queue, fresh, after))
+
+
+def _next_in_line(line: deque[Subscription], count: int = 1) -> Subscription:
+    """The subscription whose turn it is; it spends credit and goes to the end of the line, or out of it."""
+    subscription = line.popleft()
+    subscription.credit -= count
+    if not subscription.dead:
+        given = subscription.connection.given
+        given[subscription.queue.id] = given.get(subscription.queue.id, 0) + count
+    if subscription.credit > 0:
+        line.append(subscription)
+    else:
+        subscription.waiting = False
+        if not subscription.window:
+            del subscription.connection.subscriptions[(subscription.queue.id, subscription.dead)]
+            subscription.queue.subscribers -= 1
+    return subscription
+
+
+def _wanted(line: deque[Subscription], most: int) -> int:
+    """How many messages those in line may be given, up to ``most``: long lines are not looked at to their end."""
+    wanted = 0
+    for subscription in line:
+        wanted += subscription.credit
+        if wanted >= most:
+            return most
+    return wanted

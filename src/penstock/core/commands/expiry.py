@@ -1,0 +1,42 @@
+"""Where messages expire: found by ``tick`` when their time has come, or by a command that wants the next message.
+
+An expired message becomes a dead letter, or is dropped where its queue says so: see ``dead_letters``. One that is out
+expires when it comes back: see ``settle``.
+"""
+
+from __future__ import annotations
+
+from penstock.core import budget
+from penstock.core.commands.dead_letters import dead_letter
+from penstock.core.queue import Queue
+from penstock.core.state import BrokerState
+from penstock.core.structures.lane import Item
+from penstock.schema import Reason
+
+
+def dead_letter_expired(state: BrokerState, queue: Queue, items: list[Item], now: int) -> None:
+    """Messages that a command came across have expired: they are in no lane any more."""
+    state.expired_left -= len(items)
+    dead_letter(state, queue, items, Reason.EXPIRED, now)
+
+
+def expire_queue(state: BrokerState, queue: Queue, now: int, left: int) -> int:
+    """Expire messages of one queue and let its delayed ones in. Returns what is left of the budget."""
+    expired, left = queue.take_expired(now, left)
+    due = queue.delayed.take(queue.delayed.count_up_to(now, max(0, left)))
+    left -= len(due)
+    expired += [item for item in due if 0 < item.expires <= now]
+    queue.put_many([item._replace(rank=item.position) for item in due if not 0 < item.expires <= now])
+    if expired:
+        dead_letter(state, queue, expired, Reason.EXPIRED, now)
+    return left
+
+
+def forget_requests(state: BrokerState, now: int) -> None:
+    """Give up request IDs whose time is over."""
+    left = budget.FORGET
+    while left > 0 and state.request_ends and state.request_ends.first[0] <= now:
+        queue = state.queues[state.request_ends.first[1]]
+        state.unschedule_requests(queue)
+        left -= queue.requests.forget(now, left) + 1
+        state.schedule_requests(queue)

@@ -1,0 +1,46 @@
+"""Commands that give one message to a connection for a time: lock and renew; and the ends of locks."""
+
+from __future__ import annotations
+
+from penstock.core import budget
+from penstock.core.commands.dispatch import dispatch, hand_out, take_next
+from penstock.core.commands.settle import end_deliveries, return_messages
+from penstock.core.queue import Connection, Out, Queue
+from penstock.core.state import BrokerState
+from penstock.schema import Reason
+
+
+def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, duration: int = 0) -> Out | None:
+    """Give the next message to the connection, locked for ``duration`` or as its queue says. Or TryAgain."""
+    item = take_next(state, queue, now)
+    if item is None:
+        return None
+    out = hand_out(state, queue, item, connection, now)
+    queue.count_delivered(1, 1 if out.deliveries else 0)
+    state.lock_until(out, now + (duration or queue.policy.lock_duration))
+    return out
+
+
+def renew(state: BrokerState, connection: Connection, position: int, now: int, duration: int = 0) -> Out | None:
+    """Let a lock that the connection holds run for ``duration`` from now."""
+    out = connection.out.get(position)
+    if out is None or not out.deadline:
+        return None
+    state.lock_until(out, now + (duration or out.queue.policy.lock_duration))
+    return out
+
+
+def end_expired_locks(state: BrokerState, now: int) -> None:
+    """Put back messages whose locks have ended: those of one queue together, so that they stand in their order."""
+    ended: dict[int, dict[bytes, list[Out]]] = {}
+    left = budget.END_LOCKS
+    while left > 0 and state.lock_ends and state.lock_ends.first[0] <= now:
+        out = state.lock_ends.first[2]
+        left -= 1
+        end_deliveries(state, out.connection, out.queue, (out.item.position,))
+        ended.setdefault(out.queue.id, {}).setdefault(out.connection.source, []).append(out)
+    for number, by_source in ended.items():
+        queue = state.queues[number]
+        for source, outs in by_source.items():
+            return_messages(state, queue, outs, Reason.LOCK_EXPIRED, now, source)
+        dispatch(state, queue, now)

@@ -1,0 +1,86 @@
+"""Commands that take messages out of a queue without a lock: windows, single receives, peeks and pops."""
+
+from __future__ import annotations
+
+from penstock.core.commands.dispatch import TryAgain, dispatch, dispatch_dead, leave_line, take_next, update_credit
+from penstock.core.commands.expiry import dead_letter_expired
+from penstock.core.queue import Connection, Queue, Subscription
+from penstock.core.state import BrokerState
+from penstock.core.structures.lane import Item
+from penstock.schema import Kind
+
+
+def subscribe(state: BrokerState, connection: Connection, queue: Queue, window: int, now: int) -> None:
+    """The connection takes up to ``window`` unsettled messages at a time. 0 stops; messages out stay out."""
+    key = (queue.id, False)
+    subscription = connection.subscriptions.get(key)
+    if not window:
+        if subscription is not None:
+            leave_line(state, subscription)
+            del connection.subscriptions[key]
+            queue.subscribers -= 1
+        return
+    if subscription is None:
+        subscription = connection.subscriptions[key] = Subscription(connection, queue, 0)
+        queue.subscribers += 1
+    subscription.window = window
+    update_credit(state, subscription)
+    dispatch(state, queue, now)
+
+
+def receive(state: BrokerState, connection: Connection, queue: Queue, now: int, *, dead: bool = False) -> bool:
+    """The connection waits for one message, or one dead letter. False: this request will get none.
+
+    That is so while the broker drains, for dead letters where the queue keeps none, and while the connection waits
+    for, or has a window on, the same thing already.
+    """
+    if state.draining or (dead and not queue.policy.dead_letters) or (queue.id, dead) in connection.subscriptions:
+        return False
+    subscription = Subscription(connection, queue, 0, dead=dead)
+    connection.subscriptions[(queue.id, dead)] = subscription
+    queue.subscribers += 1
+    line = queue.waiting_dead if dead else queue.waiting
+    line.append(subscription)
+    subscription.waiting = True
+    if dead:
+        dispatch_dead(state, queue, now)
+    else:
+        dispatch(state, queue, now)
+    return True
+
+
+def peek(state: BrokerState, queue: Queue, now: int) -> Item | None:
+    """The message that ``pop`` would take, left where it is. Or TryAgain."""
+    if queue.policy.paused:
+        return None
+    while (item := queue.head()) is not None and 0 < item.expires <= now:
+        if state.expired_left <= 0:
+            raise TryAgain
+        queue.remove_ready(item.priority, item.rank)
+        dead_letter_expired(state, queue, [item], now)
+        dispatch_dead(state, queue, now)
+    return item
+
+
+def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> tuple[Item, int] | None:
+    """Take the next message for good. Returns it with the deliveries it had before. Or TryAgain.
+
+    It must not be shown before the log is durable up to ``log.next_position``: after a crash it would come again.
+    """
+    item = take_next(state, queue, now)
+    if item is None:
+        return None
+    deliveries = queue.deliveries.get(item.position, 0)
+    state.log.other(
+        Kind.POPPED,
+        now,
+        queue.id,
+        connection.source,
+        message=item.position,
+        deliveries=deliveries + 1,
+        delivered_at=now,
+    )
+    queue.counters.popped += 1
+    queue.count_delivered(1, 1 if deliveries else 0)
+    state.forget_message(queue, item.position)
+    return item, deliveries

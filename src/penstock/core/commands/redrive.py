@@ -1,0 +1,71 @@
+"""The command that sends dead letters back to work."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from penstock.core.budget import REDRIVE
+from penstock.core.commands.dispatch import dispatch
+from penstock.core.queue import Connection, Queue
+from penstock.core.state import BrokerState
+from penstock.core.structures.lane import Item
+from penstock.schema import Kind
+
+
+def redrive(
+    state: BrokerState,
+    connection: Connection,
+    queue: Queue,
+    now: int,
+    *,
+    positions: Sequence[int] | None = None,
+    limit: int = REDRIVE,
+    to: Queue | None = None,
+) -> int:
+    """Send dead letters back to the end of their queue, or of another. Returns how many.
+
+    Without ``positions`` the oldest ``limit`` go. They keep their ID and priority, lose their time to live, have
+    their retry counter as published and count no deliveries.
+    """
+    items = _take_dead(queue, positions, limit)
+    if not items:
+        return 0
+    target = to or queue
+    restored = [item._replace(retries=queue.retries_as_published(item), reason=0) for item in items]
+    columns = {
+        "message": array("Q", [item.position for item in items]),
+        "retries_left": array("B", [item.retries for item in restored]),
+    }
+    if target is not queue:
+        columns["from_queue"] = array("I", (queue.id,)) * len(items)
+    first = state.log.others(Kind.REDRIVEN, now, target.id, connection.source, len(items), dict(columns))
+    moved = [item._replace(rank=first + offset) for offset, item in enumerate(restored)]
+    target.put_many(moved)
+    for item in moved:
+        _move(state, queue, target, item.position)
+        target.note(item, 0)
+    dispatch(state, target, now)
+    return len(items)
+
+
+def _take_dead(queue: Queue, positions: Sequence[int] | None, limit: int) -> list[Item]:
+    if positions is None:
+        return queue.dead.take(limit)
+    found = [item for position in positions if (item := queue.dead.find(position)) is not None]
+    return queue.dead.remove_many([item.rank for item in found])
+
+
+def _move(state: BrokerState, queue: Queue, target: Queue, position: int) -> None:
+    """A message leaves one queue for another."""
+    if queue is target:
+        queue.published_retries.pop(position, None)
+        return
+    queue.counters.moved_out += 1
+    target.counters.moved_in += 1
+    state.moved_to[position] = target.id
+    queue.forget(position)
+    asked = queue.asked.pop(position, None)
+    if asked is not None:
+        target.asked[position] = asked
+        state.asked[asked] = (target, position)
