@@ -1,7 +1,7 @@
 """What the HTTP process asks the broker for, over the private socket: see ``flight/requests.py`` for its layout.
 
-Every request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and what concerns many
-messages goes step by step. An answer that promises something is given when it is on disk. What can't be done is
+Every request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and what concerns
+many messages goes step by step. An answer that promises something is given when it is on disk. What can't be done is
 answered with a ``Refusal``.
 """
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item, Lane
 
@@ -46,9 +43,3 @@ def out_after(queue: Queue, after: tuple[int, ...], limit: int) -> tuple[list[Ou
         )
     chosen = positions[seen : seen + limit]
     return [queue.out[position] for position in chosen], seen + len(chosen)
-
-
-def locks_after(locks: Iterator[tuple[int, int, Out]], limit: int) -> list[tuple[int, int, Out]]:
-    """Locks that still hold: those of messages that were settled since are passed over."""
-    held = ((until, serial, out) for until, serial, out in locks if out.lock == serial and out.deadline == until)
-    return list(islice(held, limit))

@@ -52,7 +52,7 @@ class Ordered(Generic[T]):
         return self._chunks[-1][-1]
 
     def down_from(self, value: T | None) -> Iterator[T]:
-        """This value, if it is there, and all lower ones, highest first; all of them without a value."""
+        """The value, if it is there, and all lower ones, highest first; all of them without a value."""
         number = len(self._chunks) - 1 if value is None else min(self._chunk_of(value), len(self._chunks) - 1)
         for chunk in self._chunks[number::-1] if self._chunks else ():
             stop = len(chunk) if value is None else bisect_right(chunk, value)
