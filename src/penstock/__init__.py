@@ -1,6 +1,17 @@
 """Penstock: a durable message broker that speaks three wire protocols and feeds Apache Spark.
 
-The rooms, each importing only what ARCHITECTURE.md allows it to:
+The packages, each importing only what ARCHITECTURE.md allows it to:
 
-* :mod:`penstock.wire` turns bytes into frames and frames into bytes, for PHPMQ, Kokaq and SSPQ.
+* :mod:`penstock.wire`: bytes to frames and frames to bytes, for PHPMQ, Kokaq and SSPQ.
+* :mod:`penstock.core`: the queues, a deterministic state machine from commands to events.
+* :mod:`penstock.journal`: the durable, ordered log of events.
+* :mod:`penstock.server`: the broker process: listeners, sessions, commits, limits, maintenance.
+* :mod:`penstock.flight`: the Arrow Flight endpoint: the journal as tables, in a process of its own.
+* :mod:`penstock.endpoint`: what the processes beside the broker share: their start, rights, answers.
+* :mod:`penstock.client`: the Python client.
+* :mod:`penstock.spark`: the PySpark data source, and the pipelines.
+* :mod:`penstock.cli`: the ``penstock`` command.
+
+What several of them share: :mod:`penstock.protocols` (the table of protocols), :mod:`penstock.schema` (kinds and
+columns of events), :mod:`penstock.patterns` (how queues are picked by name).
 """

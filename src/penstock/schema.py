@@ -1,6 +1,6 @@
 """The vocabulary of the journal: what can happen to a message, why, and in which columns it is written down.
 
-This page is shared by the rooms that may not know each other: ``core`` makes events in these columns, ``journal`` keeps
+This page is shared by packages that may not know each other: ``core`` makes events in these columns, ``journal`` keeps
 them, ``flight`` and ``spark`` show them. Numbers here are on disk: never re-use or renumber one. docs/journal.md has
 the byte layout and the recipe for changing it.
 

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from penstock.cli import entry
 from penstock.cli.errors import CODES, CommandError, code_of
 from penstock.cli.main import COMMANDS, main
 from penstock.client import BadURL, ConnectFailed
 from penstock.journal.errors import JournalDamaged, JournalRefused
+from penstock.protocols import ProtocolError
 from penstock.server.process.configuration import load
 from support.commands import environment, penstock
 
@@ -138,6 +140,15 @@ def test_every_error_that_has_an_exit_code_is_there(name: str) -> None:
 )
 def test_the_exit_code_of_an_error_is_that_of_its_nearest_kind(error: Exception, code: int | None) -> None:
     assert code_of(error) == code
+
+
+def test_an_error_before_a_command_runs_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ProtocolError("two protocols have one port")
+
+    monkeypatch.setattr(type(main), "get_command", broken)
+    done = CliRunner().invoke(main, ["--help"])
+    assert (done.exit_code, done.stderr) == (2, "penstock: two protocols have one port\n")
 
 
 def test_help_and_version() -> None:

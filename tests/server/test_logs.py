@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from typing import Any
 
 import pytest
 
-from penstock.server.process.logs import BURST, PERIOD, Log, printable
+from penstock.server.process.logs import BURST, PERIOD, LibraryLog, Log, printable
 
 #: What a peer may put into a name, and a terminal must not see: colours, a new line, a bell, C1 codes, other direction.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nfake line\x7f\x9b2J\u202e\u2028\ud800"
@@ -132,3 +133,35 @@ def test_a_log_that_can_not_be_written_stops_nobody() -> None:
     log = Log(stream)
     stream.close()
     log.error("nobody reads this")
+
+
+class TestLibraries:
+    def logger(self, stream: io.StringIO) -> logging.Logger:
+        found = logging.Logger("some.library", logging.DEBUG)
+        found.addHandler(LibraryLog(Log(stream, clock=Clock(), level="debug")))
+        return found
+
+    def test_their_lines_are_in_our_format(self) -> None:
+        stream = io.StringIO()
+        logger = self.logger(stream)
+        logger.warning("%s took %s", "this", "long")
+        try:
+            raise OSError("gone")
+        except OSError:
+            logger.exception("failed")
+        logger.debug("x")
+        first, second, third = lines_of(stream)
+        assert first == {
+            "at": 1_700_000_000.0, "level": "warning", "event": "a library says", "library": "some.library",
+            "text": "this took long",
+        }  # fmt: skip
+        assert (second["level"], second["text"], second["error"]) == ("error", "failed", "OSError('gone')")
+        assert third["level"] == "debug"
+
+    def test_they_are_escaped_and_limited(self) -> None:
+        stream = Terminal()
+        logger = self.logger(stream)
+        for _ in range(BURST + 80):
+            logger.warning(HOSTILE)
+        assert len(stream.getvalue().splitlines()) == BURST
+        assert stream.getvalue().replace("\n", "").isascii()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from penstock.protocols import ProtocolError
-
 
 def main() -> None:
     """Run the ``penstock`` command."""
@@ -13,8 +11,4 @@ def main() -> None:
         from penstock.cli.main import main as command  # noqa: PLC0415 - it is what takes long
     except KeyboardInterrupt:
         sys.exit(130)
-    try:
-        command(prog_name="penstock")
-    except ProtocolError as error:  # met before a command began: the help of all commands names the protocols
-        print(f"penstock: {error}", file=sys.stderr)
-        sys.exit(2)
+    command(prog_name="penstock")

@@ -51,6 +51,13 @@ class CommandError(Exception):
 class CommandGroup(click.Group):
     """Commands that return their exit code, and whose errors are told in a line and have one as well."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run what the arguments say. The help reads all commands, and may meet an error before one runs."""
+        try:
+            return super().main(*args, **extra)
+        except Exception as error:
+            sys.exit(_report(error))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
@@ -64,11 +71,17 @@ class CommandGroup(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
             code = READER_GONE
         except Exception as error:
-            code = code_of(error)
-            if code is None:
-                raise
-            complain(_text(error), *getattr(error, "__notes__", ()))
+            code = _report(error)
         ctx.exit(code or OK)
+
+
+def _report(error: Exception) -> int:
+    """Tell of an error; escaped, as it may repeat what a peer said. One that nobody expected is raised again."""
+    code = code_of(error)
+    if code is None or isinstance(error, click.ClickException | click.exceptions.Exit):
+        raise error
+    complain(_text(error), *getattr(error, "__notes__", ()))
+    return code
 
 
 def code_of(error: Exception) -> int | None:

@@ -3,11 +3,14 @@
 A log call has a short event name and facts::
 
     log.warning("protocol error", peer="127.0.0.1:5000", protocol="SSPQ", reason="…")
+
+What libraries log with :mod:`logging` goes the same way: see :class:`LibraryLog`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -97,6 +100,24 @@ class Log:
             self._stream.flush()
         except (OSError, ValueError):
             pass  # a log that nobody can read is no reason to stop
+
+
+_NAMES = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"))
+
+
+class LibraryLog(logging.Handler):
+    """Lines of libraries, as lines of ours: in the same format, with the same limit, and escaped as well."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line of a library."""
+        level = next((name for number, name in _NAMES if record.levelno >= number), "debug")
+        error = record.exc_info[1] if record.exc_info else None
+        facts = {"error": repr(error)} if error is not None else {}
+        getattr(self._log, level)("a library says", library=record.name, text=record.getMessage(), **facts)
 
 
 def printable(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -39,7 +40,7 @@ from penstock.server.network.listeners import ListenError, OpenListener, open_li
 from penstock.server.process.allocator import give_memory_back
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.environment import Sorted
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import LibraryLog, Log
 from penstock.server.process.options import Options, QueueOptions
 from penstock.server.runtime import Runtime
 
@@ -59,6 +60,7 @@ def serve(options: Options, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
     log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
     if variables and variables.services:

@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which, and what the pure ones must not touch.
+"""Which package may import which, and what the pure ones must not touch.
 
 Read from the source, not by importing it, so that an import inside a function counts as well.
 """
@@ -55,14 +55,14 @@ WORLD |= {"ssl", "subprocess", "threading", "time"}
 FILES = {"io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 PURE = {"wire": WORLD, "schema": WORLD | FILES, "core": WORLD | FILES}
 
-#: Modules that are no room: the package's own page imports nothing of ours, its command belongs to cli.
-LOOSE = {"__init__": None, "__main__": "cli"}
+#: Modules that are no package: the first one imports nothing of ours, and the command belongs to cli.
+ALONE = {"__init__": None, "__main__": "cli"}
 
 
-def room_of(place: Path) -> str | None:
+def owner_of(place: Path) -> str | None:
     """Whose arrows a file follows: its folder's, or, beside the folders, its own."""
     name = place.parts[0].removesuffix(".py")
-    return LOOSE.get(name, name)
+    return ALONE.get(name, name)
 
 
 def imported(source: str, package: str) -> Iterator[str]:
@@ -81,39 +81,39 @@ def violations(package: Path) -> list[str]:
     found = []
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package)
-        room = room_of(place)
-        allowed = MAY_IMPORT.get(room, set()) | {room} if room else set()
+        owner = owner_of(place)
+        allowed = MAY_IMPORT.get(owner, set()) | {owner} if owner else set()
         dotted = ".".join(("penstock", *place.parts[:-1]))
         for name in imported(path.read_text(), dotted):
             top, _, rest = name.partition(".")
             if top == "penstock" and rest.partition(".")[0] not in allowed:
                 found.append(f"{place} imports {name}")
-            elif top in PURE.get(room or "", set()):
-                found.append(f"{place} imports {name}, and {room} is pure")
+            elif top in PURE.get(owner or "", set()):
+                found.append(f"{place} imports {name}, and {owner} is pure")
     return found
 
 
-def strangers(package: Path) -> list[str]:
-    """Folders that are no room, and modules that are in none."""
+def not_in_the_table(package: Path) -> list[str]:
+    """Folders and modules that the table does not have."""
     names = [path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"]
-    return sorted(name for name in names if name not in {*MAY_IMPORT, *LOOSE, "__pycache__"})
+    return sorted(name for name in names if name not in {*MAY_IMPORT, *ALONE, "__pycache__"})
 
 
-def test_every_folder_is_a_room_in_the_table() -> None:
-    assert strangers(PACKAGE) == []
+def test_every_folder_is_in_the_table() -> None:
+    assert not_in_the_table(PACKAGE) == []
 
 
-def test_no_room_imports_what_it_may_not() -> None:
+def test_no_package_imports_what_it_may_not() -> None:
     assert violations(PACKAGE) == []
 
 
-def test_the_parts_of_protocols_are_in_the_rooms_that_load_them() -> None:
+def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
     """They are named in a table, not imported, so the arrows could not tell."""
-    rooms = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "cli"}
+    packages = {"listener": "server", "session": "server", "client": "client", "capture": "spark", "load": "cli"}
     for protocol in BUILT_IN:
-        for part, room in rooms.items():
+        for part, owner in packages.items():
             place = getattr(protocol, part)
-            assert not place or place.startswith(f"penstock.{room}.")
+            assert not place or place.startswith(f"penstock.{owner}.")
 
 
 def test_the_arrows_make_no_circle() -> None:
@@ -123,13 +123,13 @@ def test_the_arrows_make_no_circle() -> None:
 
 def test_architecture_shows_the_same_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
-    assert {room: set(re.findall(r"`(\w+)`", may)) for room, may in rows} == MAY_IMPORT
+    assert {owner: set(re.findall(r"`(\w+)`", may)) for owner, may in rows} == MAY_IMPORT
 
 
 class TestTheTestItself:
-    """A wrong import of every form, in a house made for it, must be noticed."""
+    """A wrong import of every form, in a tree made for it, must be noticed."""
 
-    def house(self, folder: Path, file: str, source: str) -> Path:
+    def tree(self, folder: Path, file: str, source: str) -> Path:
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
@@ -156,27 +156,27 @@ class TestTheTestItself:
         ],
     )
     def test_forbidden(self, source: str, tmp_path: Path) -> None:
-        assert len(violations(self.house(tmp_path, "wire/bad.py", source))) == 1
+        assert len(violations(self.tree(tmp_path, "wire/bad.py", source))) == 1
 
     @pytest.mark.parametrize(
         "source",
         ["import struct", "from . import stream", "from .stream import X", "from penstock.wire.stream import X"],
     )
     def test_allowed(self, source: str, tmp_path: Path) -> None:
-        assert violations(self.house(tmp_path, "wire/good.py", source)) == []
+        assert violations(self.tree(tmp_path, "wire/good.py", source)) == []
 
     def test_relative_imports_are_resolved_from_deeper_folders(self, tmp_path: Path) -> None:
-        house = self.house(tmp_path, "wire/deep/__init__.py", "from ..stream import X\nfrom ...core import Y")
-        assert violations(house) == ["wire/deep/__init__.py imports penstock.core.Y"]
+        tree = self.tree(tmp_path, "wire/deep/__init__.py", "from ..stream import X\nfrom ...core import Y")
+        assert violations(tree) == ["wire/deep/__init__.py imports penstock.core.Y"]
 
     def test_core_has_no_files(self, tmp_path: Path) -> None:
-        house = self.house(tmp_path, "core/bad.py", "import os.path")
-        assert violations(house) == ["core/bad.py imports os.path, and core is pure"]
-        assert violations(self.house(tmp_path / "x", "journal/good.py", "import os")) == []
+        tree = self.tree(tmp_path, "core/bad.py", "import os.path")
+        assert violations(tree) == ["core/bad.py imports os.path, and core is pure"]
+        assert violations(self.tree(tmp_path / "x", "journal/good.py", "import os")) == []
 
-    def test_the_package_page_imports_no_room(self, tmp_path: Path) -> None:
-        assert violations(self.house(tmp_path, "__init__.py", "from penstock.wire import sspq")) != []
+    def test_the_first_module_imports_no_package(self, tmp_path: Path) -> None:
+        assert violations(self.tree(tmp_path, "__init__.py", "from penstock.wire import sspq")) != []
 
-    @pytest.mark.parametrize("file", ["attic/x.py", "loose.py"])
-    def test_a_new_folder_or_loose_module_is_noticed(self, file: str, tmp_path: Path) -> None:
-        assert strangers(self.house(tmp_path, file, "")) == [Path(file).parts[0].removesuffix(".py")]
+    @pytest.mark.parametrize("file", ["other/x.py", "alone.py"])
+    def test_a_new_folder_or_module_is_noticed(self, file: str, tmp_path: Path) -> None:
+        assert not_in_the_table(self.tree(tmp_path, file, "")) == [Path(file).parts[0].removesuffix(".py")]
