@@ -73,7 +73,6 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     upkeep_trouble: str
     counters: dict[str, int]
     protocol_errors: dict[str, int]
-    dead: dict[str, int]
     namespaces: int
     queues: int
     connections: dict[str, int]
@@ -92,8 +91,6 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     sync_seconds: Histogram
     loop_lag: Histogram
     listeners: dict[str, list[str]]
-    delivered: int
-    redelivered: int
 
 
 class Namespaces(_Request, frozen=True, kw_only=True, tag="namespaces"):
@@ -123,6 +120,9 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     oldest: int
     #: published, acknowledged, popped, dropped, purged, moved_in, moved_out, delivered, redelivered
     counters: tuple[int, int, int, int, int, int, int, int, int]
+    created_at: int
+    #: Dead letters by reason.
+    reasons: dict[str, int]
 
 
 class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,9 +143,7 @@ class QueueFull(msgspec.Struct, frozen=True, kw_only=True):
     """All about a queue."""
 
     row: QueueRow
-    created_at: int
     policy: Policy
-    reasons: dict[str, int]
 
 
 class Browse(_Request, frozen=True, kw_only=True, tag="browse"):

@@ -65,7 +65,7 @@ class PeerRequests:
         return requests.LockRows(rows=rows, after=after)
 
     def release(self, request: requests.ReleaseLock) -> str:
-        """Give a locked message back to its place. What the caller may not touch is answered as if it were not there."""
+        """Give a locked message back to its place. What the caller may not touch is answered as if it was not there."""
         position = self._runtime.ids.position(request.id) or 0
         out = self._locked(position)
         if out is None or not any(

@@ -70,14 +70,13 @@ class QueueRequests:
                 queue.delivered,
                 queue.redelivered,
             ),
+            queue.created_at,
+            {_REASONS[reason]: count for reason, count in queue.dead.reasons.items() if count},
         )
 
     def full(self, queue: Queue) -> requests.QueueFull:
         """All about a queue."""
-        reasons = {_REASONS[reason]: count for reason, count in queue.dead.reasons.items() if count}
-        return requests.QueueFull(
-            row=self.row(queue), created_at=queue.created_at, policy=queue.policy, reasons=reasons
-        )
+        return requests.QueueFull(row=self.row(queue), policy=queue.policy)
 
     def create_namespace(self, request: requests.CreateNamespace) -> bool:
         """Make a namespace."""

@@ -7,7 +7,6 @@ commit.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -195,15 +194,14 @@ class AdminRequests:
             upkeep_trouble=runtime.upkeep_trouble,
             counters=dict(runtime.counters),
             protocol_errors=dict(runtime.protocol_errors),
-            dead={},
             namespaces=len(broker.namespaces),
             queues=len(broker.queues),
-            connections=dict(Counter(session.protocol for session in runtime.sessions.values())),
+            connections=dict(runtime.connected),
             out=broker.out,
             leased=broker.leased,
             locks=len(broker.lock_ends),
-            held_input=memory.held_input,
-            held_output=memory.held_output,
+            held_input=memory.input,
+            held_output=memory.output,
             stalled=len(runtime.stalled),
             state_bytes=runtime.state_memory.bytes,
             unwritten=runtime.engine.unwritten,
@@ -214,6 +212,4 @@ class AdminRequests:
             sync_seconds=measures.sync_seconds.told(),
             loop_lag=measures.loop_lag.told(),
             listeners=self.listeners,
-            delivered=0,
-            redelivered=0,
         )

@@ -14,12 +14,15 @@ import shutil
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 
+from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
+from penstock.server.admin.requests import AdminRequests
 from penstock.server.flight.requests import SideRequests
 from penstock.server.network.acceptor import peer_of
 from penstock.server.runtime import Runtime
@@ -36,15 +39,23 @@ SOCKET = "door"
 NOTE = "side-door"
 
 _LENGTH = struct.Struct("<I")
-_DECODER = msgspec.msgpack.Decoder(requests.Request)
+_DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(
+    requests.Request | admin_requests.Request
+)
+#: What is for the HTTP process.
+_ADMIN = get_args(admin_requests.Request)
 
 
 class SideDoor:
     """The socket and those who are connected to it."""
 
-    def __init__(self, runtime: Runtime, data: Path | None = None) -> None:
-        """``data`` is the data folder, where a note is kept; none for a broker that keeps nothing."""
+    def __init__(self, runtime: Runtime, data: Path | None = None, admin: AdminRequests | None = None) -> None:
+        """``data`` is the data folder, where a note is kept; none for a broker that keeps nothing.
+
+        ``admin`` answers the HTTP process.
+        """
         self._runtime = runtime
+        self._admin = admin
         self._requests = SideRequests(runtime)
         self._note = data / NOTE if data is not None else None
         self._folder = ""
@@ -143,7 +154,7 @@ class SideDoor:
         del frame
         answer: object
         try:
-            answer = await self._requests.answer(request)
+            answer = await self._answer(request)
         except Exception as error:
             self._runtime.log.error("side door: a request failed", request=type(request).__name__, error=repr(error))
             if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
@@ -152,6 +163,13 @@ class SideDoor:
         await self._send(writer, answer)
         self._busy[task] = False
         return True
+
+    async def _answer(self, request: Any) -> object:
+        if not isinstance(request, _ADMIN):
+            return await self._requests.answer(request)
+        if self._admin is None:
+            return Problem(code="bad-request", text="this broker has no HTTP")
+        return await self._admin.answer(request)
 
     async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
         self._runtime.log.warning("side door: bad request", reason=text)
