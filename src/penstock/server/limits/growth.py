@@ -82,7 +82,7 @@ KEPT = (
         ),
     ),
     Kept(
-        "messages that are out, and deliveries that wait to be sent",
+        "messages in flight, and deliveries that wait to be sent",
         "about 360 bytes each, 530 with a lock; the payload stays in the journal",
         "`messages_out_total`, `messages_out`, `window`; those of leases 1,000,000; all count in `state_bytes`",
         (
@@ -162,7 +162,7 @@ KEPT = (
     ),
     Kept(
         "IDs that publishers asked for",
-        "about 200 bytes each, while the message lives",
+        "about 200 bytes each, while the message is live",
         "`state_bytes`",
         ("core/queue:Queue.asked", "core/state:BrokerState.asked"),
     ),
@@ -235,7 +235,7 @@ KEPT = (
         ),
     ),
     Kept(
-        "with `ephemeral`: the log, from the oldest message that is alive",
+        "with `ephemeral`: the log, from the oldest live message",
         "its bytes",
         "`state_bytes`",
         ("journal/memory:MemoryLog._blocks",),
