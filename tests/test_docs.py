@@ -14,7 +14,7 @@ import pytest
 from penstock.journal.views import arrow
 from penstock.spark.pipelines.decode.frames import FRAMES
 from penstock.spark.pipelines.insight import main as insight_main
-from support.livebroker import LiveBroker
+from support.brokers import BrokerProcess
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")]
@@ -43,9 +43,9 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     free = {"address": "127.0.0.1:0"}
-    with LiveBroker(tmp_path_factory.mktemp("broker"), kokaq=[free], flight=free) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), kokaq=[free], flight=free) as live:
         yield live
 
 
@@ -53,7 +53,7 @@ def with_broker(text: str, request: pytest.FixtureRequest) -> str:
     """The text, with the addresses of a broker that is there. One is started for the first page that needs it."""
     if not any(f"://{address}" in text for address in DEFAULTS):
         return text
-    live: LiveBroker = request.getfixturevalue("broker")
+    live: BrokerProcess = request.getfixturevalue("broker")
     for address, protocol in DEFAULTS.items():
         text = text.replace(f"://{address}", f"://{live.addresses[protocol].rpartition('/')[2]}")
     return text

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from support.livebroker import LiveBroker
+from support.brokers import BrokerProcess
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 PROTOCOLS = {"9100": "phpmq", "8888": "sspq", "9420": "kokaq"}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     # The defaults of a broker, but for the ports: an example must not need special settings.
-    with LiveBroker(tmp_path_factory.mktemp("broker"), kokaq=[{"address": "127.0.0.1:0"}]) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), kokaq=[{"address": "127.0.0.1:0"}]) as live:
         yield live
 
 
@@ -39,7 +39,7 @@ def run(example: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_it_prints_what_it_promises(example: Path, broker: LiveBroker) -> None:
+def test_it_prints_what_it_promises(example: Path, broker: BrokerProcess) -> None:
     command, output = promised(example)
     port = command.rpartition(":")[2]
     assert command == f"python examples/{example.name} 127.0.0.1:{port}"
@@ -48,7 +48,7 @@ def test_it_prints_what_it_promises(example: Path, broker: LiveBroker) -> None:
 
 
 @pytest.mark.parametrize("example", [path for path in EXAMPLES if "hello" in path.stem], ids=lambda path: path.stem)
-def test_the_address_may_be_in_the_environment(example: Path, broker: LiveBroker) -> None:
+def test_the_address_may_be_in_the_environment(example: Path, broker: BrokerProcess) -> None:
     command, output = promised(example)
     protocol = PROTOCOLS[command.rpartition(":")[2]]
     done = run(example, **{f"PENSTOCK_{protocol.upper()}": broker.addresses[protocol]})

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from penstock.client import connect
+from support.brokers import BrokerProcess
 from support.commands import penstock
-from support.livebroker import LiveBroker
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker")) as live:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as live:
         yield live
 
 
-def depth(broker: LiveBroker, queue: str) -> int | None:
+def depth(broker: BrokerProcess, queue: str) -> int | None:
     with connect(broker.url("kokaq")) as client:
         return client.queue_info(queue).depth
 
 
 @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
-def test_a_count(broker: LiveBroker, protocol: str) -> None:
+def test_a_count(broker: BrokerProcess, protocol: str) -> None:
     outcome = penstock(
         "bench", broker.url(protocol), "--count=1000", "--size=50", "--producers=3", "--consumers=2", "--json"
     )
@@ -37,7 +37,7 @@ def test_a_count(broker: LiveBroker, protocol: str) -> None:
     assert depth(broker, "default/sspq" if protocol == "sspq" else "default/penstock-bench") == 0
 
 
-def test_a_while_in_several_processes(broker: LiveBroker) -> None:
+def test_a_while_in_several_processes(broker: BrokerProcess) -> None:
     url = broker.url("phpmq", "/other")
     arguments = ["--duration=1", "--processes=2", "--producers=2", "--consumers=2", "--rate=500", "--size=8", "--json"]
     [told] = penstock("bench", url, *arguments).json
@@ -46,7 +46,7 @@ def test_a_while_in_several_processes(broker: LiveBroker) -> None:
     assert depth(broker, "default/other") == 0
 
 
-def test_one_at_a_time(broker: LiveBroker) -> None:
+def test_one_at_a_time(broker: BrokerProcess) -> None:
     outcome = penstock("bench", broker.url("kokaq"), "--one-at-a-time", "--consumers=0", "--count=50", "--json")
     [told] = outcome.json
     assert told["confirmed_ms"]["p50"] > 0
@@ -63,7 +63,7 @@ def test_a_broker_of_its_own_a_table_and_a_plot() -> None:
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:
-    with LiveBroker(tmp_path, phpmq=[{"address": f"unix:{tmp_path}/p.sock"}]):
+    with BrokerProcess(tmp_path, phpmq=[{"address": f"unix:{tmp_path}/p.sock"}]):
         [told] = penstock("bench", f"phpmq+unix://{tmp_path}/p.sock", "--count=100", "--json").json
     assert told["received"] == 100
 

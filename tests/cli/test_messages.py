@@ -13,29 +13,29 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment, penstock
-from support.livebroker import LiveBroker
 
 numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker")) as live:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as live:
         yield live
 
 
 class Queue:
     """A queue that no other test has, as each protocol reaches it."""
 
-    def __init__(self, broker: LiveBroker) -> None:
+    def __init__(self, broker: BrokerProcess) -> None:
         name = f"q{next(numbers)}"
         self.phpmq = broker.url("phpmq", f"/{name}")
         self.kokaq = broker.url("kokaq", f"/default/{name}")
 
 
 @pytest.fixture
-def queue(broker: LiveBroker) -> Queue:
+def queue(broker: BrokerProcess) -> Queue:
     return Queue(broker)
 
 
@@ -92,7 +92,7 @@ class TestSend:
             assert process.wait(10) == 130
 
     def test_a_queue_that_is_not_there(self, tmp_path: Path) -> None:
-        with LiveBroker(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as strict:
+        with BrokerProcess(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as strict:
             url = f"kokaq://{strict.addresses['kokaq']}/default/missing"
             told = penstock("send", url, "m")
             assert told.code == 3
@@ -121,7 +121,7 @@ class TestSend:
         assert outcome.code == code, outcome
         assert said in outcome.err
 
-    def test_no_queue_named(self, broker: LiveBroker) -> None:
+    def test_no_queue_named(self, broker: BrokerProcess) -> None:
         outcome = penstock("send", broker.url("phpmq"), "m")
         assert (outcome.code, "which queue?" in outcome.err) == (2, True)
 
@@ -203,14 +203,14 @@ class TestReceive:
         assert outcome.code == 2
         assert said in outcome.err
 
-    def test_a_queue_that_is_not_there(self, broker: LiveBroker) -> None:
+    def test_a_queue_that_is_not_there(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("kokaq", "/default/missing"))
         assert outcome.code == 3, outcome
 
 
 class TestSspq:
     @pytest.fixture(autouse=True)
-    def empty(self, broker: LiveBroker) -> None:
+    def empty(self, broker: BrokerProcess) -> None:
         penstock("receive", broker.url("kokaq", "/default/sspq"), "--all", "--wait=0.2")
         penstock("dead", "take", broker.url("sspq"), "--all", "--wait=0.2")
 
@@ -220,17 +220,17 @@ class TestSspq:
         for body in bodies:
             assert penstock("receive", url, "--no-ack").out == f"{body}\n"
 
-    def test_send_and_receive(self, broker: LiveBroker) -> None:
+    def test_send_and_receive(self, broker: BrokerProcess) -> None:
         url = broker.url("sspq")
         penstock("send", url, "--retries=7", "a", "b")
         told = penstock("receive", url, "--count=2", "--json").json
         assert [(each["body"], each["retries"]) for each in told] == [("a", 7), ("b", 7)]
 
-    def test_without_acknowledging_there_is_one(self, broker: LiveBroker) -> None:
+    def test_without_acknowledging_there_is_one(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("sspq"), "--no-ack", "--count=2")
         assert (outcome.code, "one message at a time" in outcome.err) == (2, True)
 
-    def test_dead_letters(self, broker: LiveBroker) -> None:
+    def test_dead_letters(self, broker: BrokerProcess) -> None:
         url = broker.url("sspq")
         assert penstock("dead", "take", url, "--wait=0.2").code == 4
         self.bury(url, "a", "b")
@@ -242,7 +242,7 @@ class TestSspq:
         assert penstock("dead", "take", url, "--all").out in ("a\n", "b\n")
         assert penstock("dead", "peek", url).out == ""
 
-    def test_only_sspq_has_them(self, broker: LiveBroker) -> None:
+    def test_only_sspq_has_them(self, broker: BrokerProcess) -> None:
         for protocol in ("phpmq", "kokaq"):
             for what in ("peek", "take", "redrive"):
                 outcome = penstock("dead", what, broker.url(protocol))
@@ -251,13 +251,13 @@ class TestSspq:
 
 
 class TestPing:
-    def test_kokaq_answers(self, broker: LiveBroker) -> None:
+    def test_kokaq_answers(self, broker: BrokerProcess) -> None:
         told = penstock("ping", broker.url("kokaq"), "--count=2", "--interval=0.01", "--json").json
         assert [each["ailment"] for each in told] == [None, None]
         assert all(each["answer_ms"] > 0 for each in told)
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
-    def test_the_others_accept(self, broker: LiveBroker, protocol: str) -> None:
+    def test_the_others_accept(self, broker: BrokerProcess, protocol: str) -> None:
         code, out, _ = penstock("ping", broker.url(protocol))
         assert (code, out.endswith("the protocol has no ping\n")) == (0, True)
 
@@ -265,12 +265,12 @@ class TestPing:
         assert penstock("ping", "kokaq://127.0.0.1:1").code == 1
 
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
-    def test_tls_where_there_is_none(self, broker: LiveBroker, protocol: str) -> None:
+    def test_tls_where_there_is_none(self, broker: BrokerProcess, protocol: str) -> None:
         code, _, err = penstock("ping", broker.url(protocol).replace("://", "+tls://"))
         assert (code, "there may be no TLS at this address" in err) == (1, True)
 
     def test_wait_for_a_broker(self, tmp_path: Path) -> None:
-        with LiveBroker(tmp_path) as live:
+        with BrokerProcess(tmp_path) as live:
             url = live.url("kokaq")
             live.stop()
             with subprocess.Popen([*COMMAND, "ping", url, "--retry=20"], stdout=subprocess.DEVNULL) as waiting:
@@ -280,7 +280,7 @@ class TestPing:
                 assert waiting.wait(20) == 0
 
 
-def test_create_makes_the_namespace_too(broker: LiveBroker) -> None:
+def test_create_makes_the_namespace_too(broker: BrokerProcess) -> None:
     done = penstock("send", broker.url("kokaq", "/nsx/q1"), "--create", "--source-info", "billing", "m")
     assert (done.code, done.err) == (0, "1 sent, and on disk\n")
     assert penstock("receive", broker.url("kokaq", "/nsx/q1"), "--count", "1", "--json").json[0]["source"] == "billing"

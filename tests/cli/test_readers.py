@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers import BrokerProcess
 from support.commands import penstock
 from support.flights import Flight
-from support.livebroker import LiveBroker
 
 RULES = [
     {"token_sha256": hashlib.sha256(b"boss").hexdigest(), "may": ["read", "administer"], "where": ["*"]},
@@ -19,13 +19,13 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker"), flight={"address": "127.0.0.1:0"}, access=RULES) as live:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), flight={"address": "127.0.0.1:0"}, access=RULES) as live:
         yield live
 
 
 @pytest.fixture
-def report(broker: LiveBroker) -> None:
+def report(broker: BrokerProcess) -> None:
     """Two readers, one of which has a name that a terminal must not obey."""
     with Flight(broker.addresses["flight"], token="boss") as flight:
         flight.act("progress", reader="nightly", queue="default/sspq", position=1, pin=True)
@@ -33,7 +33,7 @@ def report(broker: LiveBroker) -> None:
 
 
 @pytest.fixture
-def who(broker: LiveBroker, tmp_path: Path) -> list[str]:
+def who(broker: BrokerProcess, tmp_path: Path) -> list[str]:
     """The options of somebody who may do everything."""
     (tmp_path / "token").write_text("boss\n")
     return [f"--endpoint={broker.addresses['flight']}", f"--token-file={tmp_path / 'token'}"]
@@ -75,14 +75,14 @@ class TestProblems:
         assert endpoint in err
         assert "Traceback" not in err
 
-    def test_wrong_token(self, broker: LiveBroker, tmp_path: Path) -> None:
+    def test_wrong_token(self, broker: BrokerProcess, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("wrong")
         where = [f"--endpoint={broker.addresses['flight']}", f"--token-file={tmp_path / 'token'}"]
         code, _, err = penstock("readers", "list", *where)
         assert (code, "do not know this token" in err) == (3, True)
 
     @pytest.mark.usefixtures("report")
-    def test_no_right_to_forget(self, broker: LiveBroker, tmp_path: Path) -> None:
+    def test_no_right_to_forget(self, broker: BrokerProcess, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("reader")
         where = [f"--endpoint={broker.addresses['flight']}", f"--token-file={tmp_path / 'token'}"]
         assert penstock("readers", "list", *where).code == 0

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from penstock.client import connect
+from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment, penstock
-from support.livebroker import LiveBroker
 
 numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path_factory.mktemp("broker")) as live:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as live:
         yield live
 
 
-def url(broker: LiveBroker, protocol: str) -> str:
+def url(broker: BrokerProcess, protocol: str) -> str:
     """A queue of its own, where the protocol has more than one."""
     name = f"q{next(numbers)}"
     return broker.url(protocol, {"phpmq": f"/{name}", "sspq": "", "kokaq": f"/default/{name}"}[protocol])
@@ -48,7 +48,7 @@ BODIES = [f"message {number}" for number in range(300)]
 
 
 @pytest.mark.parametrize(("source", "destination"), list(permutations(["phpmq", "sspq", "kokaq"], 2)))
-def test_between_protocols(broker: LiveBroker, source: str, destination: str) -> None:
+def test_between_protocols(broker: BrokerProcess, source: str, destination: str) -> None:
     here, there = url(broker, source), url(broker, destination)
     fill(here, BODIES)
     create = ["--create"] if destination == "kokaq" else []
@@ -62,7 +62,7 @@ def test_between_protocols(broker: LiveBroker, source: str, destination: str) ->
     assert content(here) == []
 
 
-def test_what_a_message_has_goes_along(broker: LiveBroker) -> None:
+def test_what_a_message_has_goes_along(broker: BrokerProcess) -> None:
     here, there = url(broker, "kokaq"), url(broker, "kokaq")
     with connect(here) as client:
         client.publish("x", ttl=1000, priority=7, correlation_id=b"c")
@@ -75,14 +75,14 @@ def test_what_a_message_has_goes_along(broker: LiveBroker) -> None:
         assert 900 < message.ttl <= 1000
 
 
-def test_a_count_and_several_connections(broker: LiveBroker) -> None:
+def test_a_count_and_several_connections(broker: BrokerProcess) -> None:
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES)
     assert penstock("shovel", here, there, "--count=100", "--connections=4").err == "100 moved\n"
     assert sorted(content(here) + content(there)) == sorted(BODIES)
 
 
-def test_a_rate(broker: LiveBroker) -> None:
+def test_a_rate(broker: BrokerProcess) -> None:
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES[:50])
     began = time.monotonic()
@@ -90,7 +90,7 @@ def test_a_rate(broker: LiveBroker) -> None:
     assert time.monotonic() - began > 1
 
 
-def test_ctrl_c_and_on(broker: LiveBroker) -> None:
+def test_ctrl_c_and_on(broker: BrokerProcess) -> None:
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES)
     command = [*COMMAND, "shovel", here, there, "--rate=50", "--json"]
@@ -104,7 +104,7 @@ def test_ctrl_c_and_on(broker: LiveBroker) -> None:
     assert content(there) == BODIES
 
 
-def test_killed_and_on(broker: LiveBroker) -> None:
+def test_killed_and_on(broker: BrokerProcess) -> None:
     """What was confirmed and not yet removed is sent again, and noticed by its request ID."""
     here, there = url(broker, "phpmq"), url(broker, "kokaq")
     fill(here, BODIES)
@@ -116,10 +116,10 @@ def test_killed_and_on(broker: LiveBroker) -> None:
     assert sorted(content(there)) == sorted(BODIES)
 
 
-def test_a_destination_that_refuses_leaves_the_source_alone(broker: LiveBroker, tmp_path: Path) -> None:
+def test_a_destination_that_refuses_leaves_the_source_alone(broker: BrokerProcess, tmp_path: Path) -> None:
     here = url(broker, "phpmq")
     fill(here, BODIES[:10])
-    with LiveBroker(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as other:
+    with BrokerProcess(tmp_path, kokaq=[{"address": "127.0.0.1:0"}]) as other:
         outcome = penstock("shovel", here, other.url("kokaq", "/default/missing"))
     assert outcome.code == 3, outcome
     assert "0 were moved before that" in outcome.err

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from support.brokers import BrokerProcess
 from support.commands import penstock
 from support.flights import Flight
-from support.livebroker import LiveBroker
 
 
 def rule(token: str, *may: str) -> dict[str, object]:
@@ -22,18 +23,18 @@ RULES = [rule("job", "publish"), rule("other", "publish"), rule("boss", "adminis
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    options = {"flight": {"address": "127.0.0.1:0"}, "access": RULES, "queues": {"default/q": {}}}
-    with LiveBroker(tmp_path_factory.mktemp("broker"), **options) as live:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "access": RULES, "queues": {"default/q": {}}}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **options) as live:
         yield live
 
 
-def who(broker: LiveBroker, folder: Path, token: str) -> list[str]:
+def who(broker: BrokerProcess, folder: Path, token: str) -> list[str]:
     (folder / token).write_text(f"{token}\n")
     return [f"--endpoint={broker.addresses['flight']}", f"--token-file={folder / token}"]
 
 
-def test_list_and_drop(broker: LiveBroker, tmp_path: Path) -> None:
+def test_list_and_drop(broker: BrokerProcess, tmp_path: Path) -> None:
     job, other, boss = (who(broker, tmp_path, token) for token in ("job", "other", "boss"))
     with Flight(broker.addresses["flight"], token="job") as flight:
         for name in ("nightly", "hourly"):
@@ -54,6 +55,6 @@ def test_list_and_drop(broker: LiveBroker, tmp_path: Path) -> None:
     assert (code, out, err) == (0, "", "no writer is remembered\n")
 
 
-def test_who_may_not_publish_has_no_writers(broker: LiveBroker, tmp_path: Path) -> None:
+def test_who_may_not_publish_has_no_writers(broker: BrokerProcess, tmp_path: Path) -> None:
     code, _, err = penstock("writers", "list", *who(broker, tmp_path, "reader"))
     assert (code, "publish or administer" in err) == (3, True)

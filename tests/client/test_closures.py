@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from penstock.client import ClientError, aio, connect
+from support.brokers import BrokerProcess
 from support.commands import penstock
-from support.livebroker import LiveBroker
 
 LIMIT = 10_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     limits = {"payload_bytes": LIMIT, "refused_seconds": 0.2}
     queues = {"default/full": {"max_depth": 2}, "default/sspq": {"max_depth": 3}}
-    with LiveBroker(tmp_path_factory.mktemp("broker"), limits=limits, queues=queues) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), limits=limits, queues=queues) as live:
         yield live
 
 
-def sent(broker: LiveBroker, url: str, bodies: list[bytes]) -> str:
+def sent(broker: BrokerProcess, url: str, bodies: list[bytes]) -> str:
     """Publish until the client says that something is wrong. Returns all that it says."""
 
     async def main() -> str:
@@ -47,20 +47,20 @@ def sent(broker: LiveBroker, url: str, bodies: list[bytes]) -> str:
 
 @pytest.mark.parametrize("protocol", ["phpmq", "sspq"])
 class TestTooLarge:
-    def url(self, broker: LiveBroker, protocol: str) -> str:
+    def url(self, broker: BrokerProcess, protocol: str) -> str:
         return broker.url(protocol, "/large" if protocol == "phpmq" else "")
 
-    def test_alone_it_names_the_reasons_and_the_size(self, broker: LiveBroker, protocol: str) -> None:
+    def test_alone_it_names_the_reasons_and_the_size(self, broker: BrokerProcess, protocol: str) -> None:
         told = sent(broker, self.url(broker, protocol), [b"x" * 20_000])
         assert "too large for it (the largest had 20000 bytes)" in told
         assert "its log says which" in told
 
-    def test_asked_the_broker_says_which(self, broker: LiveBroker, protocol: str) -> None:
+    def test_asked_the_broker_says_which(self, broker: BrokerProcess, protocol: str) -> None:
         url = f"{self.url(broker, protocol)}?ask={broker.url('kokaq')}"
         told = sent(broker, url, [b"small", b"x" * 20_000])
         assert "asked over Kokaq: a message of 20000 bytes is over its limit of 10000" in told
 
-    def test_the_log_names_client_queue_size_and_limit(self, broker: LiveBroker, protocol: str) -> None:
+    def test_the_log_names_client_queue_size_and_limit(self, broker: BrokerProcess, protocol: str) -> None:
         sent(broker, self.url(broker, protocol), [b"x" * 30_000])
         lines = [json.loads(line) for line in broker.log.read_text().splitlines()]
         found = [line for line in lines if line["event"] == "protocol error" and line.get("size") == 30_000]
@@ -69,7 +69,7 @@ class TestTooLarge:
         assert line["queue"] == ("default/large" if protocol == "phpmq" else "default/sspq")
 
 
-def test_a_full_queue(broker: LiveBroker) -> None:
+def test_a_full_queue(broker: BrokerProcess) -> None:
     url = f"{broker.url('phpmq', '/full')}?ask={broker.url('kokaq')}"
     told = sent(broker, url, [b"message"] * 3)
     assert "asked over Kokaq: 'full' is full: 2 of 2 messages" in told
@@ -79,7 +79,7 @@ def test_a_full_queue(broker: LiveBroker) -> None:
     assert facts == ("phpmq", "127.0.0.1", 7, "2 messages", "the queue is full")
 
 
-def test_nobody_to_ask(broker: LiveBroker) -> None:
+def test_nobody_to_ask(broker: BrokerProcess) -> None:
     """The question may fail; what is known without it is said all the same."""
     told = sent(broker, f"{broker.url('phpmq', '/large')}?ask=kokaq://127.0.0.1:1", [b"x" * 20_000])
     assert "the largest had 20000 bytes" in told
@@ -87,7 +87,7 @@ def test_nobody_to_ask(broker: LiveBroker) -> None:
 
 
 def test_a_client_that_publishes_and_closes_is_told_in_the_log(
-    broker: LiveBroker, caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether the broker's close comes as a reset or in order is chance: asking it tells in either case."""
     ask = f"?ask={broker.url('kokaq')}"
@@ -100,7 +100,7 @@ def test_a_client_that_publishes_and_closes_is_told_in_the_log(
     assert "a message of 20000 bytes is over its limit of 10000" in line
 
 
-def test_the_command_says_it(broker: LiveBroker, tmp_path: Path) -> None:
+def test_the_command_says_it(broker: BrokerProcess, tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"x" * 20_000)
     url = f"{broker.url('phpmq', '/large')}?ask={broker.url('kokaq')}"

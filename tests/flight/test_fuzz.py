@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.flight import calls
 from penstock.flight.endpoint import ACTIONS
+from support.brokers import BrokerProcess
 from support.flights import Flight
-from support.livebroker import LiveBroker
 
 QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -64,6 +64,6 @@ def test_descriptors(flight: Flight, values: dict[str, Any]) -> None:
         assert harmless(error)  # noqa: PT017
 
 
-def test_nothing_of_this_was_a_fault(broker: LiveBroker) -> None:
+def test_nothing_of_this_was_a_fault(broker: BrokerProcess) -> None:
     assert "fault" not in broker.log.read_text()
     assert '"error"' not in broker.log.read_text()

@@ -9,12 +9,12 @@ import pytest
 
 from penstock.client import connect
 from penstock.client.sync import Client
+from support.brokers import BrokerProcess
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 
 @pytest.fixture
-def kokaq(broker: LiveBroker) -> Iterator[Client]:
+def kokaq(broker: BrokerProcess) -> Iterator[Client]:
     with connect(broker.url("kokaq")) as client:
         yield client
 

@@ -15,11 +15,10 @@ import pyarrow.flight as fl
 import pytest
 
 from penstock.client import connect
-from support.brokers import wait_for
+from support.brokers import BrokerProcess, wait_for
 from support.certificates import Authority
 from support.commands import COMMAND, environment
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 FREE = {"address": "127.0.0.1:0"}
 #: In place of the value of a variable: it is not set.
@@ -27,8 +26,8 @@ DEFAULT = "not set"
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[LiveBroker]:
-    with LiveBroker(tmp_path, flight=FREE) as live:
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, flight=FREE) as live:
         yield live
 
 
@@ -54,7 +53,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def events(broker: LiveBroker) -> list[str]:
+def events(broker: BrokerProcess) -> list[str]:
     return [json.loads(line)["event"] for line in broker.log.read_text().splitlines()]
 
 
@@ -66,7 +65,7 @@ def answers(flight: Flight) -> bool:
 
 
 class TestSupervised:
-    def test_killed_it_comes_back_where_it_was(self, broker: LiveBroker) -> None:
+    def test_killed_it_comes_back_where_it_was(self, broker: BrokerProcess) -> None:
         with Flight(broker.addresses["flight"]) as flight:
             assert answers(flight)
             [child] = children(broker.pid)
@@ -79,12 +78,12 @@ class TestSupervised:
                 client.publish(b"x", queue="default/x")
             assert flight.read(queue="default/x").num_rows == 1
 
-    def test_it_ends_with_a_broker_that_is_killed(self, broker: LiveBroker) -> None:
+    def test_it_ends_with_a_broker_that_is_killed(self, broker: BrokerProcess) -> None:
         [child] = children(broker.pid)
         broker.kill()
         wait_for(lambda: not runs(child))
 
-    def test_it_ends_with_a_broker_that_stops_while_somebody_reads(self, broker: LiveBroker) -> None:
+    def test_it_ends_with_a_broker_that_stops_while_somebody_reads(self, broker: BrokerProcess) -> None:
         [child] = children(broker.pid)
         with connect(broker.url("kokaq")) as client:
             client.publish_many([bytes(60_000)] * 1000, queue="default/x")
@@ -95,7 +94,7 @@ class TestSupervised:
             assert not runs(child)
             assert events(broker)[-1] == "stopped"
 
-    def test_a_client_goes_on_after_a_restart_of_the_broker(self, broker: LiveBroker) -> None:
+    def test_a_client_goes_on_after_a_restart_of_the_broker(self, broker: BrokerProcess) -> None:
         with Flight(broker.addresses["flight"]) as flight:
             before = flight.act("status")
             broker.kill()
@@ -162,7 +161,7 @@ class TestStart:
         assert "no journal on disk" in log
 
     def test_a_unix_socket(self, tmp_path: Path) -> None:
-        with LiveBroker(tmp_path, flight={"address": f"unix:{tmp_path}/flight"}) as live:
+        with BrokerProcess(tmp_path, flight={"address": f"unix:{tmp_path}/flight"}) as live:
             assert live.addresses["flight"] == f"grpc+unix://{tmp_path}/flight"
             with Flight(live.addresses["flight"]) as flight:
                 assert flight.act("queues") == ["default/sspq"]
@@ -175,7 +174,7 @@ def test_a_new_certificate_after_sighup(tmp_path: Path) -> None:
     pem = tmp_path / "server.pem"
     pem.write_bytes(first.path.read_bytes() + first.key.read_bytes())
     flight: dict[str, Any] = {**FREE, "tls_certificate": str(pem)}
-    with LiveBroker(tmp_path, flight=flight) as live:
+    with BrokerProcess(tmp_path, flight=flight) as live:
 
         def trusting(authority: Authority) -> bool:
             roots = authority.path.read_bytes()
@@ -190,7 +189,7 @@ def test_a_new_certificate_after_sighup(tmp_path: Path) -> None:
         assert not trusting(one)
 
 
-def test_damage_is_told_and_reveals_no_paths(broker: LiveBroker) -> None:
+def test_damage_is_told_and_reveals_no_paths(broker: BrokerProcess) -> None:
     with connect(broker.url("kokaq")) as client:
         client.publish_many([b"needle" * 100] * 50, queue="default/x")
     [segment] = (broker.folder / "data").glob("*.seg")

@@ -10,13 +10,12 @@ import pytest
 
 from penstock.client import connect
 from penstock.client.sync import Client
-from support.brokers import wait_for
+from support.brokers import BrokerProcess, wait_for
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 
 @pytest.fixture
-def kokaq(broker: LiveBroker) -> Iterator[Client]:
+def kokaq(broker: BrokerProcess) -> Iterator[Client]:
     with connect(broker.url("kokaq")) as client:
         yield client
 
@@ -46,7 +45,7 @@ class TestStates:
         flight.write([_batch(payload=["now", "later"], delay=[0, 3600])], queue="live/delayed", writer="delayer")
         assert states(flight, "live/delayed") == {b"now": "ready", b"later": "delayed"}
 
-    def test_dead(self, broker: LiveBroker, flight: Flight) -> None:
+    def test_dead(self, broker: BrokerProcess, flight: Flight) -> None:
         with connect(broker.url("phpmq", "/dead")) as client:
             client.publish(b"bad")
             message = client.receive(timeout=10)
@@ -103,7 +102,7 @@ def test_a_carried_message_is_as_it_was_published(tmp_path: Path) -> None:
     journal = {"segment_bytes": 20_000, "retention_seconds": 1, "durability": "os"}
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "journal": journal}
     with (
-        LiveBroker(tmp_path, **options) as small,
+        BrokerProcess(tmp_path, **options) as small,
         Flight(small.addresses["flight"]) as flight,
         connect(small.url("kokaq")) as client,
     ):
@@ -131,6 +130,6 @@ def test_a_carried_message_is_as_it_was_published(tmp_path: Path) -> None:
         assert flight.read(start=published[0]["position"], accept_loss=True).num_rows >= 0
 
 
-def carried(broker: LiveBroker) -> bool:
+def carried(broker: BrokerProcess) -> bool:
     """Whether the first segment is gone."""
     return not (broker.folder / "data" / f"{1:016x}.seg").exists()

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.brokers import BrokerProcess
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 WRITERS, PARTITIONS, READERS = 4, 6, 3
 LIMITS = {"writers_per_identity": WRITERS, "partitions_per_identity": PARTITIONS, "readers_per_identity": READERS}
@@ -38,7 +38,7 @@ RULES = [
 class Callers:
     """One connection for each token."""
 
-    def __init__(self, broker: LiveBroker) -> None:
+    def __init__(self, broker: BrokerProcess) -> None:
         self.address = broker.addresses["flight"]
         tokens = ("victim", "thief", "old-token", "new-token", "narrow", "boss")
         self._flights = {token: Flight(self.address, token=token) for token in tokens}
@@ -52,15 +52,15 @@ class Callers:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     queues: dict[str, Any] = {"default/mine": {}, "default/other": {}}
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "limits": LIMITS, "queues": queues}
-    with LiveBroker(tmp_path_factory.mktemp("broker"), access=RULES, **options) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), access=RULES, **options) as live:
         yield live
 
 
 @pytest.fixture
-def callers(broker: LiveBroker) -> Iterator[Callers]:
+def callers(broker: BrokerProcess) -> Iterator[Callers]:
     """Of a broker that knows no names; an operator sees to that in the end."""
     found = Callers(broker)
     yield found
@@ -81,7 +81,7 @@ def lease(**more: Any) -> dict[str, Any]:
 
 
 class TestWriters:
-    def test_nobody_writes_under_the_name_of_another(self, broker: LiveBroker, callers: Callers) -> None:
+    def test_nobody_writes_under_the_name_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
         """Neither rows, nor nothing, nor an epoch after which all that the owner writes counts as done."""
         nightly: dict[str, Any] = {"writer": "nightly", "queue": "default/mine"}
         callers["victim"].write(row("a"), **nightly)
@@ -147,7 +147,7 @@ class TestWriters:
 
 
 class TestReaders:
-    def test_nobody_moves_the_pin_of_another(self, broker: LiveBroker, callers: Callers) -> None:
+    def test_nobody_moves_the_pin_of_another(self, broker: BrokerProcess, callers: Callers) -> None:
         pin: dict[str, Any] = {"reader": "lake", "queue": "default/mine", "position": 1, "pin": True}
         callers["victim"].act("progress", **pin)
         found = problem(lambda: callers["thief"].act("progress", **pin | {"pin": False, "position": 5}))
@@ -191,11 +191,11 @@ class TestReaders:
 
 def test_names_of_a_broker_without_rules_belong_to_the_first_that_uses_them(tmp_path: Path) -> None:
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "queues": {"default/mine": {}}}
-    with LiveBroker(tmp_path, **options) as live, Flight(live.addresses["flight"], token="any") as flight:
+    with BrokerProcess(tmp_path, **options) as live, Flight(live.addresses["flight"], token="any") as flight:
         flight.write(row(), writer="w", queue="default/mine")
         flight.act("progress", reader="r", queue="default/mine", position=1)
         assert [each["owner"] for each in flight.act("writers") + flight.act("readers")] == ["", ""]
-    with LiveBroker(tmp_path, access=RULES, **options) as live:
+    with BrokerProcess(tmp_path, access=RULES, **options) as live:
         callers = Callers(live)
         assert callers["victim"].write(row(), writer="w", queue="default/mine")[0]["duplicate"]
         callers["victim"].write(row(), writer="w", queue="default/mine", chunk=1)

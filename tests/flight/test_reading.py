@@ -12,15 +12,14 @@ import pytest
 from penstock.client import connect
 from penstock.journal import JournalReader
 from penstock.journal.views import arrow
-from support.brokers import wait_for
+from support.brokers import BrokerProcess, wait_for
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 SENT = {"phpmq": "default/php", "sspq": "default/sspq", "kokaq": "default/koka"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def traffic(broker: LiveBroker, flight: Flight) -> None:
+def traffic(broker: BrokerProcess, flight: Flight) -> None:
     """Twenty messages over each protocol, and five of each taken and acknowledged."""
     for protocol, queue in SENT.items():
         path = {"phpmq": "/php", "sspq": "", "kokaq": "/default/koka"}[protocol]
@@ -57,7 +56,7 @@ class TestMessages:
         assert flight.read(pattern="nothing/*").num_rows == 0
 
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_it_is_what_the_files_say(self, broker: LiveBroker, flight: Flight, view: str) -> None:
+    def test_it_is_what_the_files_say(self, broker: BrokerProcess, flight: Flight, view: str) -> None:
         reader = JournalReader(broker.folder / "data")
         stop = reader.latest
         local = pa.Table.from_batches(arrow.read(reader, view, reader.earliest, stop))
@@ -250,5 +249,5 @@ class TestProblems:
     def test_bad_actions(self, flight: Flight, action: str, body: bytes) -> None:
         assert problem(lambda: flight.act_raw(action, body)).code == "bad-request"
 
-    def test_nothing_of_this_was_a_fault(self, broker: LiveBroker) -> None:
+    def test_nothing_of_this_was_a_fault(self, broker: BrokerProcess) -> None:
         assert "fault" not in broker.log.read_text()

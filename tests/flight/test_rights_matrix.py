@@ -19,8 +19,8 @@ import pytest
 from penstock.endpoint.rights import Right
 from penstock.flight import calls
 from penstock.flight.endpoint import ACTIONS, Endpoint
+from support.brokers import BrokerProcess
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 ANY: set[str] = set(RIGHTS)
@@ -114,13 +114,13 @@ def rule(token: str, may: list[str], where: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     rules = [rule(right, [right], f"default/{MINE}") for right in RIGHTS]
     rules += [rule("boss", list(RIGHTS), "*"), rule("nothing", [], "*"), rule("nowhere", list(RIGHTS), "?")]
     rules[-1]["where"] = []
     options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "access": rules}
     options["queues"] = {f"default/{name}": {} for name in (MINE, SECRET)}
-    with LiveBroker(tmp_path_factory.mktemp("broker"), **options) as live:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **options) as live:
         with Flight(live.addresses["flight"], token="boss") as boss:
             for name in (MINE, SECRET):
                 boss.write(ROWS, queue=f"default/{name}", writer=SECRET, partition=len(name))
@@ -140,7 +140,7 @@ def answer(call: Call, flight: Flight, name: str) -> Any:
 
 
 @pytest.mark.parametrize("token", ["", "nothing", "nowhere"])
-def test_without_a_right_all_is_denied_in_the_same_words(broker: LiveBroker, token: str) -> None:
+def test_without_a_right_all_is_denied_in_the_same_words(broker: BrokerProcess, token: str) -> None:
     with Flight(broker.addresses["flight"], token=token) as flight:
         told = {answer(call, flight, name) for _, call in CALLS.values() for name in (MINE, SECRET, GONE)}
         assert told == {("denied", "the access rules do not let you do anything")}
@@ -149,7 +149,7 @@ def test_without_a_right_all_is_denied_in_the_same_words(broker: LiveBroker, tok
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_one_right_opens_what_it_should(broker: LiveBroker, right: Right) -> None:
+def test_one_right_opens_what_it_should(broker: BrokerProcess, right: Right) -> None:
     with Flight(broker.addresses["flight"], token=right) as flight:
         for name, (needs, call) in CALLS.items():
             found = answer(call, flight, MINE)
@@ -158,7 +158,7 @@ def test_one_right_opens_what_it_should(broker: LiveBroker, right: Right) -> Non
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_no_right_tells_of_queues_that_are_not_its_own(broker: LiveBroker, right: Right) -> None:
+def test_no_right_tells_of_queues_that_are_not_its_own(broker: BrokerProcess, right: Right) -> None:
     """Those are denied whether they are there or not, in the same words."""
     with Flight(broker.addresses["flight"], token=right) as flight:
         for name in CALLS.keys() - ABOUT_NONE:

@@ -12,12 +12,12 @@ import pytest
 
 from penstock.client import connect
 from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
+from support.brokers import BrokerProcess
 from support.flights import Flight, problem
-from support.livebroker import LiveBroker
 
 
 @pytest.fixture(scope="module", autouse=True)
-def queues(broker: LiveBroker) -> None:
+def queues(broker: BrokerProcess) -> None:
     with connect(broker.url("kokaq")) as client:
         client.create_namespace("write")
         for name in ("one", "two", "types"):
@@ -175,7 +175,7 @@ class TestProblems:
         rows = [batch(payload=["x"])]
         assert problem(lambda: flight.write(rows, queue="write/one", writer="order", chunk=3)).code == "bad-request"
 
-    def test_nothing_of_this_was_a_fault(self, broker: LiveBroker) -> None:
+    def test_nothing_of_this_was_a_fault(self, broker: BrokerProcess) -> None:
         assert "fault" not in broker.log.read_text()
 
 
@@ -183,7 +183,7 @@ class TestRefused:
     def test_a_full_queue(self, tmp_path: Any) -> None:
         queues = {"default/small": {"max_depth": 2}}
         options: dict[str, Any] = {"flight": {"address": "127.0.0.1:0"}, "queues": queues}
-        with LiveBroker(tmp_path, **options) as broker, Flight(broker.addresses["flight"]) as flight:
+        with BrokerProcess(tmp_path, **options) as broker, Flight(broker.addresses["flight"]) as flight:
             rows = [batch(payload=["a", "b", "c"])]
             assert problem(lambda: flight.write(rows, queue="default/small")).code == "refused"
             assert flight.read(queue="default/small").num_rows == 0

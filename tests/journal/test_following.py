@@ -19,8 +19,8 @@ from penstock.journal.files.log import FileLog, FileLogOptions
 from penstock.journal.files.tail import Tail, TailReader
 from penstock.journal.log import GAP, Durability
 from support.batches import NOW, acknowledged, published
+from support.brokers import BrokerProcess
 from support.folders import Life, QuickDisk
-from support.livebroker import LiveBroker
 
 SECOND = 1_000_000
 TINY = FileLogOptions(segment_bytes=2_000, reserve=4096)
@@ -340,7 +340,7 @@ def test_names_follow_the_queues(tmp_path: Path) -> None:
 
 
 def test_a_deleted_queue_is_not_among_those_that_exist(tmp_path: Path) -> None:
-    with LiveBroker(tmp_path) as broker, connect(broker.url("kokaq", "/default/jobs")) as client:
+    with BrokerProcess(tmp_path) as broker, connect(broker.url("kokaq", "/default/jobs")) as client:
         client.create_queue()
         reader = JournalReader(tmp_path / "data")
         names = [entry["name"] for entry in reader.catalogue().queues.values()]

@@ -135,7 +135,7 @@ def test_a_clean_checkpoint_is_written(broker: BrokerProcess) -> None:
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """While a peer takes nothing, a drain waits for it; a second signal does not."""
-    broker = BrokerProcess(tmp_path, LISTENERS, top="drain_seconds = 60")
+    broker = BrokerProcess(tmp_path, LISTENERS, drain_seconds=60)
     with broker:
         kokaq_peer = broker.dial("kokaq", kind=Kokaq).make("default/q")
         deaf = broker.dial("phpmq")
@@ -158,7 +158,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 def test_a_drain_has_its_limit(tmp_path: Path) -> None:
     """A peer that takes nothing holds a stop up for drain_seconds, and no longer."""
-    with BrokerProcess(tmp_path, LISTENERS, top="drain_seconds = 0.5") as broker:
+    with BrokerProcess(tmp_path, LISTENERS, drain_seconds=0.5) as broker:
         deaf = broker.dial("phpmq")
         deaf.send(*[publish("big", bytes(2**20), 0) for _ in range(30)], consume("big", 30))
         kokaq_peer = broker.dial("kokaq", kind=Kokaq)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.core.policy import SECOND
 from penstock.flight import requests
@@ -26,7 +26,7 @@ from support.sidedoor import Helper, lease, write
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
 TABLES = '[journal]\nsegment_bytes = 200000\n[queues."default/a"]\n[queues."default/b"]\n'
-TOP = 'phpmq = "off"\nsspq = "off"\nkokaq = "off"'
+OFF: dict[str, Any] = {"phpmq": "off", "sspq": "off", "kokaq": "off"}
 QUEUES = ["default/a", "default/b"]
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def test_written_once_and_leased_once(tmp_path: Path) -> None:
     for number in range(max(1, ROUNDS // 3)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with BrokerProcess(folder, TABLES, top=TOP) as broker:
+        with BrokerProcess(folder, TABLES, **OFF) as broker:
             writer = Writer(broker, number)
             reader = Reader(broker, number, writer)
             for each in (writer, reader):

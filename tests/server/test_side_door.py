@@ -32,7 +32,7 @@ address = "127.0.0.1:0"
 [queues."default/small"]
 max_depth = 3
 """
-TOP = 'phpmq = "off"\nsspq = "off"'
+OFF: dict[str, Any] = {"phpmq": "off", "sspq": "off"}
 TOKEN = "a token that nobody guesses"
 RULES = f"""
 [[access]]
@@ -47,7 +47,7 @@ may = ["consume"]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, TABLES, top=TOP) as broker:
+    with BrokerProcess(tmp_path, TABLES, **OFF) as broker:
         yield broker
         assert broker.events("side door: a request failed") == []
 
@@ -134,7 +134,7 @@ class TestRights:
         assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
-        with BrokerProcess(tmp_path, TABLES + RULES, top=TOP) as broker:
+        with BrokerProcess(tmp_path, TABLES + RULES, **OFF) as broker:
             helper = Helper(broker.side_door)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:

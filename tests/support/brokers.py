@@ -21,8 +21,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 #: Seconds after which something that should happen counts as not happening.
-PATIENCE = 15.0
+PATIENCE = 20.0
 TESTS = Path(__file__).parents[1]
+#: Any port that is free.
+FREE = "127.0.0.1:0"
 
 
 def wait_for(what: Callable[[], Any], why: str = "it did not happen") -> Any:
@@ -115,26 +117,31 @@ def dial(address: str, *, tls: bool = False) -> socket.socket:
 
 
 class BrokerProcess:
-    """A broker on a data folder. ``with BrokerProcess(folder, toml) as broker`` starts it and leaves nothing behind."""
+    """A broker on a data folder. ``with BrokerProcess(folder) as broker`` starts it and leaves nothing behind."""
 
     def __init__(
-        self, folder: Path, tables: str, *, top: str = "", largest_file: int = 0, capacity: Path | None = None
+        self, folder: Path, tables: str = "", *, largest_file: int = 0, capacity: Path | None = None, **options: Any
     ) -> None:
-        """``tables`` and ``top`` (keys that stand above all tables) are the configuration.
+        """``tables`` is a configuration in TOML, ``options`` are values for it.
 
-        With ``largest_file`` the system refuses to let any of its files grow beyond so many bytes. With ``capacity``
-        its disk takes what that file says: see ``support.smalldisk``.
+        Without ``tables`` it listens for all protocols, on free ports that it keeps when it is started again. With
+        ``largest_file`` the system refuses to let any of its files grow beyond so many bytes. With ``capacity`` its
+        disk takes what that file says: see ``support.smalldisk``.
         """
         self.folder = folder
         self.ready = folder / "ready.json"
         self.data = folder / "data"
         self.log = folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
         self._arguments = [str(largest_file), str(capacity or "")]
         self._config = folder / "penstock.toml"
-        if "flight" not in top + tables:  # it takes a second to start: for those who ask for it
-            top += '\nflight = "off"'
-        self._config.write_text(f'data = "{self.data}"\nready_file = "{self.ready}"\n{top}\n{tables}')
-        self.process: subprocess.Popen[bytes] | None = None
+        self._tables = tables
+        self._options = {"data": str(self.data), "ready_file": str(self.ready), **options}
+        if not tables:
+            kokaq = {"address": FREE, "create_queues": True}
+            self._options = {"phpmq": [FREE], "sspq": [FREE], "kokaq": [kokaq], **self._options}
+        if "flight" not in self._options and "flight" not in tables:  # it takes a second to start: for who asks for it
+            self._options["flight"] = "off"
         self._listeners: list[dict[str, str]] = []
         self._peers: list[Peer] = []
 
@@ -157,6 +164,7 @@ class BrokerProcess:
     def begin(self) -> None:
         """Start it."""
         self.ready.unlink(missing_ok=True)
+        self._config.write_text(_toml(self._options) + self._tables)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "support.run_broker", str(self._config), *self._arguments],
@@ -173,10 +181,35 @@ class BrokerProcess:
         wait_for(lambda: self.ready.exists() or process.poll() is not None, "the broker was not ready in time")
         assert self.ready.exists(), f"the broker ended at once:\n{self.log.read_text()}"
         self._listeners = json.loads(self.ready.read_text())["listeners"]
+        self._keep_ports()
+
+    def _keep_ports(self) -> None:
+        """The next start is on the same ports, as far as the options tell of them."""
+        for protocol in self._options.keys() & self.addresses.keys():
+            given = self._options[protocol]
+            if isinstance(given, list):
+                self._options[protocol] = [_at(each, self.address(protocol, n)) for n, each in enumerate(given)]
+            else:
+                self._options[protocol] = _at(given, self.address(protocol))
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each protocol's last listener listens, "flight" included."""
+        return {each["protocol"]: each["address"] for each in self._listeners}
 
     def address(self, protocol: str, number: int = 0) -> str:
         """Where the nth listener of a protocol listens."""
         return [each["address"] for each in self._listeners if each["protocol"] == protocol][number]
+
+    def url(self, protocol: str, path: str = "") -> str:
+        """The address of a protocol's listener as a URL."""
+        return f"{protocol}://{self.addresses[protocol]}{path}"
+
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+        assert self.process is not None
+        return self.process.pid
 
     @property
     def side_door(self) -> Path:
@@ -218,6 +251,24 @@ class BrokerProcess:
         """The lines of its log about one event."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
+
+
+def _at(listener: Any, address: str) -> Any:
+    """The options of a listener; if it was to take any free port, with the one that it has got."""
+    if isinstance(listener, dict):
+        return {**listener, "address": _at(listener["address"], address)}
+    return address.rpartition("/")[2] if listener == FREE else listener
+
+
+def _toml(options: dict[str, Any]) -> str:
+    """Options as lines of TOML, in which JSON's strings, numbers and lists are the same."""
+    return "".join(f"{json.dumps(key)} = {_value(value)}\n" for key, value in options.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_value(each)}" for key, each in value.items()) + "}"
+    return "[" + ", ".join(map(_value, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path] | None:

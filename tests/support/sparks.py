@@ -15,7 +15,7 @@ from penstock.flight.requests import Reader
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Settings
 from penstock.spark.session import session
-from support.livebroker import LiveBroker
+from support.brokers import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def shared_session(folder: Path) -> Iterator[SparkSession]:
 FORGETFUL = {"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024}
 
 
-class SparkBroker(LiveBroker):
+class SparkBroker(BrokerProcess):
     """A broker with an endpoint, and shortcuts for what these tests do all the time."""
 
     def __init__(self, folder: Path, **options: Any) -> None:

@@ -61,6 +61,8 @@ class ConnectionsQuery(PageQuery, frozen=True, kw_only=True):
     contains: Annotated[str, Meta(max_length=255)] = ""
     #: Only those that are throttled.
     throttled: bool = False
+    #: Only those that wait for messages of this queue, as namespace/queue: its consumers.
+    queue: Annotated[str, Meta(max_length=511)] = ""
     sort: Literal["id", "out", "input_bytes", "output_bytes"] = "id"
     order: Order = "ascending"
 

@@ -1,0 +1,116 @@
+// What the broker tells by itself: one stream of server-sent events for the page that is open.
+//
+// EventSource comes back by itself after a cut, but not after an answer that is an error (a restarting broker behind a
+// proxy, an expired login), so the waiting is done here: 1, 2, 4 … 15 seconds.
+import { apiAddress, loadSession, session } from "./api.js";
+import { makeStore } from "./store.js";
+import { useEffect } from "./html.js";
+
+const LONGEST_WAIT = 15;
+const KEPT = 600;
+
+// state: "connecting", "live" or "lost"; since: of that state; times: how often it was live before (pages load again).
+export const connection = makeStore({ state: "connecting", since: Date.now(), times: 0, retryAt: 0 });
+export const overview = makeStore(null);
+export const samples = makeStore([]);
+export const commits = makeStore([]);
+export const queueNow = makeStore(null);
+export const queueSamples = makeStore([]);
+export const jobs = makeStore({});
+
+let source = null;
+let wanted = "";
+let failures = 0;
+let timer = 0;
+
+function append(store, value) {
+  store.set([...store.get().slice(1 - KEPT), value]);
+}
+
+const heard = {
+  overview(value) {
+    overview.set(value);
+    append(commits, { at: Date.now() / 1000, ...value.commits });
+  },
+  sample(value) {
+    append(samples, value);
+  },
+  queue(value) {
+    if (value.name !== wanted) return; // of the page before
+    queueNow.set(value);
+    append(queueSamples, { at: Date.now() / 1000, ...value });
+  },
+  job(value) {
+    jobs.update({ [value.id]: value });
+  },
+};
+
+function open() {
+  window.clearTimeout(timer);
+  source?.close();
+  source = new EventSource(apiAddress(["stream"], { queue: wanted }));
+  source.onopen = opened;
+  source.onerror = failed;
+  for (const [name, hear] of Object.entries(heard)) {
+    source.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+  }
+}
+
+function opened() {
+  failures = 0;
+  const before = connection.get();
+  connection.set({ state: "live", since: Date.now(), times: before.state === "live" ? before.times : before.times + 1, retryAt: 0 });
+}
+
+function failed() {
+  source.close();
+  source = null;
+  const wait = Math.min(2 ** failures, LONGEST_WAIT);
+  failures += 1;
+  const { state, since, times } = connection.get();
+  connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt: Date.now() + wait * 1000 });
+  timer = window.setTimeout(again, wait * 1000);
+}
+
+// Who was logged in may not be any more: then the login page takes over, and nothing is tried.
+async function again() {
+  try {
+    await loadSession();
+  } catch {
+    // The broker is away: opening the stream will say so.
+  }
+  if (session.get()) open();
+}
+
+export function retry() {
+  failures = 0;
+  again();
+}
+
+export function begin() {
+  if (!source) open();
+}
+
+export function end() {
+  window.clearTimeout(timer);
+  source?.close();
+  source = null;
+  for (const store of [samples, commits, queueSamples]) store.set([]);
+  overview.set(null);
+  queueNow.set(null);
+  jobs.set({});
+  connection.set({ state: "connecting", since: Date.now(), times: 0, retryAt: 0 });
+}
+
+// The stream tells of this queue too, while the page is open.
+export function useLiveQueue(name) {
+  useEffect(() => {
+    wanted = name;
+    queueNow.set(null);
+    queueSamples.set([]);
+    if (source) open();
+    return () => {
+      wanted = "";
+    };
+  }, [name]);
+}

@@ -1,0 +1,43 @@
+// Loading what a page shows: the old stays while the new comes, a late answer never replaces a newer one, and after a
+// lost connection everything is loaded again.
+import { useCallback, useEffect, useRef, useState } from "./html.js";
+import { connection } from "./live.js";
+import { useStore } from "./store.js";
+
+export function useLoad(load, dependencies, { every = 0 } = {}) {
+  const [found, setFound] = useState({ value: undefined, problem: null, loading: true });
+  const [turn, setTurn] = useState(0);
+  const { times } = useStore(connection);
+  const asked = useRef(0);
+
+  useEffect(() => {
+    const abort = new AbortController();
+    asked.current += 1;
+    const mine = asked.current;
+    setFound((before) => ({ ...before, loading: true }));
+    load(abort.signal).then(
+      (value) => mine === asked.current && setFound({ value, problem: null, loading: false }),
+      (problem) => problem.name !== "AbortError" && mine === asked.current && setFound((before) => ({ ...before, problem, loading: false })),
+    );
+    return () => abort.abort();
+  }, [...dependencies, turn, times]);
+
+  useEffect(() => {
+    if (!every) return undefined;
+    const timer = window.setInterval(() => document.visibilityState === "visible" && setTurn((before) => before + 1), every * 1000);
+    return () => window.clearInterval(timer);
+  }, [every]);
+
+  const reload = useCallback(() => setTurn((before) => before + 1), []);
+  return { ...found, reload };
+}
+
+// A value that follows another when that has been still for a moment: for searches while typing.
+export function useSettled(value, seconds = 0.25) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(value), seconds * 1000);
+    return () => window.clearTimeout(timer);
+  }, [value]);
+  return settled;
+}

@@ -1,0 +1,85 @@
+// Tokens: made, shown once, revoked.
+import { get, post, remove } from "../lib/api.js";
+import { moment } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { useLoad } from "../lib/load.js";
+import { Confirm, Dialog } from "../parts/dialog.js";
+import { Check, Select, Text } from "../parts/field.js";
+import { Badge, Panel } from "../parts/panel.js";
+import { Empty, Loaded, Notice } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+import { tell } from "../parts/toast.js";
+
+const RIGHTS = [
+  ["view", "See everything"], ["operate", "Pause, purge, publish, redrive"], ["admin", "Rules, tokens, backup, drain"],
+  ["publish", "Publish"], ["consume", "Consume"], ["dead-letter", "Work with dead letters"], ["administer", "Administer queues over the protocols"], ["read", "Read history (Flight, Spark)"], ["create", "Make queues"],
+];
+const LIVES = [["", "Does not expire"], ["3600", "An hour"], ["86400", "A day"], ["2592000", "30 days"], ["31536000", "A year"]];
+
+export function TokensTab() {
+  const state = useLoad((signal) => get(["tokens"], {}, signal), []);
+  const [step, setStep] = useState(null);
+  const close = () => (setStep(null), state.reload());
+  const columns = [
+    { key: "name", label: "For", head: true, cell: (token) => html`<span class="name">${token.name}</span> ${token.expired && html`<${Badge} kind="warn">expired</${Badge}>`}` },
+    { key: "may", label: "May", className: "wrap", cell: (token) => token.may.join(", ") },
+    { key: "where", label: "Where", className: "wrap", cell: (token) => html`<code>${token.where.join(" ")}</code>` },
+    { key: "made", label: "Made", off: "narrow", cell: (token) => html`${moment(token.created_at)} <span class="soft">by ${token.created_by}</span>` },
+    { key: "expires", label: "Expires", off: "narrow", cell: (token) => (token.expires_at ? moment(token.expires_at) : "–") },
+    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (token) => html`<button type="button" class="small danger" onClick=${() => setStep({ revoke: token })}>Revoke…</button>` },
+  ];
+  return html`<${Panel} title="Tokens" body=${false} actions=${html`<button class="main small" onClick=${() => setStep({ make: true })}>New token</button>`}>
+      <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Tokens" columns=${columns} rows=${page.items} rowKey=${(token) => token.id} />` : html`<${Empty} title="No tokens" />`)}</${Loaded}>
+    </${Panel}>
+    ${step?.make && html`<${NewToken} onClose=${close} />`}
+    ${step?.revoke && html`<${Revoke} token=${step.revoke} onClose=${close} />`}`;
+}
+
+function NewToken({ onClose }) {
+  const [it, setIt] = useState({ name: "", may: new Set(["view"]), where: "*", life: "" });
+  const [made, setMade] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const set = (change) => setIt({ ...it, ...change });
+  const choose = (right, on) => {
+    const rights = new Set(it.may);
+    if (on) rights.add(right);
+    else rights.delete(right);
+    set({ may: rights });
+  };
+  const make = async () => {
+    try {
+      const where = it.where.split(/[\s,]+/).filter(Boolean);
+      setMade(await post(["tokens"], { name: it.name, may: [...it.may], where, expires_in_seconds: it.life ? Number(it.life) : null }));
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  if (made) return html`<${Made} made=${made} onClose=${onClose} />`;
+  const wrong = (field) => (problem?.field?.startsWith(field) ? problem.message : "");
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!it.name || it.may.size === 0}>Make the token</button>`;
+  return html`<${Dialog} wide title="New token" onClose=${onClose} onSubmit=${make} foot=${foot}>
+    <div class="fields">
+      <${Text} id="token-name" label="For whom" value=${it.name} onChange=${(name) => set({ name })} autocomplete="off" wrong=${wrong("name")} />
+      <${Text} id="token-where" label="For which queues" value=${it.where} onChange=${(where) => set({ where })} autocomplete="off" hint="Patterns like orders/*, with spaces between" wrong=${wrong("where")} />
+      <${Select} id="token-life" label="For how long" value=${it.life} onChange=${(life) => set({ life })} choices=${LIVES} />
+    </div>
+    <fieldset><legend>It may</legend><div class="fields">${RIGHTS.map(([right, words]) => html`<${Check} key=${right} id=${`may-${right}`} label=${html`<b>${right}</b> <span class="soft">${words}</span>`} checked=${it.may.has(right)} onChange=${(on) => choose(right, on)} />`)}</div></fieldset>
+    ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
+  </${Dialog}>`;
+}
+
+function Made({ made, onClose }) {
+  const copy = () => navigator.clipboard.writeText(made.token).then(() => tell("Copied."), () => tell("The browser does not let it be copied: mark it by hand.", { bad: true }));
+  return html`<${Dialog} title="The new token" onClose=${onClose} foot=${html`<button type="button" class="main" onClick=${onClose}>Done</button>`}>
+    <${Notice} kind="warn">This is the only time it is shown: only its hash is kept.</${Notice}>
+    <div class="field"><label for="token-made">Token of ${made.summary.name}</label><div class="row"><input id="token-made" class="grow mono" readonly value=${made.token} onFocus=${(event) => event.target.select()} /><button type="button" onClick=${copy}>Copy</button></div></div>
+  </${Dialog}>`;
+}
+
+function Revoke({ token, onClose }) {
+  const revoke = async () => {
+    await remove(["tokens", token.id]);
+    tell(`Revoked the token of ${token.name}.`);
+  };
+  return html`<${Confirm} title="Revoke this token?" action="Revoke it" name=${token.name} onClose=${onClose} onConfirm=${revoke}><p>Whoever uses it is refused at once. This can't be undone; a new one can be made.</p></${Confirm}>`;
+}

@@ -1,0 +1,66 @@
+// Dead letters: how many, where and why; looked at, edited, sent back.
+import { get, may } from "../lib/api.js";
+import { compact, count, plural } from "../lib/format.js";
+import { html, useMemo, useState } from "../lib/html.js";
+import { overview } from "../lib/live.js";
+import { useLoad } from "../lib/load.js";
+import { goQuery } from "../lib/router.js";
+import { useStore } from "../lib/store.js";
+import { JobDialog, JobsPanel } from "../parts/jobs.js";
+import { age, queueAddress, QueueLink } from "../parts/names.js";
+import { Badge, Figures, Head, Panel } from "../parts/panel.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Pager, Table } from "../parts/table.js";
+import { tell } from "../parts/toast.js";
+
+const MEANS = { rejected: "A consumer sent it here", retries: "Its retries ran out", expired: "Its time to live ran out", deliveries: "Given out too often", overflow: "Its queue was full" };
+
+const pattern = (text) => (text === "" ? "*" : /[*?]/.test(text) ? text : `*${text}*`);
+
+export function DeadPage({ query }) {
+  const { find = "", reason = "", cursor = "" } = query;
+  const [redriving, setRedriving] = useState(null);
+  const totals = useStore(overview)?.totals;
+  const state = useLoad((signal) => get(["dead"], { pattern: pattern(find), cursor }, signal), [find, cursor, totals?.dead]);
+  return html`<${Head} title="Dead letters" />
+    <div class="stack">
+      <${Reasons} reason=${reason} />
+      <${Panel} body=${false}>
+        <form class="filter" role="search" aria-label="Filter the queues" onSubmit=${(event) => (event.preventDefault(), goQuery({ find: event.target.elements.find.value.trim(), cursor: "" }))}>
+          <div class="field grow"><label for="find">Queues</label><input id="find" name="find" type="search" spellcheck=${false} defaultValue=${find} placeholder="Part of a name, or a pattern like orders/*" /></div>
+          <button type="submit">Filter</button>
+        </form>
+        <${Loaded} state=${state}>${(page) => html`<${Groups} page=${page} reason=${reason} cursor=${cursor} filtered=${Boolean(find || reason)} onRedrive=${setRedriving} />`}</${Loaded}>
+      </${Panel}>
+      <${JobsPanel} kinds=${["redrive", "move", "delete", "purge"]} />
+    </div>
+    ${redriving && html`<${JobDialog} kind="redrive" queue=${redriving.queue} search=${{ reason: redriving.reason }} about=${`${plural(redriving.count, "dead letter")} of ${redriving.queue}`} onClose=${() => setRedriving(null)} onDone=${() => tell("The redrive has begun. Its progress is below.")} />`}`;
+}
+
+function Reasons({ reason }) {
+  const known = useStore(overview)?.dead_by_reason;
+  const entries = useMemo(() => Object.entries(known ?? {}).filter(([, number]) => number > 0).map(([name, number]) => ({
+    label: name, value: compact(number), note: MEANS[name], kind: "bad",
+  })), [known]);
+  if (entries.length === 0) return null;
+  return html`<${Figures} label="Dead letters by reason" entries=${entries} />
+    <div class="row"><span class="soft">Show:</span>${["", ...entries.map((entry) => entry.label)].map((name) => html`<button key=${name} type="button" class="small" aria-pressed=${String(name === reason)} onClick=${() => goQuery({ reason: name })}>${name || "all reasons"}</button>`)}</div>`;
+}
+
+function Groups({ page, reason, cursor, filtered, onRedrive }) {
+  const rows = page.items.filter((group) => !reason || group.reason === reason);
+  const foot = html`<${Pager} shown=${rows.length} total=${reason ? null : page.total} word="groups" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
+  if (rows.length === 0 && !filtered) return html`<${Empty} title="No dead letters">Messages come here when they are rejected, expire, run out of retries, or find their queue full.</${Empty}>`;
+  if (rows.length === 0) return html`<${Empty} title="No dead letters are like that" />`;
+  return html`<${Table} label="Dead letters by queue and reason" columns=${columns(onRedrive)} rows=${rows} rowKey=${(group) => `${group.queue} ${group.reason}`} foot=${foot} />`;
+}
+
+function columns(onRedrive) {
+  return [
+    { key: "queue", label: "Queue", head: true, cell: (group) => html`<${QueueLink} name=${group.queue} />` },
+    { key: "reason", label: "Reason", cell: (group) => html`<${Badge} kind="bad">${group.reason}</${Badge}>` },
+    { key: "count", label: "Messages", right: true, cell: (group) => count(group.count) },
+    { key: "oldest", label: "Oldest", right: true, off: "narrow", cell: (group) => age(group.oldest) },
+    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (group) => html`<span class="row end"><a class="button small" href=${queueAddress(group.queue, "messages", { state: "dead", reason: group.reason })}>Inspect</a>${may("operate") && html`<button type="button" class="small" onClick=${() => onRedrive(group)}>Redrive…</button>`}</span>` },
+  ];
+}

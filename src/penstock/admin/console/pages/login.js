@@ -1,0 +1,42 @@
+// Nobody is logged in: a token, and nothing else.
+import { login } from "../lib/api.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { Text } from "../parts/field.js";
+
+const SAID = {
+  unauthenticated: "This token is not known, or it has expired or was revoked.",
+  "too-many": "Too many attempts. Wait a minute, then try again.",
+};
+
+export function LoginPage() {
+  const [token, setToken] = useState("");
+  const [wrong, setWrong] = useState("");
+  const [busy, setBusy] = useState(false);
+  const form = useRef(null);
+  useEffect(() => {
+    document.title = "Log in · Penstock";
+    form.current.querySelector("input").focus();
+  }, []);
+  const enter = async (event) => {
+    event.preventDefault();
+    if (!token.trim()) return setWrong("Paste a token first.");
+    setBusy(true);
+    try {
+      await login(token.trim());
+    } catch (problem) {
+      setWrong(SAID[problem.code] ?? problem.message);
+      setBusy(false);
+    }
+    return undefined;
+  };
+  return html`<main class="login">
+    <form class="panel" ref=${form} onSubmit=${enter} novalidate>
+      <div class="login-brand"><img src="icon.svg" alt="" /><h1>Penstock</h1></div>
+      <${Text} id="token" label="Token" type="password" autocomplete="current-password" spellcheck=${false} value=${token} onChange=${setToken} wrong=${wrong} hint="It stays in this browser as a cookie that no script can read." />
+      <button class="main" type="submit" disabled=${busy}>Log in</button>
+      <details><summary>Where do I get a token?</summary>
+        <p>The first one was printed when the broker started for the first time, or written to the file of <code>--admin-token-file</code>. An administrator makes more of them on the page Admin, or with <code>penstock token create</code>.</p>
+      </details>
+    </form>
+  </main>`;
+}

@@ -1,0 +1,113 @@
+// One queue: what is in it, who works on it, its rules, and how it went since the page was opened.
+import { divided, get, may, post, put, queueParts, remove } from "../lib/api.js";
+import { bytes, compact, plural, rate } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { queueNow, useLiveQueue } from "../lib/live.js";
+import { useLoad } from "../lib/load.js";
+import { address, go } from "../lib/router.js";
+import { useStore } from "../lib/store.js";
+import { Confirm } from "../parts/dialog.js";
+import { Check } from "../parts/field.js";
+import { age, QueueBadges } from "../parts/names.js";
+import { Figures, Head, Panel, Tabs } from "../parts/panel.js";
+import { PublishDialog } from "../parts/publish.js";
+import { Loaded, Notice } from "../parts/states.js";
+import { attempt, tell } from "../parts/toast.js";
+import { ActivityTab } from "./queue_activity.js";
+import { ConsumersTab } from "./queue_consumers.js";
+import { MessagesTab } from "./queue_messages.js";
+import { RulesTab } from "./queue_rules.js";
+
+const TABS = [{ key: "messages", label: "Messages" }, { key: "activity", label: "Activity" }, { key: "consumers", label: "Consumers and locks" }, { key: "rules", label: "Rules" }];
+const SHOWN = { messages: MessagesTab, activity: ActivityTab, consumers: ConsumersTab, rules: RulesTab };
+
+export function QueuePage({ parts, query }) {
+  const [namespace = "", queue = "", tab = "messages"] = parts;
+  const name = `${namespace}/${queue}`;
+  useLiveQueue(name);
+  const state = useLoad((signal) => get(queueParts(name), {}, signal), [name]);
+  const live = useStore(queueNow);
+  // The stream is newer, unless something was changed here a moment ago; it comes again within a second.
+  const shown = live?.name === name ? { ...state.value, ...live } : state.value;
+  const trail = html`<a href=${address("queues")}>Queues</a> / <a href=${address("queues", [], { find: `${namespace}/*` })}>${namespace}</a>`;
+  const Tab = SHOWN[tab] ?? MessagesTab;
+  return html`<${Head} title=${queue} trail=${trail} badges=${shown && html`<${QueueBadges} states=${shown.states} />`}>
+      ${shown && html`<${Steps} it=${shown} name=${name} reload=${state.reload} />`}
+    </${Head}>
+    <${Loaded} state=${state}>${() => html`<div class="stack">
+      ${shown.paused && html`<${Notice} kind="warn"><strong>Paused.</strong> Messages are taken and not given out.</${Notice}>`}
+      <${Numbers} it=${shown} />
+      <div><${Tabs} label="Parts of this page" tabs=${TABS} chosen=${tab} page="queue" parts=${[namespace, queue]} />
+      <${Tab} key=${name} name=${name} it=${shown} query=${query} reload=${state.reload} /></div>
+    </div>`}</${Loaded}>`;
+}
+
+function Numbers({ it }) {
+  const entries = [
+    { label: "Ready", value: compact(it.ready), note: bytes(it.bytes) },
+    { label: "Out", value: compact(it.out), note: plural(it.consumers, "consumer") },
+    { label: "Delayed", value: compact(it.delayed) },
+    { label: "Dead", value: compact(it.dead), kind: it.dead ? "bad" : "" },
+    { label: "Published", value: rate(it.rates.published), unit: "/s" },
+    { label: "Delivered", value: rate(it.rates.delivered), unit: "/s", note: it.rates.redelivered > 0 && `${rate(it.rates.redelivered)}/s again` },
+    { label: "Settled", value: rate(it.rates.settled), unit: "/s" },
+    { label: "Oldest ready", value: age(it.oldest) },
+  ];
+  return html`<${Figures} across="8" label="Figures of this queue" entries=${entries} />`;
+}
+
+function Steps({ it, name, reload }) {
+  const [step, setStep] = useState("");
+  const close = () => setStep("");
+  if (!may("operate")) return null;
+  return html`
+    <button class="main" onClick=${() => setStep("publish")}>Publish</button>
+    <button onClick=${() => pause(name, it.paused, reload)}>${it.paused ? "Resume" : "Pause"}</button>
+    <button class="danger" onClick=${() => setStep("purge")}>Purge</button>
+    ${may("admin") && html`<button class="danger" onClick=${() => setStep("delete")}>Delete</button>`}
+    ${step === "publish" && html`<${PublishDialog} queue=${name} onClose=${close} onDone=${reload} />`}
+    ${step === "purge" && html`<${Purge} it=${it} name=${name} onClose=${close} reload=${reload} />`}
+    ${step === "delete" && html`<${Delete} it=${it} name=${name} onClose=${close} />`}`;
+}
+
+async function pause(name, paused, reload) {
+  const turn = (word) => async () => {
+    await post([...queueParts(name), word]);
+    reload();
+  };
+  const [now, back] = paused ? ["resume", "pause"] : ["pause", "resume"];
+  await attempt(turn(now), paused ? `${name} gives messages out again.` : `Paused ${name}.`, { undo: turn(back) });
+}
+
+function Purge({ it, name, onClose, reload }) {
+  const [states, setStates] = useState({ ready: true, delayed: false, dead: false });
+  const chosen = Object.keys(states).filter((state) => states[state]);
+  const purge = async () => {
+    await post([...queueParts(name), "purge"], { states: chosen, confirm: name });
+    tell(`Purging ${name}.`);
+    reload();
+  };
+  return html`<${Confirm} title="Purge this queue?" action="Purge" name=${name} onClose=${onClose} onConfirm=${purge}>
+    <p>All messages of these states are removed for good. Those that are out stay with their consumers.</p>
+    <fieldset class="stack"><legend>Remove messages that are</legend>
+      ${Object.keys(states).map((state) => html`<${Check} key=${state} id=${`purge-${state}`} label=${`${state} (${compact(it[state])})`} checked=${states[state]} onChange=${(value) => setStates({ ...states, [state]: value })} />`)}
+    </fieldset>
+  </${Confirm}>`;
+}
+
+function Delete({ it, name, onClose }) {
+  const left = it.ready + it.out + it.delayed + it.dead;
+  const restore = async () => {
+    const [namespace, queue] = divided(name);
+    await put(["queues", namespace, queue], { rules: it.rules });
+    go("queue", [namespace, queue]);
+  };
+  const confirm = async () => {
+    await remove(queueParts(name));
+    tell(`Deleted ${name}.`, { undo: restore });
+    go("queues");
+  };
+  return html`<${Confirm} title="Delete this queue?" action="Delete it" name=${name} onClose=${onClose} onConfirm=${confirm}>
+    ${left > 0 ? html`<p>It still has ${plural(left, "message")}: only an empty queue can be deleted. Purge it first.</p>` : html`<p>The queue and its rules are removed. It can be made again with the same rules for a moment.</p>`}
+  </${Confirm}>`;
+}

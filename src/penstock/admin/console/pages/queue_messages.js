@@ -1,0 +1,135 @@
+// The messages of a queue by state, searched and chosen. Looking never takes one.
+import { get, may, queueParts } from "../lib/api.js";
+import { preview } from "../lib/bytes.js";
+import { bytes, compact, count, moment } from "../lib/format.js";
+import { html, useEffect, useState } from "../lib/html.js";
+import { useLoad } from "../lib/load.js";
+import { goQuery } from "../lib/router.js";
+import { Select, Text } from "../parts/field.js";
+import { JobDialog } from "../parts/jobs.js";
+import { MessageDialog } from "../parts/message.js";
+import { age, shortId } from "../parts/names.js";
+import { Panel, Pick } from "../parts/panel.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+import { tell } from "../parts/toast.js";
+
+const STATES = ["ready", "out", "delayed", "dead"];
+const REASONS = [["", "Any reason"], ["rejected", "Rejected"], ["retries", "Retries ran out"], ["expired", "Expired"], ["deliveries", "Delivered too often"], ["overflow", "Queue was full"]];
+const LIMIT = 50;
+const FIELDS = ["text", "id", "correlation_id", "published_from", "published_to", "reason", "hex"];
+
+const isoOf = (local) => (local ? new Date(local).toISOString() : "");
+
+function searchOf(query) {
+  const found = Object.fromEntries(FIELDS.filter((field) => query[field]).map((field) => [field, query[field]]));
+  for (const field of ["published_from", "published_to"]) if (found[field]) found[field] = isoOf(found[field]);
+  return found;
+}
+
+export function MessagesTab({ name, it, query, reload }) {
+  const { state = "ready", cursor = "", message = "" } = query;
+  const search = searchOf(query);
+  const wanted = JSON.stringify(search);
+  const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, ...search }, signal), [name, state, cursor, wanted, it[state]]);
+  const [chosen, setChosen] = useState(new Set());
+  useEffect(() => setChosen(new Set()), [name, state, wanted]);
+  const changed = () => {
+    setChosen(new Set());
+    loaded.reload();
+    reload();
+  };
+  const choices = STATES.map((key) => ({ key, label: `${key} ${compact(it[key])}` }));
+  return html`<${Panel} body=${false}>
+    <div class="filter"><${Pick} label="State of the messages" choices=${choices} chosen=${state} onPick=${(key) => goQuery({ state: key, cursor: "", reason: "" })} /></div>
+    <${SearchForm} query=${query} state=${state} />
+    <${Loaded} state=${loaded}>${(page) => html`<${Found} name=${name} state=${state} page=${page} search=${search} chosen=${chosen} onChoose=${setChosen} onChanged=${changed} cursor=${cursor} />`}</${Loaded}>
+    ${message && html`<${MessageDialog} queue=${name} id=${message} onClose=${() => goQuery({ message: "" })} onChanged=${changed} />`}
+  </${Panel}>`;
+}
+
+// Nothing is sent while typing: a search may read many messages.
+function SearchForm({ query, state }) {
+  const [it, setIt] = useState(query);
+  const picked = FIELDS.map((field) => query[field] ?? "").join("\n");
+  useEffect(() => setIt(query), [picked, state]);
+  const [open, setOpen] = useState(FIELDS.slice(1).some((field) => query[field]));
+  const set = (field) => (value) => setIt({ ...it, [field]: value });
+  const search = (event) => {
+    event.preventDefault();
+    goQuery({ ...Object.fromEntries(FIELDS.map((field) => [field, it[field]])), cursor: "" });
+  };
+  const clear = () => goQuery({ ...Object.fromEntries(FIELDS.map((field) => [field, ""])), cursor: "" });
+  return html`<form class="filter message-search" role="search" aria-label="Search in the messages" onSubmit=${search}>
+    <div class="row grow">
+      <input class="grow" type="search" aria-label="Text in the payload" placeholder="Text in the payload" spellcheck=${false} value=${it.text ?? ""} onInput=${(event) => set("text")(event.target.value)} />
+      <button type="submit">Search</button>
+      ${picked.trim() && html`<button type="button" class="plain" onClick=${clear}>Clear</button>`}
+      <button type="button" class="plain" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>${open ? "Fewer fields" : "More fields"}</button>
+    </div>
+    ${open && html`<div class="fields">
+      <${Text} id="s-id" label="ID, or how it begins" value=${it.id ?? ""} onChange=${set("id")} autocomplete="off" />
+      <${Text} id="s-correlation" label="Correlation ID" value=${it.correlation_id ?? ""} onChange=${set("correlation_id")} autocomplete="off" />
+      <${Text} id="s-from" label="Published from" type="datetime-local" value=${it.published_from ?? ""} onChange=${set("published_from")} />
+      <${Text} id="s-to" label="Published before" type="datetime-local" value=${it.published_to ?? ""} onChange=${set("published_to")} />
+      <${Text} id="s-hex" label="Bytes in the payload, hex" value=${it.hex ?? ""} onChange=${set("hex")} autocomplete="off" />
+      ${state === "dead" && html`<${Select} id="s-reason" label="Why it is dead" value=${it.reason ?? ""} onChange=${set("reason")} choices=${REASONS} />`}
+    </div>`}
+  </form>`;
+}
+
+function Found({ name, state, page, search, chosen, onChoose, onChanged, cursor }) {
+  const searched = Object.keys(search).length > 0;
+  const foot = html`<${Foot} page=${page} searched=${searched} cursor=${cursor} />`;
+  return html`<${Bulk} name=${name} state=${state} search=${searched ? search : null} total=${page.total} chosen=${chosen} onChanged=${onChanged} />
+    ${page.items.length ? html`<${Table} label=${`Messages that are ${state}`} columns=${columns(state, chosen, onChoose)} rows=${page.items} rowKey=${(message) => message.id} chosen=${chosen} foot=${foot} />` : html`<${NoMessages} state=${state} page=${page} searched=${searched} foot=${foot} />`}`;
+}
+
+function NoMessages({ state, page, searched, foot }) {
+  if (searched && page.next !== null) return html`<${Empty} title="Nothing found so far">${count(page.looked_at)} messages were looked at. Go on to look at more.</${Empty}><div class="table-foot">${foot}</div>`;
+  if (searched) return html`<${Empty} title="No message is like that">All ${state} messages were looked at.</${Empty}>`;
+  return html`<${Empty} title=${`No messages are ${state}`} />`;
+}
+
+function Foot({ page, searched, cursor }) {
+  const words = searched ? `${count(page.items.length)} found among ${count(page.looked_at)} looked at` : `${count(page.items.length)} of ${count(page.total)} messages`;
+  return html`<span role="status">${words}</span>
+    <div class="actions">
+      <button type="button" class="small" disabled=${!cursor} onClick=${() => goQuery({ cursor: "" })}>First page</button>
+      <button type="button" class="small" disabled=${page.next === null} onClick=${() => goQuery({ cursor: page.next })}>${searched ? "Go on" : "Next page"}</button>
+    </div>`;
+}
+
+function columns(state, chosen, onChoose) {
+  const choose = (id, on) => {
+    const next = new Set(chosen);
+    if (on) next.add(id);
+    else next.delete(id);
+    onChoose(next);
+  };
+  const choosing = state !== "out" && may("operate");
+  return [
+    choosing && { key: "choose", label: "Choose", hideLabel: true, cell: (message) => html`<input type="checkbox" aria-label=${`Choose message ${message.id}`} checked=${chosen.has(message.id)} onChange=${(event) => choose(message.id, event.target.checked)} />` },
+    { key: "id", label: "Message", head: true, cell: (message) => html`<button type="button" class="link mono" aria-label=${`Message ${message.id}`} onClick=${() => goQuery({ message: message.id })}>${shortId(message.id)}</button>` },
+    { key: "payload", label: "Payload", className: "preview", cell: (message) => preview(message.payload) },
+    state === "dead" && { key: "reason", label: "Reason", cell: (message) => message.reason },
+    { key: "size", label: "Size", right: true, off: "narrow", cell: (message) => bytes(message.payload.size) },
+    { key: "deliveries", label: "Deliveries", right: true, off: "middle", cell: (message) => count(message.deliveries) },
+    { key: "correlation", label: "Correlation", off: "middle", className: "wrap", cell: (message) => message.correlation_id },
+    state === "delayed" && { key: "due", label: "Due", right: true, cell: (message) => moment(message.due_at) },
+    { key: "age", label: "Age", right: true, cell: (message) => html`<span title=${moment(message.published_at)}>${age(message.published_at)}</span>` },
+  ].filter(Boolean);
+}
+
+// What can be done with those chosen, with those found, or with all.
+function Bulk({ name, state, search, total, chosen, onChanged }) {
+  const [kind, setKind] = useState("");
+  if (state === "out" || !may("operate") || total === 0) return null;
+  const ids = [...chosen];
+  const about = ids.length ? `${count(ids.length)} chosen` : search ? "those that the search finds" : `all ${count(total)}`;
+  const kinds = [state === "dead" && ["redrive", "Redrive"], state !== "delayed" && ["move", "Move"], ["delete", "Delete"]].filter(Boolean);
+  return html`<div class="bulk"><span class="soft">${ids.length ? `${count(ids.length)} chosen` : search ? "What the search finds" : `All ${count(total)}`}:</span>
+    ${kinds.map(([key, word]) => html`<button key=${key} type="button" class=${`small ${key === "delete" ? "danger" : ""}`} onClick=${() => setKind(key)}>${word}…</button>`)}
+    ${kind && html`<${JobDialog} kind=${kind} queue=${name} state=${state} ids=${ids} search=${ids.length ? null : search} about=${`${about} of ${name}`} onClose=${() => setKind("")} onDone=${() => (tell("The job has begun."), onChanged())} />`}
+  </div>`;
+}

@@ -1,0 +1,109 @@
+// All queues: found, filtered, sorted and cut into pages by the server. What is chosen is in the address.
+import { get, may, put } from "../lib/api.js";
+import { bytes, compact, rate } from "../lib/format.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { useLoad, useSettled } from "../lib/load.js";
+import { go, goQuery } from "../lib/router.js";
+import { Dialog } from "../parts/dialog.js";
+import { Text } from "../parts/field.js";
+import { age, QueueBadges, QueueLink } from "../parts/names.js";
+import { Head, Panel } from "../parts/panel.js";
+import { Empty, Loaded, Notice } from "../parts/states.js";
+import { Pager, Table } from "../parts/table.js";
+import { tell } from "../parts/toast.js";
+
+const STATES = [["", "Any state"], ["active", "Active"], ["idle", "Idle"], ["backlog", "Backlog without consumer"], ["dead", "With dead letters"], ["paused", "Paused"], ["empty", "Empty"]];
+const LIMIT = 100;
+const SECONDS = 3;
+
+const COLUMNS = [
+  { key: "name", label: "Queue", sort: "name", head: true, cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
+  { key: "states", label: "State", off: "narrow", cell: (queue) => html`<${QueueBadges} states=${queue.states} />` },
+  { key: "ready", label: "Ready", sort: "ready", right: true, cell: (queue) => compact(queue.ready) },
+  { key: "out", label: "Out", sort: "out", right: true, cell: (queue) => compact(queue.out) },
+  { key: "delayed", label: "Delayed", sort: "delayed", right: true, off: "middle", cell: (queue) => compact(queue.delayed) },
+  { key: "dead", label: "Dead", sort: "dead", right: true, cell: (queue) => (queue.dead ? html`<strong class="bad-text">${compact(queue.dead)}</strong>` : "0") },
+  { key: "published", label: "In /s", sort: "published", right: true, off: "narrow", cell: (queue) => rate(queue.rates.published) },
+  { key: "delivered", label: "Out /s", sort: "delivered", right: true, off: "middle", cell: (queue) => rate(queue.rates.delivered) },
+  { key: "settled", label: "Done /s", sort: "settled", right: true, off: "narrow", cell: (queue) => rate(queue.rates.settled) },
+  { key: "oldest", label: "Oldest", sort: "oldest", right: true, cell: (queue) => age(queue.oldest) },
+  { key: "consumers", label: "Consumers", sort: "consumers", right: true, off: "narrow", cell: (queue) => compact(queue.consumers) },
+  { key: "bytes", label: "Size", sort: "bytes", right: true, off: "middle", cell: (queue) => bytes(queue.bytes) },
+];
+
+// With a star or a question mark it is a pattern; without, a part of the name.
+export function found(text) {
+  return /[*?]/.test(text) ? { pattern: text } : { contains: text };
+}
+
+export function QueuesPage({ query }) {
+  const { find = "", state = "", sort = "name", order = "ascending", cursor = "" } = query;
+  const [making, setMaking] = useState(false);
+  const loaded = useLoad((signal) => get(["queues"], { ...found(find), state, sort, order, cursor, limit: LIMIT }, signal), [find, state, sort, order, cursor], { every: SECONDS });
+  return html`<${Head} title="Queues">
+      ${may("admin") && html`<button class="main" onClick=${() => setMaking(true)}>New queue</button>`}
+    </${Head}>
+    <${Panel} body=${false}>
+      <${Filter} find=${find} state=${state} />
+      <${Loaded} state=${loaded} lines=${12}>${(page) => html`<${List} page=${page} query=${{ find, state, sort, order, cursor }} />`}</${Loaded}>
+    </${Panel}>
+    ${making && html`<${NewQueue} onClose=${() => setMaking(false)} />`}`;
+}
+
+function Filter({ find, state }) {
+  const [text, setText] = useState(find);
+  const settled = useSettled(text);
+  const sent = useRef(find);
+  useEffect(() => {
+    if (settled !== sent.current) {
+      sent.current = settled;
+      goQuery({ find: settled, cursor: "" }, { replace: true });
+    }
+  }, [settled]);
+  useEffect(() => {
+    if (find !== sent.current) {
+      sent.current = find;
+      setText(find);
+    }
+  }, [find]);
+  return html`<div class="filter">
+    <div class="field grow"><label for="find">Name</label><input id="find" type="search" spellcheck=${false} autocomplete="off" placeholder="Part of a name, or a pattern like orders/*" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+    <div class="field"><label for="state">State</label><select id="state" value=${state} onChange=${(event) => goQuery({ state: event.target.value, cursor: "" })}>${STATES.map(([key, word]) => html`<option key=${key} value=${key} selected=${key === state}>${word}</option>`)}</select></div>
+  </div>`;
+}
+
+function List({ page, query }) {
+  const { find, state, sort, order, cursor } = query;
+  if (page.items.length === 0) return html`<${Nothing} filtered=${Boolean(find || state)} />`;
+  const foot = html`<${Pager} shown=${page.items.length} total=${page.total} word="queues" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
+  return html`<${Table} label="Queues" columns=${COLUMNS} rows=${page.items} rowKey=${(queue) => queue.name} sort=${{ by: sort, order }} onSort=${(by, next) => goQuery({ sort: by, order: next, cursor: "" })} foot=${foot} />`;
+}
+
+function Nothing({ filtered }) {
+  if (!filtered) return html`<${Empty} title="No queues yet">Clients make queues where the configuration lets them; an administrator makes them here.</${Empty}>`;
+  return html`<div class="state"><strong>No queue is like that</strong><button onClick=${() => goQuery({ find: "", state: "", cursor: "" })}>Show all queues</button></div>`;
+}
+
+function NewQueue({ onClose }) {
+  const [namespace, setNamespace] = useState("default");
+  const [name, setName] = useState("");
+  const [problem, setProblem] = useState(null);
+  const make = async () => {
+    try {
+      await put(["queues", namespace, name], {});
+      tell(`Made ${namespace}/${name}.`);
+      onClose();
+      go("queue", [namespace, name, "rules"]);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!namespace || !name}>Make the queue</button>`;
+  return html`<${Dialog} title="New queue" onClose=${onClose} onSubmit=${make} foot=${foot}>
+    <div class="fields">
+      <${Text} id="new-namespace" label="Namespace" value=${namespace} onChange=${setNamespace} autocomplete="off" />
+      <${Text} id="new-name" label="Queue" value=${name} onChange=${setName} autocomplete="off" hint="Its rules can be set on the next page." />
+    </div>
+    ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
+  </${Dialog}>`;
+}

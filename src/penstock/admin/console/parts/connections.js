@@ -1,0 +1,90 @@
+// Connections in a table, one of them by itself, and locks.
+import { get, may, remove } from "../lib/api.js";
+import { bytes, compact, count, duration, moment } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { useLoad } from "../lib/load.js";
+import { Confirm, Dialog } from "./dialog.js";
+import { age, lifeAddress, QueueLink, shortId } from "./names.js";
+import { Badge, Facts, Panel } from "./panel.js";
+import { Empty, Loaded } from "./states.js";
+import { Table } from "./table.js";
+import { attempt, tell } from "./toast.js";
+
+function columns(onOpen, sortable) {
+  const sort = (by) => (sortable ? by : undefined);
+  return [
+    { key: "id", label: "Connection", sort: sort("id"), head: true, cell: (one) => html`<button type="button" class="link" onClick=${() => onOpen(one)}>${one.peer}</button>` },
+    { key: "protocol", label: "Protocol", cell: (one) => html`${one.protocol}${one.tls ? html` <${Badge} kind="good">TLS</${Badge}>` : ""}` },
+    { key: "who", label: "Who", off: "middle", className: "wrap", cell: (one) => one.subject || one.user },
+    { key: "since", label: "For", right: true, off: "narrow", cell: (one) => html`<span title=${moment(one.since)}>${age(one.since)}</span>` },
+    { key: "consumers", label: "Waits", right: true, off: "narrow", cell: (one) => count(one.consumers) },
+    { key: "out", label: "Has", sort: sort("out"), right: true, cell: (one) => compact(one.out) },
+    { key: "input", label: "Input", sort: sort("input_bytes"), right: true, off: "middle", cell: (one) => bytes(one.input_bytes) },
+    { key: "output", label: "Output", sort: sort("output_bytes"), right: true, off: "middle", cell: (one) => bytes(one.output_bytes) },
+    { key: "state", label: "State", cell: (one) => (one.ending ? html`<${Badge}>ending</${Badge}>` : one.throttled ? html`<${Badge} kind="warn">${one.throttled}</${Badge}>` : "") },
+  ];
+}
+
+export function Connections({ label, rows, sort, onSort, foot, onChanged }) {
+  const [open, setOpen] = useState(null);
+  return html`<${Table} label=${label} columns=${columns(setOpen, Boolean(onSort))} rows=${rows} rowKey=${(one) => one.id} sort=${sort} onSort=${onSort} foot=${foot} />
+    ${open && html`<${One} id=${open.id} onClose=${() => setOpen(null)} onChanged=${onChanged} />`}`;
+}
+
+function One({ id, onClose, onChanged }) {
+  const [closing, setClosing] = useState(false);
+  const state = useLoad((signal) => get(["connections", String(id)], {}, signal), [id], { every: 2 });
+  const end = async () => {
+    await remove(["connections", String(id)]);
+    tell("Closed the connection.");
+    onChanged?.();
+    onClose();
+  };
+  if (closing) return html`<${Confirm} title="Close this connection?" action="Close it" onClose=${() => setClosing(false)} onConfirm=${end}><p>The ${plural(state.value.out)} that it has go back to their places. The client may connect again at once.</p></${Confirm}>`;
+  const foot = state.value && may("operate") && html`<button type="button" class="danger" onClick=${() => setClosing(true)}>Close the connection</button>`;
+  return html`<${Dialog} wide title=${`Connection ${id}`} onClose=${onClose} foot=${foot}>
+    <${Loaded} state=${state}>${(one) => html`<${Facts} entries=${facts(one)} />${one.subscriptions.length > 0 && html`<${Table} label="What it wants" columns=${WANTS} rows=${one.subscriptions} rowKey=${(want) => `${want.queue} ${want.dead}`} />`}`}</${Loaded}>
+  </${Dialog}>`;
+}
+
+const plural = (number) => (number === 1 ? "message" : `${count(number)} messages`);
+
+const WANTS = [
+  { key: "queue", label: "Queue", head: true, cell: (want) => html`<${QueueLink} name=${want.queue} />${want.dead ? " dead letters" : ""}` },
+  { key: "window", label: "Window", right: true, cell: (want) => (want.window ? count(want.window) : "one message") },
+  { key: "credit", label: "Takes now", right: true, cell: (want) => count(want.credit) },
+];
+
+function facts(one) {
+  return [
+    ["Protocol", `${one.protocol}${one.tls ? ", TLS" : ""}`],
+    ["Peer", one.peer],
+    ["Certificate", one.subject],
+    ["User", one.user],
+    ["Since", `${moment(one.since)} (${age(one.since)})`],
+    ["Messages it has", count(one.out)],
+    ["Not worked on yet", bytes(one.input_bytes)],
+    ["Not taken by it yet", bytes(one.output_bytes)],
+    ["Throttled", one.throttled],
+  ];
+}
+
+const LOCK_COLUMNS = [
+  { key: "message", label: "Message", head: true, cell: (lock) => html`<a class="mono" href=${lifeAddress(lock.queue, lock.message)}>${shortId(lock.message)}</a>` },
+  { key: "queue", label: "Queue", cell: (lock) => html`<${QueueLink} name=${lock.queue} />` },
+  { key: "peer", label: "Held by", cell: (lock) => lock.peer },
+  { key: "since", label: "For", right: true, off: "narrow", cell: (lock) => age(lock.since) },
+  { key: "left", label: "Left", right: true, cell: (lock) => duration(lock.seconds_left) },
+];
+
+export function LocksPanel({ pattern }) {
+  const state = useLoad((signal) => get(["locks"], { pattern }, signal), [pattern], { every: 3 });
+  const release = async (lock) => {
+    await attempt(() => remove(["locks", lock.message]), "Released. The message is back at its place.");
+    state.reload();
+  };
+  const steps = { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (lock) => html`<button type="button" class="small" onClick=${() => release(lock)}>Release</button>` };
+  return html`<${Panel} title="Locks" body=${false}>
+    <${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Table} label="Locks" columns=${may("operate") ? [...LOCK_COLUMNS, steps] : LOCK_COLUMNS} rows=${page.items} rowKey=${(lock) => lock.message} />` : html`<${Empty} title="No message is locked" />`)}</${Loaded}>
+  </${Panel}>`;
+}

@@ -1,0 +1,102 @@
+// Jobs: what is done to many messages in the background, with progress, and ways to stop it and go on.
+import { get, may, post } from "../lib/api.js";
+import { bytes, compact, count, moment, rate } from "../lib/format.js";
+import { html, useMemo, useState } from "../lib/html.js";
+import { jobs } from "../lib/live.js";
+import { useLoad } from "../lib/load.js";
+import { useStore } from "../lib/store.js";
+import { Dialog } from "./dialog.js";
+import { Text } from "./field.js";
+import { QueueLink } from "./names.js";
+import { Badge, Panel } from "./panel.js";
+import { Empty, Loaded, Notice } from "./states.js";
+import { Table } from "./table.js";
+import { attempt } from "./toast.js";
+
+const WORDS = { redrive: "Redrive", move: "Move", delete: "Delete", purge: "Purge", backup: "Backup" };
+const KINDS = { running: "ready", waiting: "", done: "good", cancelled: "warn", interrupted: "warn", failed: "bad" };
+const ENDED = ["done", "failed"];
+
+export function JobsPanel({ kinds, title = "Jobs", limit = 8 }) {
+  const live = useStore(jobs);
+  const state = useLoad((signal) => get(["jobs"], { limit: 50 }, signal), [], { every: 5 });
+  const rows = useMemo(() => merged(state.value?.items ?? [], live).filter((job) => !kinds || kinds.includes(job.kind)).slice(0, limit), [state.value, live]);
+  return html`<${Panel} title=${title} body=${false}>
+    <${Loaded} state=${state} lines=${3}>${() => (rows.length ? html`<${Table} label=${title} columns=${columns(state.reload)} rows=${rows} rowKey=${(job) => job.id} />` : html`<${Empty} title="No jobs yet" />`)}</${Loaded}>
+  </${Panel}>`;
+}
+
+// What was heard after the list was asked for is newer.
+function merged(listed, live) {
+  const found = new Map(listed.map((job) => [job.id, job]));
+  for (const job of Object.values(live)) {
+    const before = found.get(job.id);
+    if (!before || !ENDED.includes(before.state)) found.set(job.id, job);
+  }
+  return [...found.values()].sort((one, other) => (one.created_at < other.created_at ? 1 : -1));
+}
+
+function columns(reload) {
+  return [
+    { key: "kind", label: "Job", head: true, cell: (job) => WORDS[job.kind] ?? job.kind },
+    { key: "queue", label: "Queue", cell: (job) => html`${job.queue && html`<${QueueLink} name=${job.queue} />`}${job.target && html` → <${QueueLink} name=${job.target} />`}` },
+    { key: "state", label: "State", cell: (job) => html`<${Badge} kind=${KINDS[job.state]}>${job.state}</${Badge}>` },
+    { key: "progress", label: "Progress", className: "progress", cell: (job) => html`<${Progress} job=${job} />` },
+    { key: "by", label: "By", off: "middle", cell: (job) => html`${job.by} <span class="soft nowrap">${moment(job.created_at)}</span>` },
+    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (job) => html`<${Steps} job=${job} reload=${reload} />` },
+  ];
+}
+
+function Progress({ job }) {
+  const size = job.kind === "backup" ? bytes : compact;
+  const words = `${size(job.done)}${job.total === null ? "" : ` of ${size(job.total)}`}${job.skipped ? `, ${count(job.skipped)} passed over` : ""}`;
+  return html`${job.total > 0 && !ENDED.includes(job.state) && html`<progress max=${job.total} value=${job.done} aria-label=${`${WORDS[job.kind]} of ${job.queue}`} />`}
+    <div class="soft">${words}${job.rate ? ` at ${rate(job.rate)}/s` : ""}</div>
+    ${job.detail && html`<div class=${job.state === "failed" ? "bad-text" : "soft"}>${job.detail}</div>`}`;
+}
+
+function Steps({ job, reload }) {
+  if (!may("operate")) return null;
+  const step = (name, done) => async () => {
+    await attempt(() => post(["jobs", job.id, name]), done);
+    reload();
+  };
+  if (["running", "waiting"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("cancel", "Cancelled. What is done stays done.")}>Cancel</button>`;
+  if (["cancelled", "interrupted"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("resume", "Goes on.")}>Resume</button>`;
+  return null;
+}
+
+// Redrive, move or delete: all, those chosen, or those that a search finds.
+export function JobDialog({ kind, queue, state = "dead", ids = [], search = null, about, onClose, onDone }) {
+  const [target, setTarget] = useState("");
+  const [speed, setSpeed] = useState("");
+  const [typed, setTyped] = useState("");
+  const [problem, setProblem] = useState(null);
+  const sure = kind !== "delete" || typed === queue;
+  const begin = async () => {
+    if (!sure) return;
+    try {
+      await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      onDone?.();
+      onClose();
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class=${`main ${kind === "delete" ? "danger" : ""}`} disabled=${!sure || (kind === "move" && !target)}>${WORDS[kind]}</button>`;
+  return html`<${Dialog} title=${`${WORDS[kind]} ${about}`} onClose=${onClose} onSubmit=${begin} foot=${foot}>
+    <p>${SAID[kind]}</p>
+    <div class="fields">
+      ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: back to its own" : ""} wrong=${problem?.field === "target" ? problem.message : ""} />`}
+      <${Text} id="job-rate" label="Messages a second, at most" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field === "rate" ? problem.message : ""} />
+      ${kind === "delete" && html`<${Text} wide id="job-typed" label=${`Type ${queue} to confirm`} value=${typed} onChange=${setTyped} autocomplete="off" />`}
+    </div>
+    ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
+  </${Dialog}>`;
+}
+
+const SAID = {
+  redrive: "They go back to work, at the end of the queue. It can be cancelled at any moment and resumed later; no message is lost or doubled.",
+  move: "They leave this queue and go to the end of the other. It can be cancelled at any moment and resumed later; no message is lost or doubled.",
+  delete: "They are removed for good. This can be cancelled while it runs, but not undone.",
+};

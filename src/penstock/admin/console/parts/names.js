@@ -1,0 +1,31 @@
+// Queues and messages as links, and what goes with them.
+import { divided } from "../lib/api.js";
+import { duration } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { address } from "../lib/router.js";
+import { Badge } from "./panel.js";
+
+export const queueAddress = (name, tab, query) => address("queue", [...divided(name), ...(tab ? [tab] : [])], query);
+
+export function QueueLink({ name }) {
+  const [namespace, queue] = divided(name);
+  return html`<a class="name" href=${queueAddress(name)}><span class="soft">${namespace}/</span>${queue}</a>`;
+}
+
+export const lifeAddress = (queue, id) => address("message", [...divided(queue), id]);
+
+export const shortId = (id) => `${id.slice(0, 8)}…${id.slice(-4)}`;
+
+export const age = (text) => (text ? duration(Math.max(0, (Date.now() - new Date(text)) / 1000)) : "–");
+
+// What a state looks like: a word on its ground.
+export const StateBadge = ({ state }) => html`<${Badge} kind=${state}>${state}</${Badge}>`;
+
+const QUEUE_STATES = { active: "good", idle: "", paused: "warn", backlog: "warn", dead: "bad", empty: "" };
+const QUEUE_WORDS = { backlog: "no consumer", dead: "dead letters" };
+
+// Active queues are the usual ones: only what is special has a badge, so that it is seen among many.
+export function QueueBadges({ states }) {
+  const shown = states.filter((state) => !["idle", "empty"].includes(state));
+  return shown.map((state) => html`<${Badge} key=${state} kind=${QUEUE_STATES[state]}>${QUEUE_WORDS[state] ?? state}</${Badge}> `);
+}

@@ -1,0 +1,79 @@
+// Publishing: a new message, or an edited copy of one.
+import { may, post, queueParts, remove } from "../lib/api.js";
+import { asText, fromBase64 } from "../lib/bytes.js";
+import { html, useState } from "../lib/html.js";
+import { Dialog } from "./dialog.js";
+import { Area, Check, Select, Text } from "./field.js";
+import { Notice } from "./states.js";
+import { tell } from "./toast.js";
+
+const ENCODINGS = [["text", "Text"], ["json", "JSON (checked, sent compact)"], ["hex", "Hex bytes"]];
+
+const hex = (data) => Array.from(data, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+function beginning(message) {
+  if (!message) return { payload: "", encoding: "text" };
+  const data = fromBase64(message.payload.value);
+  const text = asText(data);
+  return text === null ? { payload: hex(data), encoding: "hex" } : { payload: text, encoding: "text" };
+}
+
+const number = (text) => (text.trim() === "" ? null : Number(text));
+
+export function PublishDialog({ queue, copyOf, onClose, onDone }) {
+  const [it, setIt] = useState({
+    ...beginning(copyOf), target: queue, priority: String(copyOf?.priority ?? 0), ttl: "", delay: "", correlation: copyOf?.correlation_id ?? "", drop: false,
+  });
+  const [problem, setProblem] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const set = (field) => (value) => setIt({ ...it, [field]: value });
+  const cut = copyOf?.payload.truncated;
+  const publish = async () => {
+    setProblem(null);
+    const message = read(it, setProblem);
+    if (!message || busy) return;
+    setBusy(true);
+    try {
+      const { ids } = await post([...queueParts(it.target), "messages"], { messages: [message] });
+      if (it.drop) await remove([...queueParts(queue), "messages", copyOf.id]);
+      tell(`Published ${ids[0]} to ${it.target}${it.drop ? ", and deleted the one it was made from" : ""}.`);
+      onDone?.();
+      onClose();
+    } catch (error) {
+      setProblem(error);
+      setBusy(false);
+    }
+  };
+  const wrong = (field) => (problem?.field?.endsWith(field) ? problem.message : "");
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${busy || cut}>Publish</button>`;
+  return html`<${Dialog} wide title=${copyOf ? "Edit a copy" : `Publish to ${queue}`} onClose=${onClose} onSubmit=${publish} foot=${foot}>
+    ${cut && html`<${Notice} kind="warn">The payload is too large to be edited here. Download it, and send it with <code>penstock send</code>.</${Notice}>`}
+    <${Area} id="payload" label="Payload" value=${it.payload} onChange=${set("payload")} wrong=${wrong("payload")} rows="10" />
+    <div class="fields">
+      <${Select} id="encoding" label="The payload is" value=${it.encoding} onChange=${set("encoding")} choices=${ENCODINGS} />
+      ${copyOf && html`<${Text} id="target" label="To the queue" value=${it.target} onChange=${set("target")} autocomplete="off" />`}
+      <${Text} id="priority" label="Priority" inputmode="numeric" value=${it.priority} onChange=${set("priority")} wrong=${wrong("priority")} />
+      <${Text} id="ttl" label="Time to live, seconds" inputmode="decimal" value=${it.ttl} onChange=${set("ttl")} wrong=${wrong("ttl_seconds")} hint="Empty: as the queue says" />
+      <${Text} id="delay" label="Delay, seconds" inputmode="decimal" value=${it.delay} onChange=${set("delay")} wrong=${wrong("delay_seconds")} />
+      <${Text} id="correlation" label="Correlation ID" value=${it.correlation} onChange=${set("correlation")} wrong=${wrong("correlation_id")} autocomplete="off" />
+    </div>
+    ${copyOf && may("operate") && copyOf.state !== "out" && html`<${Check} id="drop" label="Delete the message that it was made from" checked=${it.drop} onChange=${set("drop")} />`}
+    ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
+  </${Dialog}>`;
+}
+
+// The message as the API takes it; what can be known to be wrong here is told here.
+function read(it, tellWrong) {
+  const message = { payload: it.payload, encoding: it.encoding, priority: number(it.priority) ?? 0, ttl_seconds: number(it.ttl), delay_seconds: number(it.delay) ?? 0, correlation_id: it.correlation };
+  const bad = [["priority", message.priority], ["ttl_seconds", message.ttl_seconds], ["delay_seconds", message.delay_seconds]].find(([, value]) => Number.isNaN(value));
+  if (bad) return void tellWrong({ field: bad[0], message: "This must be a number." });
+  if (it.encoding === "hex") message.payload = it.payload.replace(/\s+/g, "");
+  if (it.encoding === "json") {
+    try {
+      message.payload = JSON.parse(it.payload);
+    } catch (error) {
+      return void tellWrong({ field: "payload", message: `This is no JSON: ${error.message}` });
+    }
+  }
+  return message;
+}
