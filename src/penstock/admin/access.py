@@ -108,14 +108,17 @@ class Gatekeeper:
     async def caller(self, address: str, token: str, cookie: str) -> Caller:
         """Who shows this. Raises ApiProblem for a token that nobody knows, and for whoever shows nothing that helps."""
         login = self._login_of(cookie)
-        if token:
-            self.check_failures(address)
         digest = digest_of(token) if token else (login.digest if login else "")
         allowed = await self._allowed(address, digest)
         if digest and allowed.unknown_token:
-            if token:
+            if token:  # who shows a good one is not kept out by a neighbour that guesses
+                self.check_failures(address)
                 self._note_failure(address)
-            fail("unauthenticated", "this token is not known, or has expired or was revoked", field="header.Authorization")
+            fail(
+                "unauthenticated",
+                "this token is not known, or has expired or was revoked",
+                field="header.Authorization",
+            )
         shown = bool(digest)
         caller = Caller(allowed.identity, address, allowed, login.until if login and not token else 0.0, shown)
         if caller.role is None and not digest:

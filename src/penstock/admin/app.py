@@ -62,15 +62,20 @@ class App:
         audit: Audit,
         report: Callable[[BaseException], None],
         *,
+        changed: Callable[[], None] = lambda: None,
         files: Files = lambda path: None,
         open_routes: tuple[str, ...] = (),
         largest_publish: int = 64 * 2**20,
     ) -> None:
-        """``open_routes`` are told to everybody; ``report`` is told of faults; ``files`` are the console's."""
+        """``open_routes`` are told to everybody; ``files`` are the console's.
+
+        ``report`` is told of faults, ``changed`` of every change that was made.
+        """
         self._handlers = handlers
         self._gatekeeper = gatekeeper
         self._audit = audit
         self._report = report
+        self._changed = changed
         self._files = files
         self._open = open_routes
         self._largest_publish = largest_publish
@@ -111,7 +116,8 @@ class App:
         _check_origin(route, headers, scope)
         caller = await self._caller(route, scope, headers)
         try:
-            _check_right(route, places, caller)
+            if route.name not in self._open:
+                _check_right(route, places, caller)
             request = await self._read(route, places, scope, headers, receive, caller)
             answer = await self._handlers[route.name](request)
         except ApiProblem as error:
@@ -119,6 +125,7 @@ class App:
                 self._audit.refused(route, places, caller, error.problem)
             raise
         if route.changes:
+            self._changed()
             self._audit.done(route, places, caller, answer)
         return answer if answer.status else answer._replace(status=route.status)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -109,7 +109,7 @@ def converted(values: Any, kind: type[K], where: str, *, strict: bool = True) ->
         raise_for(error, where)
 
 
-def raise_for(error: Exception, where: str) -> Any:
+def raise_for(error: Exception, where: str) -> NoReturn:
     """Raise the problem for what msgspec says: "Expected `int`, got `str` - at `$.rules.max_depth`"."""
     text, _, place = str(error).partition(" - at `$")
     field = where + place.rstrip("`")

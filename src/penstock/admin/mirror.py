@@ -47,6 +47,15 @@ class Totals(NamedTuple):
     redelivered: int = 0
 
 
+class Counted(NamedTuple):
+    """Messages since this process began to count."""
+
+    published: int = 0
+    delivered: int = 0
+    settled: int = 0
+    redelivered: int = 0
+
+
 class Mirror:
     """The figures as of the last pass."""
 
@@ -58,11 +67,13 @@ class Mirror:
         self.rates: dict[int, Rates] = {}
         self.figures: BrokerFigures | None = None
         self.before: BrokerFigures | None = None
+        self.counted = Counted()
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         #: Pieces that were asked for, for tests of what a page costs.
         self.pieces = 0
         self._taken = 0.0
         self._looked = 0.0
+        self._outdated = False
         self._pass: asyncio.Task[None] | None = None
         self.changed = asyncio.Event()
 
@@ -76,11 +87,26 @@ class Mirror:
             quick = self._clock() - self._looked < IDLE
             await asyncio.sleep(QUICK if quick else SLOW)
 
+    async def known(self) -> None:
+        """Until there are figures at all."""
+        if self.figures is None:
+            await self.refresh()
+
+    @property
+    def identity(self) -> bytes:
+        """Of the journal: IDs of messages begin with it."""
+        assert self.figures is not None
+        return self.figures.identity
+
     async def fresh(self) -> None:
         """Figures that are not older than a second. Raises ApiProblem while the broker is away."""
         self._looked = self._clock()
-        if self._clock() - self._taken > FRESH:
+        while self._outdated or self._clock() - self._taken > FRESH:
             await self.refresh()
+
+    def outdate(self) -> None:
+        """Something was changed through us: whoever made it so wants to see it."""
+        self._outdated = True
 
     async def refresh(self) -> None:
         """A pass, or the one that is under way."""
@@ -89,6 +115,7 @@ class Mirror:
         await asyncio.shield(self._pass)
 
     async def _take(self) -> None:
+        self._outdated = False
         figures = await self._broker.ask(requests.Figures(), BrokerFigures)
         rows: dict[int, QueueRow] = {}
         after = 0
@@ -100,6 +127,8 @@ class Mirror:
                 break
             after = part.rows[-1].number
         now = self._clock()
+        if self.rows or self.figures is not None:
+            self.counted = Counted(*map(sum, zip(self.counted, *self._growth(rows), strict=True)))
         self._note_rates(rows, now - self._taken if self._taken else 0.0)
         self.rows, self._taken = rows, now
         self.names = {f"{row.namespace}/{row.name}": row.number for row in rows.values()}
@@ -140,6 +169,10 @@ class Mirror:
             if row.reasons and (wanted is None or wanted(row)):
                 reasons.update(row.reasons)
         return dict(reasons)
+
+    def _growth(self, rows: dict[int, QueueRow]) -> list[tuple[int, int, int, int]]:
+        """How much each queue has grown since the last pass; all of it, for one that is new."""
+        return [_grown(self.rows.get(number), row, new=True) for number, row in rows.items()]
 
     def _note_rates(self, rows: dict[int, QueueRow], seconds: float) -> None:
         if seconds <= 0:
@@ -194,10 +227,10 @@ def total_of(rows: Iterable[QueueRow]) -> Totals:
     return Totals(*sums)._replace(oldest=oldest)
 
 
-def _grown(earlier: QueueRow | None, row: QueueRow) -> tuple[int, int, int, int]:
-    """Published, delivered, settled, redelivered since then. Counters begin anew with the broker."""
+def _grown(earlier: QueueRow | None, row: QueueRow, *, new: bool = False) -> tuple[int, int, int, int]:
+    """Published, delivered, settled, redelivered since then; for a queue that was not there, nothing unless ``new``."""
     if earlier is None:
-        return 0, 0, 0, 0
+        return (row.counters[0], row.counters[7], settled(row), row.counters[8]) if new else (0, 0, 0, 0)
     pairs = (
         (row.counters[0], earlier.counters[0]),
         (row.counters[7], earlier.counters[7]),

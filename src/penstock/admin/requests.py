@@ -13,14 +13,11 @@ import msgspec
 
 from penstock.core.policy import Policy
 from penstock.endpoint.rights import Right, Rights
-from penstock.journal.format.rows import Message
 
 #: Queues, connections, locks or messages of one answer.
 PIECE = 500
 #: Messages that one step of a job takes on.
 STEP = 1000
-#: Bytes of the stored messages of one answer, of a broker that has no journal on disk.
-STORED_BYTES = 8 * 2**20
 
 State = Literal["ready", "out", "delayed", "dead"]
 #: Why something was not done: the codes of the API.
@@ -60,6 +57,8 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's own figures: no queue is looked at for them."""
 
+    #: Of the journal: IDs of messages begin with it.
+    identity: bytes
     started_at: int
     now: int
     trouble: str
@@ -179,9 +178,13 @@ class Item(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """Some messages; ``after`` is for the next request, empty at the end. ``total`` is how many there are."""
+    """Some messages; ``after`` is for the next request, empty at the end. ``total`` is how many there are.
+
+    ``begin`` is how many of those that are out were given out before the first of these.
+    """
 
     items: list[Item]
+    begin: int = 0
     after: tuple[int, ...]
     total: int
 
@@ -205,12 +208,6 @@ class PositionOf(_Request, frozen=True, kw_only=True, tag="position-of"):
     """Which position has this ID? Answered by a number, 0 if nobody knows."""
 
     id: bytes
-
-
-class Stored(_Request, frozen=True, kw_only=True, tag="stored"):
-    """Messages by place, of a broker without a journal on disk. Answered by a list, as far as ``STORED_BYTES`` goes."""
-
-    places: list[int]
 
 
 class Publish(_Change, frozen=True, kw_only=True, tag="publish"):
@@ -297,9 +294,14 @@ class Purge(_Change, frozen=True, kw_only=True, tag="purge"):
 
 
 class Connections(_Request, frozen=True, kw_only=True, tag="connections"):
-    """Connections with numbers above this one. Answered by ``ConnectionRows``."""
+    """Connections with numbers above this one, or those of them that wait for messages of a queue.
+
+    Answered by ``ConnectionRows``.
+    """
 
     after: int = 0
+    #: namespace/queue
+    queue: str = ""
 
 
 class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,9 +323,10 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Some connections, by number, and whether there are more."""
+    """Some connections, by number, the last that was looked at, and whether there are more."""
 
     rows: list[ConnectionRow]
+    after: int
     more: bool
 
 
@@ -367,8 +370,9 @@ class LockRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Some locks; ``after`` is for the next request, None at the end."""
+    """Some locks; ``after`` is for the next request, None at the end. ``now`` is the broker's clock."""
 
+    now: int
     rows: list[LockRow]
     after: tuple[int, int] | None
 
@@ -501,7 +505,6 @@ Request = (
     | Browse
     | Find
     | PositionOf
-    | Stored
     | Publish
     | CreateNamespace
     | DeleteNamespace
@@ -529,5 +532,3 @@ Request = (
 )
 #: What else it asks for.
 Asked = Request | Rights
-#: What ``Stored`` gives.
-StoredMessages = list[Message]

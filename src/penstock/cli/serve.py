@@ -93,8 +93,8 @@ def command(config: str | None, **given: Any) -> int:
     flags; `penstock config show` tells what results. penstock.example.toml has every option.
 
     ADDR is host:port (port 0: a free one), [ipv6]:port or unix:PATH, then options of the listener after commas; `off`
-    for none. A flag may be given several times, but for --flight and --http. Addresses that other machines can reach need TLS or
-    --insecure-bind.
+    for none. A flag may be given several times, but for --flight and --http. Addresses that other machines can reach
+    need TLS or --insecure-bind.
 
     A first SIGTERM or SIGINT drains: nobody new, what is out goes back, everything on disk. A second one ends at once.
     SIGHUP reads TLS certificates again.

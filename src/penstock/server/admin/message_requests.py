@@ -8,7 +8,6 @@ from penstock.admin import requests
 from penstock.core.browsing import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
 from penstock.core.structures import lane
-from penstock.journal.errors import UNREADABLE
 from penstock.server.admin.queue_requests import QueueRequests, operator
 from penstock.server.admin.refused import Refused
 from penstock.server.runtime import Runtime
@@ -41,9 +40,8 @@ class MessageRequests:
         outs, seen = out_after(queue, after, limit)
         items = [self._out(queue, each) for each in outs]
         more = len(outs) == limit
-        return requests.Items(
-            items=items, after=(0, seen, outs[-1].item.position) if more else (), total=len(queue.out)
-        )
+        after = (0, seen, outs[-1].item.position) if more else ()
+        return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
 
     def find(self, request: requests.Find) -> requests.Found | None:
         """One message, wherever it is in its queue."""
@@ -63,23 +61,6 @@ class MessageRequests:
         if (dead := queue.dead.find(position)) is not None:
             return requests.Found(state="dead", item=self._item(queue, dead))
         return None
-
-    def stored(self, request: requests.Stored) -> list[object]:
-        """Messages out of memory. A broker with a journal on disk is not asked: others can read that."""
-        if not self._runtime.options.ephemeral:
-            raise Refused("bad-request", "the journal is on disk: read it there")
-        found: list[object] = []
-        size = 0
-        for place in request.places[: requests.PIECE]:
-            try:
-                (message,) = self._runtime.engine.log.messages([place])
-            except UNREADABLE:
-                continue
-            size += len(message.payload)
-            if size > requests.STORED_BYTES and found:
-                break
-            found.append(message)
-        return found
 
     def delete(self, request: requests.DeleteMessage) -> bool:
         """Remove one message that nobody has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,23 @@ class PeerRequests:
 
     def connections(self, request: requests.Connections) -> requests.ConnectionRows:
         """The next few by number. Numbers ascend, so those seen before are at the front."""
-        later = (number for number in self._runtime.sessions if number > request.after)
-        chosen = list(islice(later, requests.PIECE))
-        rows = [_row(self._runtime, self._runtime.sessions[number]) for number in chosen]
-        return requests.ConnectionRows(rows=rows, more=len(chosen) == requests.PIECE)
+        sessions = self._runtime.sessions
+        chosen = list(islice((number for number in sessions if number > request.after), requests.PIECE))
+        wanted = self._wanted_by(request.queue)
+        rows = [_row(self._runtime, session) for number in chosen if wanted(session := sessions[number])]
+        last = chosen[-1] if chosen else request.after
+        return requests.ConnectionRows(rows=rows, after=last, more=len(chosen) == requests.PIECE)
+
+    def _wanted_by(self, full_name: str) -> Callable[[Session[Any]], bool]:
+        """Which sessions are meant: those that wait for messages of a queue, or all."""
+        if not full_name:
+            return lambda session: True
+        namespace, _, name = full_name.partition("/")
+        queue = self._broker.queue(namespace, name)
+        if queue is None:
+            raise Refused("not-found", f"there is no queue {full_name}", "query.queue")
+        keys = ((queue.id, False), (queue.id, True))
+        return lambda session: any(key in session.connection.subscriptions for key in keys)
 
     def connection(self, request: requests.ConnectionNumbered) -> requests.ConnectionFull:
         """One, with what it waits for."""
@@ -62,7 +76,7 @@ class PeerRequests:
         found = list(islice(ends.up_from((until, serial + 1)), requests.PIECE))
         rows = [self._lock(*each) for each in found]
         after = (found[-1][0], found[-1][1]) if len(found) == requests.PIECE else None
-        return requests.LockRows(rows=rows, after=after)
+        return requests.LockRows(now=self._runtime.now(), rows=rows, after=after)
 
     def release(self, request: requests.ReleaseLock) -> str:
         """Give a locked message back to its place. What the caller may not touch is answered as if it was not there."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock import __version__
 from penstock.admin.settings import Settings
 from penstock.server.admin.tokens import TokenStore, admin_tokens, write_token_file
 from penstock.server.network.listeners import ListenError
@@ -30,7 +30,7 @@ def wanted_http(options: Options, log: Log) -> Settings | None:
     data = os.path.abspath(options.data)
     journal, limits = options.journal, options.limits
     return Settings(
-        version=__version__,
+        version=version("penstock"),
         data="" if options.ephemeral else data,
         address=http.address,
         tls_certificate=http.tls_certificate,

@@ -105,8 +105,6 @@ class AdminRequests:
                 return self._messages.find(request)
             case requests.PositionOf():
                 return self._runtime.ids.position(request.id) or 0
-            case requests.Stored():
-                return self._messages.stored(request)
             case requests.DeleteMessage():
                 return self._messages.delete(request)
             case requests.Work():
@@ -181,6 +179,7 @@ class AdminRequests:
         since, by, stops = self._drain
         memory = runtime.memory
         return requests.BrokerFigures(
+            identity=runtime.ids.identity.to_bytes(8, "big"),
             started_at=runtime.started_at,
             now=runtime.now(),
             trouble=runtime.trouble(),

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.admin.settings import Settings as HttpSettings
 from penstock.core.policy import SECOND, Policy
 from penstock.core.recovery.table import Table
-from penstock.flight.settings import Settings
+from penstock.flight.settings import Settings as FlightSettings
 from penstock.journal.errors import JournalRefused, LogError, LogFull
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLogOptions
@@ -27,6 +28,10 @@ from penstock.journal.files.space import is_full
 from penstock.journal.log import Durability
 from penstock.journal.memory import MemoryLog
 from penstock.protocols import protocols
+from penstock.server.admin.figures import BrokerMeasures
+from penstock.server.admin.process import first_token, http_process, wanted_http
+from penstock.server.admin.requests import AdminRequests
+from penstock.server.admin.tokens import TokenStore, TokensUnreadable
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import open_folder
@@ -71,6 +76,9 @@ def serve(options: Options, variables: Sorted | None = None) -> int:
     except JournalRefused as error:
         log.error("the journal can not be opened", reason=str(error))
         return REFUSED
+    except TokensUnreadable as error:
+        log.error("the tokens can not be read", reason=str(error))
+        return REFUSED
     except ListenError as error:
         log.error("can not listen", reason=str(error))
         return REFUSED
@@ -99,12 +107,15 @@ class _Life:
         self.runtime: Runtime | None = None
         self.side_door: SideDoor | None = None
         self.listeners: list[OpenListener] = []
-        self.flight: EndpointProcess | None = None
+        #: Processes beside the broker, by what the ready file calls them.
+        self.endpoints: dict[str, EndpointProcess] = {}
+        self.admin: AdminRequests | None = None
+        self.measures = BrokerMeasures()
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
-        flight = wanted_settings(self.options, self.log)
+        flight, http = wanted_settings(self.options, self.log), wanted_http(self.options, self.log)
         found = await self._when_room(self._open)
         if found is None:
             self.log.info("stopped")
@@ -114,7 +125,10 @@ class _Life:
         commits = self._commits(engine)
         readers = Readers(self.log, self._data, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
-        self.side_door = SideDoor(runtime, self._data)
+        tokens = TokenStore(self._data)
+        runtime.token_rules = tokens.rules
+        self.admin = AdminRequests(runtime, tokens, self.measures, self._stop)
+        self.side_door = SideDoor(runtime, self._data, self.admin)
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
@@ -127,7 +141,10 @@ class _Life:
             chores.start()
             await self._first_commit(runtime)
             if not self.stopping.is_set():
-                await self._let_in(runtime, self.side_door, flight)
+                if http is not None:
+                    first_token(self.options, tokens, runtime.now(), self.log)
+                    self.measures.watch_loop(runtime.loop)
+                await self._let_in(runtime, self.side_door, flight, http)
                 if scrub is not None:
                     scrub.start()
             await self.stopping.wait()
@@ -137,8 +154,9 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
-            if self.flight is not None:
-                await self.flight.stop()
+            for endpoint in self.endpoints.values():
+                await endpoint.stop()
+            self.measures.stop()
             await chores.stop()
             if scrub is not None:
                 await scrub.stop()
@@ -181,13 +199,17 @@ class _Life:
                 _notify(STILL_STARTING)
             await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
 
-    async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
+    async def _let_in(
+        self, runtime: Runtime, side_door: SideDoor, flight: FlightSettings | None, http: HttpSettings | None
+    ) -> None:
         """Open the listeners, and say so."""
         await self._when_room(side_door.open)
         self.listeners = await open_listeners(runtime)
         if flight is not None:
-            self.flight = flight_process(replace(flight, side_door=side_door.path), self.log)
-            await self.flight.start()
+            self.endpoints["flight"] = flight_process(replace(flight, side_door=side_door.path), self.log)
+        if http is not None:
+            self.endpoints["http"] = http_process(replace(http, side_door=side_door.path), self.log)
+        await asyncio.gather(*(endpoint.start() for endpoint in self.endpoints.values()))
         await self._when_room(self._say_ready)
 
     async def _open(self) -> tuple[Engine, Upkeep | None]:
@@ -275,8 +297,8 @@ class _Life:
 
     async def _say_ready(self) -> None:
         listeners = [{"protocol": listener.protocol, "address": listener.address} for listener in self.listeners]
-        if self.flight is not None:
-            listeners.append({"protocol": "flight", "address": self.flight.address})
+        for name, endpoint in self.endpoints.items():
+            listeners.append({"protocol": name, "address": endpoint.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -285,6 +307,8 @@ class _Life:
         told: dict[str, list[str]] = {}
         for listener in listeners:
             told.setdefault(listener["protocol"], []).append(listener["address"])
+        if self.admin is not None:
+            self.admin.listeners = told
         self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
@@ -315,8 +339,9 @@ class _Life:
                     self.log.info("certificate read again", protocol=listener.protocol, address=listener.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=listener.protocol, reason=str(error))
-        if self.flight is not None and self.flight.reload_certificate():
-            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
+        for name, endpoint in self.endpoints.items():
+            if endpoint.reload_certificate():
+                self.log.info("certificate read again", protocol=name, address=endpoint.address)
 
     # Ending
 
