@@ -20,6 +20,31 @@ if TYPE_CHECKING:
 settings.register_profile("house", derandomize=True, deadline=None, database=None)
 settings.load_profile("house")
 
+#: Kills, clusters and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them out, as well as
+#: everything that has the Spark session.
+LONG = (
+    "cli/test_pipeline.py",
+    "cli/test_up.py",
+    "core/test_broker_stateful.py",
+    "damage/test_damage.py::test_start_verify_and_repair_agree",
+    "fuzz/test_fuzz.py::TestCommand",
+    "server/test_crash.py::test_killed_brokers_keep_their_promises",
+    "server/test_disk_space.py",
+    "server/test_full_disk.py",
+    "server/test_killed_under_load.py",
+    "server/test_leased_under_fire.py",
+    "simulate/test_simulate.py::test_a_thousand_lives_keep_all_promises",
+    "spark/test_cluster.py",
+    "spark/test_connect.py",
+    "spark/test_fire.py::test_drivers_and_brokers_are_killed",
+    "spark/test_java.py",
+    "spark/test_project.py",
+    "spark/test_registration.py",
+    "spark/test_session.py",
+    "test_docs.py",
+    "test_setup.py",
+)
+
 # A run started in the background of a script inherits that Ctrl-C is ignored, and so would every command it starts. The
 # tests of Ctrl-C need it as it is on a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,12 +52,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``-n 2``: a file stays with one process, and all that share the Spark session do. Those come first.
+    """Marks what takes long. For ``-n 2``: a file stays with one process, and all that share the Spark session do.
 
-    They are the longest piece that can't be split, so the other process has enough to do beside them.
+    Those come first: they are the longest piece that can't be split, so the other process has enough to do beside them.
     """
     for item in items:
-        shares = "spark" in getattr(item, "fixturenames", ()) or item.path.name == "test_docs.py"
+        has_session = "spark" in getattr(item, "fixturenames", ())
+        if has_session or item.nodeid.removeprefix("tests/").startswith(LONG):
+            item.add_marker("long")
+        shares = has_session or item.path.name == "test_docs.py"
         item.add_marker(pytest.mark.xdist_group("spark" if shares else str(item.path)))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "spark")  # type: ignore[union-attr]
 

@@ -124,6 +124,34 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(linked), target
 
 
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text below a heading of ARCHITECTURE.md."""
+    return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    files = [f"/{path.relative_to(ROOT)}" for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.*")]
+    named = set(re.findall(r"`([\w/]+\.(?:py|js|html|css|md))`", ARCHITECTURE))
+    assert named
+    assert sorted(name for name in named if not any(path.endswith(f"/{name}") for path in files)) == []
+
+
+@pytest.mark.parametrize("title", ["The path of a message", "The path of a Spark batch"])
+def test_a_path_is_short_and_names_whole_files(title: str) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", section(title)))
+    assert 10 < len(named) <= 20
+    assert sorted(name for name in named if not (ROOT / "src" / "penstock" / name).is_file()) == []
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", section("Glossary"), re.MULTILINE)[1:]
+    assert len(terms) > 30
+    assert terms == sorted(set(terms))
+
+
 def test_the_readme_has_an_example_with_its_output() -> None:
     languages = [language for language, _ in blocks(ROOT / "README.md")]
     assert languages[languages.index("python") + 1] == "text"

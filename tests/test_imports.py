@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "endpoint": {"patterns"},
     "flight": {"schema", "patterns", "endpoint", "core", "journal"},
     "admin": {"schema", "patterns", "endpoint", "core", "journal"},
-    "spark": {"schema", "patterns", "protocols", "wire", "journal", "flight", "client"},
+    "spark": {"schema", "patterns", "protocols", "web", "wire", "journal", "flight", "client"},
     "server": {"schema", "patterns", "endpoint", "protocols", "wire", "core", "journal", "flight", "admin", "client"},
     "cli": {
         "schema",

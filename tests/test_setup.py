@@ -7,10 +7,12 @@ need, and a Python that is a shell script doing as it is told. One test uses the
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,7 @@ case "$*" in
     if [ -n "${{FAKE_VENV_INTERRUPTED:-}}" ]; then kill -KILL $PPID; fi ;;
   "-m pip install"*"[fuzz]"*) exit ${{FAKE_NO_ATHERIS:-0}} ;;
   "-m pip install"*) sleep ${{FAKE_SLOW:-0}}; exit ${{FAKE_PIP_FAILS:-0}} ;;
+  "-m pytest"*--unknown*) exit 4 ;;
   "-m pytest"*) echo "pytest ran" ;;
 esac
 """
@@ -57,16 +60,20 @@ class Checkout:
         path.write_text(FAKE_PYTHON.format(bash=self.bin / "bash"))
         path.chmod(0o755)
 
-    def start(self, script: str = "test", **env: str) -> subprocess.Popen[str]:
+    def start(
+        self, script: str = "test", arguments: tuple[str, ...] = ("-k", "nothing"), **env: str
+    ) -> subprocess.Popen[str]:
         world = {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "HOME": str(self.bin), **env}
-        command = [str(self.bin / "bash"), f"scripts/{script}", "-k", "nothing"]
+        command = [str(self.bin / "bash"), f"scripts/{script}", *arguments]
         return subprocess.Popen(
             command, cwd=self.root, env=world, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def run(self, script: str = "test", **env: str) -> tuple[int, str, str]:
+    def run(
+        self, script: str = "test", arguments: tuple[str, ...] = ("-k", "nothing"), **env: str
+    ) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
-        process = self.start(script, **env)
+        process = self.start(script, arguments, **env)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
@@ -134,7 +141,11 @@ class TestMissing:
 
     def test_no_network_with_the_real_python(self, checkout: Checkout) -> None:
         (checkout.bin / "python3").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
-        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+        nowhere: dict[str, Any] = {
+            "PIP_INDEX_URL": "http://127.0.0.1:9/",
+            "PIP_RETRIES": "0",
+            "PIP_CONFIG_FILE": os.devnull,
+        }
         code, _, err = checkout.run(**nowhere, PIP_NO_CACHE_DIR="1")
         assert code == 3, err
         assert "ERROR:" in err, "pip's own words come first"
@@ -155,6 +166,38 @@ class TestMissing:
         finally:
             checkout.root.chmod(0o755)
         assert (code, err) == (3, f"set-up: no right to write in {checkout.root}.\n")
+
+
+class TestWhatIsRun:
+    def test_everything(self, ready: Checkout) -> None:
+        assert ready.run(arguments=())[:2] == (0, "pytest ran\n")
+        assert (ready.asked("-m ruff"), ready.asked("-m mypy"), ready.asked("not long")) == (2, 1, 0)
+
+    def test_quick(self, ready: Checkout) -> None:
+        assert ready.run(arguments=("--quick",))[:2] == (0, "pytest ran\n")
+        assert (ready.asked("-m ruff"), ready.asked("-m mypy")) == (2, 1)
+        assert ready.asked("-m pytest -n 2 --dist loadgroup -m not long") == 1
+
+    def test_quick_with_arguments(self, ready: Checkout) -> None:
+        assert ready.run(arguments=("--quick", "-x"))[:2] == (0, "pytest ran\n")
+        assert (ready.asked("-m ruff"), ready.asked("-m pytest -m not long -x")) == (0, 1)
+
+    def test_a_flag_that_nobody_knows(self, ready: Checkout) -> None:
+        code, _, err = ready.run(arguments=("--unknown",))
+        assert code == 4
+        assert err.startswith("scripts/test: takes --quick or --help as its first argument, and what pytest takes")
+
+    def test_help(self, checkout: Checkout) -> None:
+        code, out, err = checkout.run(arguments=("--help",))
+        assert (code, err) == (0, "")
+        assert out.startswith("Sets up the checkout (once) and runs lint, types and the tests.\n")
+        assert "scripts/test --quick " in out
+
+    def test_what_quick_leaves_out_is_there(self) -> None:
+        """A file that was renamed would be run by --quick, and nobody would notice."""
+        for name in runpy.run_path(str(ROOT / "tests/conftest.py"))["LONG"]:
+            file, _, part = name.partition("::")
+            assert part in (ROOT / "tests" / file).read_text(), name
 
 
 class TestAgain:

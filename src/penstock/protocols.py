@@ -86,6 +86,9 @@ BUILT_IN = (
         port=9100,
         listener="penstock.server.protocols.phpmq.listener:PhpmqListener",
         session="penstock.server.protocols.phpmq.session:PhpmqSession",
+        client="penstock.client.phpmq:CLIENT",
+        capture="penstock.spark.pipelines.decode.phpmq:CAPTURE",
+        load="penstock.cli.bench.phpmq:LOAD",
     ),
     Protocol(
         name="sspq",
@@ -93,6 +96,9 @@ BUILT_IN = (
         port=8888,
         listener="penstock.server.protocols.sspq.listener:SspqListener",
         session="penstock.server.protocols.sspq.session:SspqSession",
+        client="penstock.client.sspq:CLIENT",
+        capture="penstock.spark.pipelines.decode.sspq:CAPTURE",
+        load="penstock.cli.bench.sspq:LOAD",
     ),
     Protocol(
         name="kokaq",
@@ -100,6 +106,9 @@ BUILT_IN = (
         port=9420,
         listener="penstock.server.protocols.kokaq.listener:KokaqListener",
         session="penstock.server.protocols.kokaq.session:KokaqSession",
+        client="penstock.client.kokaq:CLIENT",
+        capture="penstock.spark.pipelines.decode.kokaq:CAPTURE",
+        load="penstock.cli.bench.kokaq:LOAD",
     ),
 )
 

@@ -39,7 +39,7 @@ def path_for(route: Route, **places: str) -> str:
 
 
 def ask(api: Api, route: Route, **places: str) -> Answer:
-    query = {"queue": "*"} if route.name == "metrics-per-queue" else {}
+    query: dict[str, Any] = {"queue": "*"} if route.name == "metrics-per-queue" else {}
     if route.name == "stream":
         query = {"every": 100}  # out of range, so that it is past the rights and ends
     return api.ask(route.method, path_for(route, **places), BODIES.get(route.name), **query)

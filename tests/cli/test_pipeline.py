@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,9 @@ def test_init_makes_a_project_once(tmp_path: Path) -> None:
     assert not (tmp_path / "my project").exists()
 
 
-def test_the_file_for_spark_submit() -> None:
+def test_the_file_for_spark_submit_is_the_command() -> None:
     done = penstock("pipeline", "submit-file")
-    assert Path(done.out.strip()).read_text().rstrip().endswith("sys.exit(pipeline(standalone_mode=False))")
+    run = subprocess.run(
+        [sys.executable, done.out.strip(), "init", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Make a Declarative Pipelines project" in run.stdout

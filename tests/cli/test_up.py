@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.up.agreement import History, Line, compare
+from penstock.cli.up.agreement import Comparison, JournalEvents, compare
 from penstock.cli.up.lines import Broken
-from penstock.cli.up.traffic import Books
+from penstock.cli.up.traffic import ClientCounts
 from support.commands import environment, penstock
 
 FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
@@ -99,8 +99,8 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     """A table that lacks a row, has one twice, or counts wrong must not pass."""
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
-    books = Books("abc")
-    list(books.bodies("default/orders", "phpmq", 2))
+    counts = ClientCounts("abc")
+    list(counts.bodies("default/orders", "phpmq", 2))
     payload = b'{"run": "abc", "number": 0}'
     folder = tmp_path / "messages" / "namespace=default" / "queue=orders"
     os.makedirs(folder)
@@ -115,11 +115,11 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
             "reason": pa.array([None, None], pa.string()),
         }
     )
-    lines = compare(books, History(events, 1), tmp_path)
-    assert Line("this run, sent", "default/orders", 2, 2) in lines
+    lines = compare(counts, JournalEvents(events, 1), tmp_path)
+    assert Comparison("this run, sent", "default/orders", 2, 2) in lines
     assert [line for line in lines if not line.agrees] == [
-        Line("distinct positions", "(all)", 2, 1),
-        Line("published", "default/orders", 2, 0),
+        Comparison("distinct positions", "(all)", 2, 1),
+        Comparison("published", "default/orders", 2, 0),
     ]
 
 

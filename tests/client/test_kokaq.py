@@ -22,7 +22,7 @@ from penstock.client import (
     Unsupported,
     aio,
 )
-from penstock.client.lock_consumer import LockingSource
+from penstock.client.kokaq.lock_source import LockSource
 from penstock.wire.kokaq import Field, MessageType, Metadata, Opcode, Reason, Request, Response, Status
 from support.fakebroker import Fake, Peer, quiet, run
 
@@ -299,7 +299,7 @@ class TestConsuming:
     def test_a_lock_that_has_ended_makes_room_and_its_message_is_not_given_out(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(LockingSource, "QUICK", 60)
+        monkeypatch.setattr(LockSource, "QUICK", 60)
 
         async def script(peer: Peer) -> None:
             number = 0

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 from penstock import client
-from penstock.client.abilities import KOKAQ, PHPMQ, PHPMQ_PLAIN, SSPQ, WHO_CAN
+from penstock.client.protocol import OPERATIONS, client_protocol
 from penstock.client.urls import _READERS
+from penstock.protocols import BUILT_IN
 
+PHPMQ, PHPMQ_PLAIN, SSPQ, KOKAQ = "PHPMQ", "PHPMQ (dialects 32 and 36)", "SSPQ", "Kokaq"
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 
 
@@ -27,7 +29,9 @@ def test_who_can_do_what() -> None:
             who = (PHPMQ, PHPMQ_PLAIN, *who[1:])
         for name in re.findall(r"`(\w+)`", what) or [what]:
             shown[name] = who
-    assert shown == WHO_CAN
+    abilities = [each for protocol in BUILT_IN for each in client_protocol(protocol.name).abilities]
+    expected = {name: tuple(each.title for each in abilities if name in each.operations) for name in OPERATIONS}
+    assert shown == expected
 
 
 def test_errors() -> None:

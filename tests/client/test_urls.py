@@ -40,9 +40,13 @@ def test_unix() -> None:
 
 
 def test_dialects() -> None:
-    assert parse("phpmq://b")[0].dialect is Dialect.TTL
+    assert parse("phpmq://b")[0].variant.dialect is Dialect.TTL
     address, _ = parse("phpmq://b?dialect=36&form=lined")
-    assert (address.dialect, address.style.width, address.style.line_end) == (Dialect.WIDE, 36, b"\n")
+    assert (address.variant.dialect, address.variant.style.width, address.variant.style.line_end) == (
+        Dialect.WIDE,
+        36,
+        b"\n",
+    )
     address, _ = parse("kokaq://b?numbering=listing&bits=high")
     assert (address.variant.numbering, address.variant.bit_order) == (Numbering.LISTING, BitOrder.HIGH)
 
@@ -71,7 +75,7 @@ def test_an_address_reads_well() -> None:
         ("phpmq://broker:99999", "no URL"),
         ("phpmq://me:secret@broker", "has no log-in: prove who you are with a client certificate"),
         ("phpmq://broker/a#b", "is written %23"),
-        ("sspq://broker/jobs", "an SSPQ URL has no path"),
+        ("sspq://broker/jobs", "SSPQ URLs have no path"),
         ("kokaq://broker/default/", "names of 1 to 255 bytes"),
         ("kokaq://broker//jobs", "names of 1 to 255 bytes"),
         (f"phpmq://broker/{'x' * 256}", "names of 1 to 255 bytes"),

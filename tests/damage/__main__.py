@@ -6,9 +6,11 @@ import argparse
 import sys
 import traceback
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from damage.journal import pristine
 from damage.matrix import check, damages, pairs
+from support.figures import add_json, added, show
 
 
 def cases(*, clean: bool, every: int = 1) -> Iterator[str]:
@@ -27,24 +29,41 @@ def run(name: str, *, clean: bool) -> None:
     check(before, [known[part] for part in name.split(" + ")])
 
 
+class Figures(NamedTuple):
+    """What a run counts: damages alone and in pairs, and how many of them are not taken as they must be."""
+
+    damages: int = 0
+    pairs: int = 0
+    wrong: int = 0
+
+
+def matrix(*, every: int = 1, case: str | None = None, clean: bool | None = None) -> Figures:
+    """Run it, or one case of it. Tells of everything that is not as it must be."""
+    sums = Figures()
+    for stopped in (True, False) if clean is None else (clean,):
+        for name in [case] if case else cases(clean=stopped, every=every):
+            is_pair = " + " in name
+            sums = added(sums, Figures(not is_pair, is_pair))
+            try:
+                run(name, clean=stopped)
+            except Exception:  # whatever went wrong is the finding
+                sums = added(sums, Figures(wrong=1))
+                left = "after a clean stop" if stopped else "after kill -9"
+                sys.stderr.write(f"{name}, {left}:\n{traceback.format_exc()}\n")
+    return sums
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command. Exit code 0: all as it must be; 1: something is not."""
     parser = argparse.ArgumentParser(prog="scripts/damage", description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="of pairs, only every so many")
     parser.add_argument("--case", help="one case, by its name")
+    add_json(parser)
     options = parser.parse_args(arguments)
-    count = failed = 0
-    for clean in (True, False):
-        for name in [options.case] if options.case else cases(clean=clean, every=options.every):
-            count += 1
-            try:
-                run(name, clean=clean)
-            except Exception:  # whatever went wrong is the finding
-                failed += 1
-                left = "after a clean stop" if clean else "after kill -9"
-                sys.stdout.write(f"{name}, {left}:\n{traceback.format_exc()}\n")
-    sys.stdout.write(f"{count:,} damages, {failed:,} of them not as it must be\n")
-    return 1 if failed else 0
+    sums = matrix(every=options.every, case=options.case)
+    sentence = f"{sums.damages:,} damages, {sums.pairs:,} pairs of them, {sums.wrong:,} not as it must be"
+    show(sums, sentence, as_json=options.json)
+    return 1 if sums.wrong else 0
 
 
 if __name__ == "__main__":

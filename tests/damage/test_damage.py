@@ -8,29 +8,26 @@ from damage import __main__ as command
 from damage import matrix
 from damage.journal import pristine
 from penstock.journal.files.disk import Disk
-from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.survey import Survey
 
 #: Of some thousand pairs, so many are passed over.
-EVERY = 151
+EVERY = 307
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
 def test_start_verify_and_repair_agree(clean: bool) -> None:
-    wrong: dict[str, str] = {}
-    for name in command.cases(clean=clean, every=EVERY):
-        try:
-            command.run(name, clean=clean)
-        except Exception as error:  # all of them are told, not only the first
-            wrong[name] = repr(error)
-    assert not wrong
+    found = command.matrix(clean=clean, every=EVERY)
+    assert found.wrong == 0
+    assert found.damages > 100
+    assert found.pairs > 15
 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A repair that does not tell what it gives up is found out."""
     before = pristine(clean=True)
 
-    def silent(disk: Disk, found: Survey) -> Plan:
+    def silent(disk: Disk, found: Survey) -> RepairPlan:
         todo = plan(disk, found)
         todo.lost.clear()
         return todo
@@ -40,4 +37,6 @@ def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     with pytest.raises(matrix.Wrong, match="lost without a word"):
         matrix.check(before, [missing])
     assert command.main(["--case", missing.name]) == 1
-    assert "second: missing, after a clean stop" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "second: missing, after a clean stop" in told.err
+    assert "2 damages, 0 pairs of them, 2 not as it must be" in told.out

@@ -19,7 +19,7 @@ from support.protocols import SSPQ
 from support.vectors import load
 
 #: Enough to pass every seed and go some way beyond, in a second or two.
-SHORT_RUN = 20_000
+SHORT_RUN = 6_000
 
 needs_atheris = pytest.mark.skipif(
     find_spec("atheris") is None, reason="atheris is not installed; it has wheels for a few Python versions only"

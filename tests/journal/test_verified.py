@@ -10,7 +10,7 @@ from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLogOptions
 from penstock.journal.files.mapped_segment import Verified
-from penstock.journal.format.block import Header, check_body
+from penstock.journal.format.block import BlockHeader, check_body
 from support.folders import Life
 
 SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
@@ -38,7 +38,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets of the blocks whose checksums were looked at."""
     offsets: list[int] = []
 
-    def noting(header: Header, data: memoryview, start: int, offset: int, *, verify: bool = True) -> memoryview:
+    def noting(header: BlockHeader, data: memoryview, start: int, offset: int, *, verify: bool = True) -> memoryview:
         if verify:
             offsets.append(offset)
         return check_body(header, data, start, offset, verify=verify)

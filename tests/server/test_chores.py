@@ -19,8 +19,8 @@ from penstock.server.engine.opening import Opened, open_folder
 from penstock.server.flight.readers import Pin
 from penstock.server.maintenance import schedule as chores
 from penstock.server.maintenance.upkeep import Plan, Retention
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 from support.simdisk import SimDisk
 
@@ -37,7 +37,7 @@ class Scene:
         self.words = io.StringIO()
         engine = self.opened.engine
         self.commits = GroupCommit(engine, lambda: None if loop.is_closed() else self._committed(loop), self._failed)
-        self.runtime = Runtime(Options(), engine, self.commits, Log(self.words))
+        self.runtime = Runtime(BrokerOptions(), engine, self.commits, Logger(self.words))
         self.chores = chores.Chores(self.runtime, self.opened.upkeep)
         self.commits.start()
 

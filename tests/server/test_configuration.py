@@ -12,7 +12,7 @@ from msgspec import inspect
 from penstock.server.process.configuration import ConfigurationError, Layers, layers, load, variables
 from penstock.server.process.environment import of_a_service
 from penstock.server.process.option_tree import OptionPath, flat
-from penstock.server.process.options import DEFAULT_FLIGHT, FlightListener, Options
+from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions, FlightListener
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "penstock.example.toml"
@@ -33,7 +33,7 @@ def complaint(file: Path, text: str) -> str:
 
 class TestLayers:
     def test_nothing_is_the_defaults(self) -> None:
-        assert load(None, {}, {}) == Options()
+        assert load(None, {}, {}) == BrokerOptions()
 
     def test_later_layers_win(self, file: Path) -> None:
         file.write_text('data = "file"\n[journal]\ndurability = "os"\ninterval_ms = 9\n[limits]\nqueues = 7\n')
@@ -164,7 +164,7 @@ WRONG = [
     ("[queues.b]", "FILE, line 1: queues[\"b\"]: queues are named namespace/name, as in default/jobs, not 'b'"),
     (
         '[[access]]\nmay = ["publish"]\n[[access]]\n\nmay = ["pub"]',
-        'FILE, line 5: access[1].may[0]: "pub" is not accepted; it is one of "administer", "consume", "create", ',
+        'FILE, line 5: access[1].may[0]: "pub" is not accepted; it is one of "admin", "administer", ',
     ),
     (
         '[[access]]\nmay = "publish"',
@@ -272,14 +272,14 @@ class TestExample:
     def test_with_everything_set_it_loads_and_is_the_defaults(self, file: Path) -> None:
         file.write_text(uncommented())
         found = {str(path): value for path, value in flat(load(str(file), {}, {}))}
-        default = {str(path): value for path, value in flat(Options())}
+        default = {str(path): value for path, value in flat(BrokerOptions())}
         assert {path: value for path, value in found.items() if not self.USES.search(path)} == {
             path: value for path, value in default.items() if not self.USES.search(path)
         }
 
     def test_it_has_every_option(self) -> None:
         shown = layers_paths(tomllib.loads(uncommented()))
-        assert shown == paths(inspect.type_info(Options))
+        assert shown == paths(inspect.type_info(BrokerOptions))
 
     def test_the_rules_of_a_queue_are_the_defaults(self, file: Path) -> None:
         file.write_text(uncommented())
@@ -319,7 +319,7 @@ KUBERNETES = {
 class TestVariablesOfOthers:
     def test_those_of_a_service_are_passed_over(self) -> None:
         found = layers(None, KUBERNETES, {})
-        assert found.options() == Options()
+        assert found.options() == BrokerOptions()
         assert found.variables == ([], sorted(KUBERNETES), [])
 
     @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ class TestVariablesOfOthers:
     )
     def test_unknown_ones_are_told_with_the_nearest(self, variable: str, nearest: str) -> None:
         found = layers(None, {variable: "1", "PENSTOCK_DATA": "x"}, {})
-        assert found.options() == Options(data="x")
+        assert found.options() == BrokerOptions(data="x")
         assert found.variables.unknown == [(variable, nearest)]
         assert found.variables.services == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from server.crash.notes import number_of, payload
 @pytest.mark.parametrize(("durability", "rounds"), [("commit", 9), ("interval", 3), ("os", 3)])
 def test_killed_brokers_keep_their_promises(tmp_path: Path, durability: str, rounds: int) -> None:
     story = Story(tmp_path, 1, durability)
-    lived = list(story.run(rounds))
-    assert len(lived) == rounds
-    assert story.confirmed
-    assert story.settled
+    found = command.figures_of(story, list(story.run(rounds)))
+    assert found.rounds == rounds
+    assert found.killed_while_starting < rounds
+    assert found.published > found.settled > 0
 
 
 def test_a_payload_tells_its_number_and_only_its_own() -> None:
@@ -76,4 +77,8 @@ def test_a_failure_is_told_with_seed_and_round(
 
     monkeypatch.setattr(Story, "run", broken)
     assert command.main(["--seed", "5", "--rounds", "9", "--folder", str(tmp_path)]) == 1
-    assert "seed 5, round 3, commit failed" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "seed 5, round 3, commit failed" in told.err
+    assert "a message was lost" in told.err
+    assert command.main(["--seed", "5", "--rounds", "9", "--folder", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {**command.Figures()._asdict(), "broken": 1}

@@ -21,8 +21,8 @@ from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.opening import Opened, open_folder
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 from support.inprocess import InProcess, Wire
 from support.raw import (
@@ -102,8 +102,8 @@ class Scene(InProcess):
             lambda: cast(None, loop.call_soon_threadsafe(self.runtime.committed)),
             lambda error: cast(None, loop.call_soon_threadsafe(self.failures.append, error)),
         )
-        log = Log(self.words, level="debug", as_json=True)
-        self.runtime = Runtime(Options(), self.opened.engine, self.commits, log)
+        log = Logger(self.words, level="debug", as_json=True)
+        self.runtime = Runtime(BrokerOptions(), self.opened.engine, self.commits, log)
         self.runtime.fail = self.failures.append
         self.scrub = Scrub(self.runtime, self.opened.upkeep.log)
         self.commits.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.process.options import Options
+from penstock.server.process.options import BrokerOptions
 from penstock.server.process.serve import REFUSED
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.phpmq.listener import PhpmqListener
@@ -208,14 +208,14 @@ def test_listening_to_other_machines_without_tls_is_refused(address: str) -> Non
         {"kokaq": [KokaqListener(address=address)]},
     ):
         with pytest.raises(ValueError, match="insecure"):
-            Options(**listeners)
-        Options(**listeners, insecure_bind=True)
-    Options(phpmq=[PhpmqListener(address=address, tls_certificate="c.pem")])
+            BrokerOptions(**listeners)
+        BrokerOptions(**listeners, insecure_bind=True)
+    BrokerOptions(phpmq=[PhpmqListener(address=address, tls_certificate="c.pem")])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/tmp/x"])
 def test_this_machine_needs_no_tls(address: str) -> None:
-    Options(phpmq=[PhpmqListener(address=address)])
+    BrokerOptions(phpmq=[PhpmqListener(address=address)])
 
 
 def test_ipv6(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.process.logs import BURST, PERIOD, LibraryLog, Log, printable
+from penstock.server.process.logs import BURST, PERIOD, LibraryLog, Logger, printable
 
 #: What a peer may put into a name, and a terminal must not see: colours, a new line, a bell, C1 codes, other direction.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nfake line\x7f\x9b2J\u202e\u2028\ud800"
@@ -34,14 +34,14 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_json_where_nobody_watches() -> None:
     stream = io.StringIO()
-    Log(stream, clock=Clock()).warning("protocol error", peer="10.0.0.1", offset=7)
+    Logger(stream, clock=Clock()).warning("protocol error", peer="10.0.0.1", offset=7)
     expected = {"at": 1_700_000_000.0, "level": "warning", "event": "protocol error", "peer": "10.0.0.1", "offset": 7}
     assert lines_of(stream) == [expected]
 
 
 def test_readable_on_a_terminal() -> None:
     stream = Terminal()
-    Log(stream).warning("protocol error", peer="10.0.0.1", reason="bad magic")
+    Logger(stream).warning("protocol error", peer="10.0.0.1", reason="bad magic")
     assert stream.getvalue().endswith('warning protocol error  peer=10.0.0.1  reason="bad magic"\n')
 
 
@@ -49,7 +49,7 @@ def test_readable_on_a_terminal() -> None:
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "file"])
 def test_nothing_from_a_peer_is_obeyed(stream: io.StringIO, value: object) -> None:
     stream.truncate(0)
-    Log(stream).warning("access denied", queue=value)
+    Logger(stream).warning("access denied", queue=value)
     text = stream.getvalue().lstrip("\0")
     assert text.count("\n") == 1
     assert text[:-1].isprintable()
@@ -58,7 +58,7 @@ def test_nothing_from_a_peer_is_obeyed(stream: io.StringIO, value: object) -> No
 
 def test_a_value_does_not_pass_for_another_fact() -> None:
     stream = Terminal()
-    Log(stream).info("x", queue='a"  right=administer', reason="")
+    Logger(stream).info("x", queue='a"  right=administer', reason="")
     assert stream.getvalue().endswith('x  queue="a\\"  right=administer"  reason=""\n')
 
 
@@ -70,7 +70,7 @@ def test_what_is_escaped_can_be_told_from_what_looks_so() -> None:
 
 def test_a_flood_of_one_event_is_cut_and_others_are_not() -> None:
     stream, clock = io.StringIO(), Clock()
-    log = Log(stream, clock=clock)
+    log = Logger(stream, clock=clock)
     for number in range(BURST + 80):
         log.warning("flood", number=number)
     log.warning("other")
@@ -79,7 +79,7 @@ def test_a_flood_of_one_event_is_cut_and_others_are_not() -> None:
 
 def test_what_was_left_out_is_told_of_even_when_nothing_more_comes() -> None:
     stream, clock = io.StringIO(), Clock()
-    log = Log(stream, clock=clock)
+    log = Logger(stream, clock=clock)
     for _ in range(BURST + 80):
         log.warning("flood")
     log.tell_suppressed()
@@ -92,7 +92,7 @@ def test_what_was_left_out_is_told_of_even_when_nothing_more_comes() -> None:
 
 def test_after_its_period_an_event_is_written_again() -> None:
     stream, clock = io.StringIO(), Clock()
-    log = Log(stream, clock=clock)
+    log = Logger(stream, clock=clock)
     for _ in range(BURST + 5):
         log.warning("flood")
     clock.now += PERIOD
@@ -102,7 +102,7 @@ def test_after_its_period_an_event_is_written_again() -> None:
 
 def test_at_the_end_everything_is_told() -> None:
     stream = io.StringIO()
-    log = Log(stream, clock=Clock())
+    log = Logger(stream, clock=Clock())
     for _ in range(BURST + 3):
         log.warning("flood")
     log.tell_suppressed(everything=True)
@@ -111,7 +111,7 @@ def test_at_the_end_everything_is_told() -> None:
 
 def test_a_clock_that_goes_back_does_not_silence_an_event() -> None:
     stream, clock = io.StringIO(), Clock()
-    log = Log(stream, clock=clock)
+    log = Logger(stream, clock=clock)
     for _ in range(BURST + 1):
         log.warning("flood")
     clock.now -= 3600
@@ -121,7 +121,7 @@ def test_a_clock_that_goes_back_does_not_silence_an_event() -> None:
 
 def test_levels_below_the_one_asked_for_are_not_written() -> None:
     stream = io.StringIO()
-    log = Log(stream, level="warning")
+    log = Logger(stream, level="warning")
     log.debug("a")
     log.info("b")
     log.error("c")
@@ -130,7 +130,7 @@ def test_levels_below_the_one_asked_for_are_not_written() -> None:
 
 def test_a_log_that_can_not_be_written_stops_nobody() -> None:
     stream = io.StringIO()
-    log = Log(stream)
+    log = Logger(stream)
     stream.close()
     log.error("nobody reads this")
 
@@ -138,7 +138,7 @@ def test_a_log_that_can_not_be_written_stops_nobody() -> None:
 class TestLibraries:
     def logger(self, stream: io.StringIO) -> logging.Logger:
         found = logging.Logger("some.library", logging.DEBUG)
-        found.addHandler(LibraryLog(Log(stream, clock=Clock(), level="debug")))
+        found.addHandler(LibraryLog(Logger(stream, clock=Clock(), level="debug")))
         return found
 
     def test_their_lines_are_in_our_format(self) -> None:

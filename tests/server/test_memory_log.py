@@ -12,8 +12,8 @@ from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.maintenance import schedule as chores
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 
 
@@ -38,7 +38,7 @@ def test_settled_messages_leave_the_log_in_memory(monkeypatch: pytest.MonkeyPatc
 
     async def live() -> None:
         engine = Engine(MemoryLog(), Table(), 1)
-        runtime = Runtime(Options(), engine, InlineCommit(engine, lambda: None), Log(io.StringIO()))
+        runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine, lambda: None), Logger(io.StringIO()))
         kept = publish_and_settle_all_but_one(engine)
         tidy = chores.MemoryChores(runtime)
         tidy.start()

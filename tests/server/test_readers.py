@@ -16,7 +16,7 @@ from penstock.server.flight import readers
 from penstock.server.flight.names import NotYours
 from penstock.server.flight.readers import Pin, Readers, TooMany
 from penstock.server.maintenance.upkeep import Retention
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import Logger
 from support.folders import Life
 from support.sidedoor import lease
 
@@ -30,7 +30,7 @@ def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner:
 
 class TestRegistry:
     def test_what_was_told_last_counts(self) -> None:
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         found.report(report(position=7, pin=True), NOW)
         found.report(report(position=9), NOW + 1)
         [reader] = found.listed(Broker())
@@ -40,29 +40,29 @@ class TestRegistry:
         assert not found.forget("lake")
 
     def test_the_file_is_written_now_and_then(self, tmp_path: Path) -> None:
-        found = Readers(Log(io.StringIO()), tmp_path)
+        found = Readers(Logger(io.StringIO()), tmp_path)
         found.save(100.0)
         assert not (tmp_path / readers.NAME).exists()
         found.report(report(), NOW)
         found.save(100.0)
         found.report(report(position=8), NOW)
         found.save(100.0 + readers.SAVE_SECONDS / 2)
-        [before] = Readers(Log(io.StringIO()), tmp_path).listed(Broker())
+        [before] = Readers(Logger(io.StringIO()), tmp_path).listed(Broker())
         found.save()
-        [after] = Readers(Log(io.StringIO()), tmp_path).listed(Broker())
+        [after] = Readers(Logger(io.StringIO()), tmp_path).listed(Broker())
         assert (before.position, after.position) == (7, 8)
         assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
 
     def test_a_folder_that_can_not_be_written_is_told(self, tmp_path: Path) -> None:
         words = io.StringIO()
-        found = Readers(Log(words), tmp_path / "gone")
+        found = Readers(Logger(words), tmp_path / "gone")
         found.report(report(), NOW)
         found.save()
         assert "the readers can not be written down" in words.getvalue()
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         found.report(report("pinned", pin=True), NOW)
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
@@ -71,13 +71,13 @@ class TestRegistry:
             found.report(report("fourth"), NOW + 3)
 
     def test_a_name_belongs_to_who_used_it_first(self, tmp_path: Path) -> None:
-        found = Readers(Log(io.StringIO()), tmp_path)
+        found = Readers(Logger(io.StringIO()), tmp_path)
         found.report(report("old"), NOW)
         found.report(report("old", owner="a"), NOW)  # it was nobody's
         found.begin(lease(reader="new", owner="b"), NOW)
         found.report(report("old", position=8), NOW)  # without rules everybody may
         found.save()
-        found = Readers(Log(io.StringIO()), tmp_path)
+        found = Readers(Logger(io.StringIO()), tmp_path)
         assert [(each.reader, each.owner) for each in found.listed(Broker())] == [("old", "a"), ("new", "b")]
         with pytest.raises(NotYours, match="'old' belongs to another identity"):
             found.report(report("old", position=9, owner="b"), NOW)
@@ -86,7 +86,7 @@ class TestRegistry:
         assert [each.position for each in found.listed(Broker())] == [8, 0]
 
     def test_who_has_its_share_makes_room_among_its_own(self) -> None:
-        found = Readers(Log(io.StringIO()), share=2)
+        found = Readers(Logger(io.StringIO()), share=2)
         found.leasing = lambda: {"leases"}
         found.report(report("quiet", owner="a"), NOW)
         found.begin(lease(reader="leases", owner="b"), NOW + 1)
@@ -99,13 +99,13 @@ class TestRegistry:
 
     def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
             found.report(report(name, owner=owner), NOW + at)
         assert [each.reader for each in found.listed(Broker())] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
-        found = Readers(Log(io.StringIO()))
+        found = Readers(Logger(io.StringIO()))
         answers = [
             found.begin(lease(instance=name), NOW) for name in ("one", "one", "two", "one", "two", "three", "two")
         ]
@@ -121,15 +121,15 @@ class TestRegistry:
             fsync(file)
 
         monkeypatch.setattr(os, "fsync", noted)
-        Readers(Log(io.StringIO()), tmp_path).begin(lease(instance="one"), NOW)
+        Readers(Logger(io.StringIO()), tmp_path).begin(lease(instance="one"), NOW)
         assert synced == [str(tmp_path / "readers.json.new"), str(tmp_path)]
 
     def test_who_has_taken_over_is_written_down_at_once(self, tmp_path: Path) -> None:
-        found = Readers(Log(io.StringIO()), tmp_path)
+        found = Readers(Logger(io.StringIO()), tmp_path)
         found.save(100.0)
         found.begin(lease(instance="one"), NOW)
         found.begin(lease(instance="two"), NOW)
-        after_a_crash = Readers(Log(io.StringIO()), tmp_path)
+        after_a_crash = Readers(Logger(io.StringIO()), tmp_path)
         assert not after_a_crash.begin(lease(instance="one"), NOW)
         assert after_a_crash.begin(lease(instance="two"), NOW)
 

@@ -19,8 +19,8 @@ from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.network.listeners import open_listeners
-from penstock.server.process.logs import Log
-from penstock.server.process.options import Limits, Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions, Limits
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.protocols.phpmq.session import PhpmqSession
@@ -48,7 +48,7 @@ class Running:
     """A broker, its listeners and its log."""
 
     def __init__(self, limits: Limits) -> None:
-        self.options = Options(
+        self.options = BrokerOptions(
             limits=limits,
             phpmq=[PhpmqListener(address="127.0.0.1:0")],
             sspq=[SspqListener(address="127.0.0.1:0")],
@@ -78,7 +78,7 @@ class Running:
             loop.call_soon_threadsafe(runtime.committed)
 
         commits = GroupCommit(engine, notify, self.failures.append)
-        runtime = Runtime(self.options, engine, commits, Log(self.stream))
+        runtime = Runtime(self.options, engine, commits, Logger(self.stream))
         runtime.fail = self.failures.append
         runtime.broker.create_namespace("default", NOW)
         commits.start()

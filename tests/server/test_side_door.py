@@ -63,6 +63,33 @@ def numbers(kind: str, *values: int) -> bytes:
     return array(kind, values).tobytes()
 
 
+#: Requests that are refused, and what is said of each.
+WRONG_LEASES: list[tuple[dict[str, Any], str]] = [
+    ({"reader": ""}, "a reader has a name of 1 to 255 bytes, not 0"),
+    ({"reader": "x" * 256}, "not 256"),
+    ({"timeout": 0}, "a lease lasts 1 to"),
+    ({"start": -1}, "numbers from 0"),
+    ({"start": 10**9}, "start 1000000000 lies behind the end of the journal"),
+]
+WRONG_CHUNKS: list[tuple[dict[str, Any], str]] = [
+    ({"chunk": 1}, "chunk 1 of writer 'job', epoch 0, partition 0 comes too early: the next is chunk 0"),
+    ({"writer": ""}, "a writer has a name"),
+    ({"epoch": -1}, "numbers from 0"),
+    ({"queue": b""}, "every row has the index of one of the queues"),
+    ({"queue": numbers("I", 0, 7)}, "every row has the index of one of the queues"),
+    ({"queue": b"abc"}, "queue has 3 bytes where 2 rows need 8"),
+    ({"ttl": numbers("q", 1)}, "ttl has 8 bytes where 2 rows need 16"),
+    ({"ttl": numbers("q", -2, 0)}, "ttl is -1 to"),
+    ({"delay": numbers("q", -1, 0)}, "delay is 0 to"),
+    ({"correlation_ids": [b"x"]}, "every row has a correlation_id, or none has"),
+    ({"correlation_ids": [b"x", bytes(256)]}, "a correlation_id has 255 bytes at most, not 256"),
+    ({"queues": ["nowhere"]}, "a queue is namespace/name"),
+    ({"payloads": [b"", bytes(2**24 + 1)]}, "a payload has 16777216 bytes at most (limits.payload_bytes)"),
+    ({"payloads": [b""] * (requests.CHUNK_ROWS + 1)}, "a chunk has 100000 rows at most, not 100001"),
+    ({"payloads": [bytes(2**20)] * 25}, "a chunk has 25165824 bytes at most, not 26214400"),
+]
+
+
 class TestTheSocket:
     def test_it_is_for_the_brokers_user_alone(self, broker: BrokerProcess) -> None:
         folder = broker.side_door.parent
@@ -264,20 +291,11 @@ class TestLeases:
         assert again.lease(leased.first) == rest  # what was settled stays settled
         again.close()
 
-    @pytest.mark.parametrize(
-        ("wrong", "why"),
-        [
-            ({"reader": ""}, "a reader has a name of 1 to 255 bytes, not 0"),
-            ({"reader": "x" * 256}, "not 256"),
-            ({"timeout": 0}, "a lease lasts 1 to"),
-            ({"start": -1}, "numbers from 0"),
-            ({"start": 10**9}, "start 1000000000 lies behind the end of the journal"),
-        ],
-    )
-    def test_what_can_not_be(self, helper: Helper, wrong: dict[str, Any], why: str) -> None:
-        problem = helper.problem(lease(**wrong))
-        assert problem.code == "bad-request"
-        assert why in problem.text
+    def test_what_can_not_be(self, helper: Helper) -> None:
+        for wrong, why in WRONG_LEASES:
+            problem = helper.problem(lease(**wrong))
+            assert problem.code == "bad-request"
+            assert why in problem.text
         assert helper.lease().rows == 0
 
 
@@ -334,31 +352,11 @@ class TestWriters:
         assert peer.ask(DELETE, "new/one").outcome == SUCCESS_OK
         assert helper.write([b"x"], queues=["new/one"]).duplicate
 
-    @pytest.mark.parametrize(
-        ("wrong", "why"),
-        [
-            ({"chunk": 1}, "chunk 1 of writer 'job', epoch 0, partition 0 comes too early: the next is chunk 0"),
-            ({"writer": ""}, "a writer has a name"),
-            ({"epoch": -1}, "numbers from 0"),
-            ({"queue": b""}, "every row has the index of one of the queues"),
-            ({"queue": numbers("I", 0, 7)}, "every row has the index of one of the queues"),
-            ({"queue": b"abc"}, "queue has 3 bytes where 2 rows need 8"),
-            ({"ttl": numbers("q", 1)}, "ttl has 8 bytes where 2 rows need 16"),
-            ({"ttl": numbers("q", -2, 0)}, "ttl is -1 to"),
-            ({"delay": numbers("q", -1, 0)}, "delay is 0 to"),
-            ({"correlation_ids": [b"x"]}, "every row has a correlation_id, or none has"),
-            ({"correlation_ids": [b"x", bytes(256)]}, "a correlation_id has 255 bytes at most, not 256"),
-            ({"queues": ["nowhere"]}, "a queue is namespace/name"),
-            ({"payloads": [b"", bytes(2**24 + 1)]}, "a payload has 16777216 bytes at most (limits.payload_bytes)"),
-            ({"payloads": [b""] * (requests.CHUNK_ROWS + 1)}, "a chunk has 100000 rows at most, not 100001"),
-            ({"payloads": [bytes(2**20)] * 25}, "a chunk has 25165824 bytes at most, not 26214400"),
-        ],
-    )
-    def test_what_can_not_be(self, helper: Helper, wrong: dict[str, Any], why: str) -> None:
-        request = msgspec.structs.replace(write([b"x", b"y"]), **wrong)
-        problem = helper.problem(request)
-        assert problem.code == "bad-request"
-        assert why in problem.text
+    def test_what_can_not_be(self, helper: Helper) -> None:
+        for wrong, why in WRONG_CHUNKS:
+            problem = helper.problem(msgspec.structs.replace(write([b"x", b"y"]), **wrong))
+            assert problem.code == "bad-request"
+            assert why in problem.text
         assert not helper.write([b"x", b"y"]).duplicate
 
     def test_a_chunk_as_large_as_it_may_be(self, helper: Helper) -> None:

@@ -8,59 +8,67 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from simulate.world import World
+from support.figures import add_json, added, show
 
 #: Seeds that one task of a worker lives.
 TASK = 20
 
 
-def live(seed: int) -> tuple[int, int, bool]:
-    """One life. Returns the seed, how often the broker started, and whether a damaged journal was refused."""
+class Figures(NamedTuple):
+    """What a run counts. A life in which a promise is not kept is ``broken``, and ends the run."""
+
+    lives: int = 0
+    starts: int = 0
+    #: Damaged journals that a start has refused.
+    refused: int = 0
+    broken: int = 0
+
+
+def live(seed: int) -> Figures:
+    """One life. Raises what was not as it must be."""
     world = World(seed)
     world.run()
-    return seed, world.starts, world.refused
+    return Figures(1, world.starts, int(world.refused))
 
 
-def live_some(seeds: range) -> tuple[list[tuple[int, int, bool]], tuple[int, str] | None]:
-    """Lives in a row, up to the first failure: its seed and traceback."""
-    lives = []
+def live_some(seeds: range) -> tuple[Figures, str]:
+    """Lives in a row, up to the first that fails; and what to say of that."""
+    found = Figures()
     for seed in seeds:
         try:
-            lives.append(live(seed))
+            found = added(found, live(seed))
         except Exception:  # whatever went wrong is the finding
-            return lives, (seed, traceback.format_exc())
-    return lives, None
+            told = f"\nseed {seed} failed; replay it with: scripts/simulate --seed {seed}\n{traceback.format_exc()}"
+            return added(found, Figures(broken=1)), told
+    return found, ""
+
+
+def run(options: argparse.Namespace) -> Figures:
+    """As many lives as the options say. Tells of the one that fails."""
+    began = time.monotonic()
+    sums = Figures()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for found, told in pool.map(live_some, _tasks(options)):
+            sums = added(sums, found)
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r{sums.lives:,} of {options.seeds:,} lives ")
+            sys.stderr.write(told)
+            if sums.broken or (options.seconds and time.monotonic() - began > options.seconds):
+                pool.shutdown(cancel_futures=True)
+                break
+    return sums
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command. Exit code 0: all promises kept; 1: a seed failed."""
     options = _parse(arguments)
-    out = sys.stdout.write
-    if options.seed is not None:
-        _, started, was_refused = live(options.seed)
-        out(f"seed {options.seed}: all promises kept; {started} starts{', damage refused' if was_refused else ''}\n")
-        return 0
-    began = time.monotonic()
-    lives = starts = refused = 0
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for done, failure in pool.map(live_some, _tasks(options)):
-            lives, starts, refused = (
-                lives + len(done),
-                starts + sum(d[1] for d in done),
-                refused + sum(d[2] for d in done),
-            )
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\r{lives:,} of {options.seeds:,} lives ")
-            if failure is not None:
-                pool.shutdown(cancel_futures=True)
-                out(f"\nseed {failure[0]} failed; replay it with: scripts/simulate --seed {failure[0]}\n{failure[1]}")
-                return 1
-            if options.seconds and time.monotonic() - began > options.seconds:
-                pool.shutdown(cancel_futures=True)
-                break
-    out(f"{lives:,} lives, {starts:,} starts, {refused:,} damaged journals refused: all promises kept\n")
-    return 0
+    sums = run(options) if options.seed is None else live(options.seed)
+    sentence = f"{sums.lives:,} lives, {sums.starts:,} starts, {sums.refused:,} damaged journals refused, "
+    show(sums, sentence + (f"{sums.broken} broken" if sums.broken else "all promises kept"), as_json=options.json)
+    return 1 if sums.broken else 0
 
 
 def _tasks(options: argparse.Namespace) -> Iterator[range]:
@@ -81,6 +89,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, metavar="N", help="live this one only, and show its error in full")
     parser.add_argument("--seconds", type=float, metavar="N", help="stop after so long")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    add_json(parser)
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,8 @@
-"""As many simulated lives as fit into a minute, a thousand at most; and the command around them."""
+"""As many simulated lives as fit into twenty seconds, a thousand at most; and the command around them."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -9,7 +11,12 @@ from simulate.world import Broken, World
 
 
 def test_a_thousand_lives_keep_all_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--seeds", "1000", "--seconds", "60"]) == 0, capsys.readouterr().out
+    assert command.main(["--seeds", "1000", "--seconds", "20", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["broken"] == 0
+    assert 0 < found["lives"] <= 1000
+    assert found["starts"] >= found["lives"]
+    assert 0 < found["refused"] < found["lives"]
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -28,4 +35,4 @@ def test_a_broken_promise_is_told_with_its_seed(
 
     monkeypatch.setattr(World, "run", broken)
     assert command.main(["--seeds", "3", "--first", "5", "--jobs", "1"]) == 1
-    assert "seed 5 failed; replay it with: scripts/simulate --seed 5" in capsys.readouterr().out
+    assert "seed 5 failed; replay it with: scripts/simulate --seed 5" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.
     stream = kokaq.encode_responses(sent) + b"garbage."
     read = partial(read_stream, source=Source("f", None, "kokaq", TO_CLIENT))
     found = [rows(read(pieces(stream, size))) for size in (100, 5000, len(stream))]
-    monkeypatch.setattr("penstock.spark.pipelines.decode.frames.MANY", 10**9)
+    monkeypatch.setattr("penstock.spark.pipelines.decode.kokaq.MANY", 10**9)
     assert found == [rows(read([stream]))] * 3
     assert len({row["fields"] for row in found[0]}) > 50
 

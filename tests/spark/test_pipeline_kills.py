@@ -12,5 +12,14 @@ if TYPE_CHECKING:
 
 
 def test_pipelines_and_brokers_are_killed(spark: SparkSession, tmp_path: Path) -> None:
-    told = list(PipelineStory(tmp_path, 1, spark).run(rounds=len(PLAN)))
-    assert "each once" in told[-1]
+    story = PipelineStory(tmp_path, 1, spark)
+    assert len(list(story.run(rounds=len(PLAN)))) == len(PLAN)
+    found = story.figures
+    assert story.wrong == []
+    assert (found.lost, found.doubled, found.miscounted) == (0, 0, 0)
+    assert found.rounds == found.pipelines_killed == len(PLAN)
+    assert found.brokers_killed == len(PLAN) // 2
+    assert found.archived == found.published > 0
+    assert found.replayed > 0
+    assert found.events >= found.published
+    assert found.minutes > 0

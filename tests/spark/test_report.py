@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import re
 from typing import Any
 
-import pytest
-
-from penstock.spark.pipelines.insight.charts import Chart, Line, amount, figure, seconds, svg
+from penstock.spark.pipelines.insight.charts import Chart, ChartLine
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES
 from penstock.spark.pipelines.insight.report import MOST_HEADS, Tables, render
 
@@ -25,50 +27,63 @@ def row(minute: int, **more: Any) -> dict[str, Any]:
 
 def chart(*lines: list[float | None]) -> Chart:
     times = [(NOON + at) * MINUTE for at in range(len(lines[0]))]
-    named = [Line(f"line {at}", values, at + 1) for at, values in enumerate(lines)]
-    return Chart("title", times, named, amount)
+    return Chart("title", times, [ChartLine(f"line {at}", values, at + 1) for at, values in enumerate(lines)])
 
 
-@pytest.mark.parametrize(
-    ("values", "dots"),
-    [([5.0], 1), ([None, 5.0, None], 1), ([5.0, None, 6.0], 2), ([5.0, 6.0], 0), ([5.0, 6.0, None, 7.0], 1)],
-)
-def test_a_point_that_no_line_shows_is_a_dot(values: list[float | None], dots: int) -> None:
-    found = re.findall(r'<circle class="dot s1" cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', svg(chart(values)))
-    assert len(found) == dots
-    assert all(float(radius) >= 3 for *_, radius in found)
+def drawn(page: str) -> list[dict[str, Any]]:
+    """What the page's script finds to draw."""
+    return [json.loads(html.unescape(found)) for found in re.findall(r"data-chart='([^']*)'", page)]
+
+
+def test_gaps_stay_gaps_and_times_are_seconds() -> None:
+    data = chart([5.0, None, 6.123456]).data
+    assert data["times"] == [(NOON + at) * 60 for at in range(3)]
+    assert data["series"][0]["values"] == [5.0, None, 6.123]
 
 
 def test_a_chart_in_which_there_is_nothing_has_no_axes() -> None:
     nothings: list[list[float | None]] = [[None, None], [0.0, 0.0]]
-    for nothing in nothings:
-        found = figure(chart(nothing)._replace(nothing="none was taken"))
-        assert "none was taken" in found
-        assert "<svg" not in found
-    assert "<svg" in figure(chart([0.0, 1.0]))
-
-
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 10, 30, 450, 2_500_000])
-def test_amounts_have_whole_numbers_at_their_axes(most: int) -> None:
-    labels = re.findall(r'text-anchor="end">([^<]+)</text>', svg(chart([0.0, float(most)])))[:3]
-    assert len(set(labels)) == 3
-    assert not any("." in label for label in labels if label[-1].isdigit())
-
-
-def test_times_below_the_axis_are_told_once() -> None:
-    for count, shown in ((1, 1), (2, 2), (3, 3), (50, 3)):
-        found = svg(chart([1.0] * count))
-        clocks = re.findall(r'y="164" text-anchor="\w+">(\d\d:\d\d)</text>', found)
-        assert len(clocks) == len(set(clocks)) == shown
+    assert all(chart(nothing).empty for nothing in nothings)
+    assert not chart([0.0, 1.0]).empty
+    page = render(Tables([row(NOON, published=1)], [], []), MADE)
+    assert len(drawn(page)) == 1
+    assert page.count('class="nothing"') == 3
+    assert "none was taken" in page
 
 
 def test_equal_lines_are_of_different_widths_the_wider_below() -> None:
-    found = svg(chart([1.0, 2.0], [1.0, 2.0], [1.0, 2.0])._replace(show=seconds))
-    assert re.findall(r'class="line s(\d) w(\d)"', found) == [("3", "2"), ("2", "1"), ("1", "0")]
+    widths = [each["width"] for each in chart([1.0], [1.0], [1.0]).data["series"]]
+    assert sorted(set(widths), reverse=True) == widths
+
+
+def test_charts_are_told_in_words_for_those_without_eyes_or_scripts() -> None:
+    found = chart([1.0, 2500.0, None], [0.5, 0.5, 0.5])
+    assert found.words == "title. line 0: last 2.5k, most 2.5k; line 1: last 0.5, most 0.5"
+    assert "last 500 ms" in found._replace(kind="duration").words
     page = render(Tables([row(NOON, published=1)], [], []), MADE)
-    widths = [float(width) for width in re.findall(r"\.line\.w\d{stroke-width:([\d.]+)", page)]
-    assert len(widths) == 3
-    assert sorted(set(widths)) == widths
+    assert re.search(r'aria-label="(Messages a minute. in: [^"]+)"[^>]*>\1</div>', page)
+
+
+def test_names_are_escaped_wherever_they_stand() -> None:
+    name = "</script><b title='\"&amp;"
+    reasons = [{"namespace": name, "queue": name, "minute": NOON, "reason": name, "messages": 2}]
+    page = render(Tables([row(NOON, published=3, queue=name)], reasons, [_talker() | {"host": name}]), MADE, name)
+    without = page[: page.index("<script")]
+    assert "</script>" not in without
+    assert "<b title" not in page
+    assert page.count("&lt;/script&gt;&lt;b title=&#39;&#34;&amp;amp;") >= 6
+
+
+def test_only_the_scripts_of_the_page_may_run_and_nothing_is_fetched() -> None:
+    page = render(Tables([row(NOON, published=1)], [], []), MADE)
+    policy = html.unescape(re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0])
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    wanted = " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src {wanted}"
+    assert len(scripts) == 2
+    assert not re.findall(r"(?:src|href)=", page)
+    assert "<script" not in render(Tables([], [], []), MADE)
 
 
 def test_the_page_says_when_it_was_made_and_has_reasons_before_plots() -> None:
@@ -81,7 +96,7 @@ def test_the_page_says_when_it_was_made_and_has_reasons_before_plots() -> None:
 
 def test_tables_that_do_not_fit_a_phone_are_cards_there() -> None:
     page = render(Tables([row(NOON, published=3)], [], [_talker()]), MADE)
-    tables = re.findall(r'<div class="([^"]+)" tabindex="0"><table>(.*?)</table>', page)
+    tables = re.findall(r'<div class="([^"]+)" tabindex="0"><table>(.*?)</table>', page, re.DOTALL)
     assert len(tables) == 2
     for kind, table in tables:
         heads = re.findall(r"<th[^>]*>([^<]+)</th>", table)

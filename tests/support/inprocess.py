@@ -20,8 +20,8 @@ from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.network.access import Peer
 from penstock.server.network.session import Session
-from penstock.server.process.logs import Log
-from penstock.server.process.options import AccessRule, Limits, Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import AccessRule, BrokerOptions, Limits
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.protocols.kokaq.session import KokaqSession
 from penstock.server.protocols.phpmq.listener import PhpmqListener
@@ -51,7 +51,7 @@ class GatedLog(MemoryLog):
         self._open.set()
 
     def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
-        """See Log."""
+        """See Logger."""
         self._open.wait(30)
         if self.broken:
             raise LogFailed("the disk is broken")
@@ -115,8 +115,8 @@ class InProcess:
             lambda: cast(None, loop.call_soon_threadsafe(self.runtime.committed)),
             lambda error: cast(None, loop.call_soon_threadsafe(self.failures.append, error)),
         )
-        log = Log(self.words, level="debug", as_json=True)
-        self.runtime = Runtime(Options(limits=limits, access=list(access)), engine, self.commits, log)
+        log = Logger(self.words, level="debug", as_json=True)
+        self.runtime = Runtime(BrokerOptions(limits=limits, access=list(access)), engine, self.commits, log)
         self.runtime.fail = self.failures.append
         self.runtime.broker.create_namespace("default", 1)
         self.commits.start()

@@ -111,7 +111,7 @@ async def _each(
 ) -> int:
     done = 0
     async with aio.connect(url) as client:
-        require(client.protocol, "dead_letters")
+        require(client.address.abilities, "dead_letters")
         while everything or done < count:
             letter = await anext(client.dead_letters(idle=wait), None)
             if letter is None:

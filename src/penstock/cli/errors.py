@@ -35,7 +35,7 @@ CODES = {
     "penstock.spark.pipelines.lake.batches.LakeError": REFUSED,
 }
 #: What to install for the modules that a broker alone does not need.
-EXTRAS = {"pyspark": "spark", "pandas": "spark", "pyarrow": "flight"}
+EXTRAS = {"pyspark": "spark", "pandas": "spark", "fastavro": "spark", "jinja2": "spark", "pyarrow": "flight"}
 
 
 class CommandError(Exception):

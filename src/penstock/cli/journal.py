@@ -19,7 +19,7 @@ from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.segment import is_segment
-from penstock.journal.repair.plan import Plan, plan
+from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey
 from penstock.schema import Kind
@@ -285,7 +285,7 @@ def repair(folder: Path, as_json: bool, yes: bool) -> int:
     return FAILED if after.problems else OK
 
 
-def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> dict[str, Any]:
+def _repair_json(folder: Path, todo: RepairPlan, kept: list[str], after: Survey) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "changed": not todo.idle,
@@ -295,7 +295,7 @@ def _repair_json(folder: Path, todo: Plan, kept: list[str], after: Survey) -> di
     }
 
 
-def _show_plan(found: Survey, todo: Plan) -> None:
+def _show_plan(found: Survey, todo: RepairPlan) -> None:
     table(["file", "at byte", "what is wrong"], [(p.file, p.offset, p.text) for p in found.problems], title="Damage")
     for lost in todo.lost:
         say(f"Lost: {positions(lost)}.")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import json_option, run, say, tell
+from penstock.cli.protocol_help import with_protocols
 from penstock.client import ConnectFailed, aio
 
 
@@ -18,11 +19,12 @@ from penstock.client import ConnectFailed, aio
 @click.option("--interval", type=float, default=1.0, metavar="S", help="Pause between two. [default: 1]")
 @click.option("--retry", type=float, default=0.0, metavar="S", help="Keep trying to connect for so long. [default: 0]")
 @json_option
+@with_protocols
 def command(url: str, count: int, interval: float, retry: float, as_json: bool) -> int:
     """Ask the broker of URL for a sign of life.
 
-    Kokaq has a question for it, and one for the broker's health. PHPMQ and SSPQ have none, so there a connection that
-    is accepted, and not closed at once, is the sign.
+    Some protocols have a question for it ({pinging}), and one for the broker's health. With the others, a connection
+    that is accepted, and not closed at once, is the sign. URL is of one of these: {urls}
 
     \b
     Examples:
@@ -66,10 +68,10 @@ async def _once(url: str, until: float) -> dict[str, Any]:
 async def _ask(client: aio.AsyncClient, began: float) -> dict[str, Any]:
     connected = time.perf_counter()
     result: dict[str, Any] = {"address": str(client.address), "connect_ms": _ms(connected - began)}
-    if client.protocol == "Kokaq":
+    if client.can("ping"):
         await client.ping()
         result["answer_ms"] = _ms(time.perf_counter() - connected)
-        result["ailment"] = await client.health()
+        result["ailment"] = await client.health() if client.can("health") else None
     else:
         await asyncio.sleep(0.05)
         client.check()

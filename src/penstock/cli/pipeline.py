@@ -16,6 +16,7 @@ import click
 from penstock.cli.errors import INTERRUPTED, CommandGroup
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.pipeline_progress import Signs, ending, signs, values
+from penstock.protocols import having
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,7 +310,11 @@ def replay(**flags: Any) -> int:
 @command.command("decode", epilog=_EXIT_CODES)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--output", default=f"{DEFAULT_LAKE}/frames", metavar="DIR", help="[default: penstock-lake/frames]")
-@click.option("--protocol", type=click.Choice(["phpmq", "sspq", "kokaq"]), help="[default: what the first bytes tell]")
+@click.option(
+    "--protocol",
+    type=click.Choice([each.name for each in having("capture")]),
+    help="[default: what the first bytes tell]",
+)
 @click.option(
     "--direction", type=click.Choice(["to_server", "to_client"]), help="Of plain captures. [default: as above]"
 )

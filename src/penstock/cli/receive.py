@@ -14,11 +14,10 @@ import click
 from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import FORMATS, file_name, written
 from penstock.cli.output import json_option, note, run, tell
+from penstock.cli.protocol_help import told
 from penstock.client import aio
 from penstock.client.messages import Message
-
-#: Messages that are ours at a time. Few with Kokaq, where their locks run out.
-WINDOWS = {"PHPMQ": 256, "Kokaq": 16, "SSPQ": 1}
+from penstock.client.protocol import client_protocol
 
 
 @click.command("receive", short_help="Take messages.")
@@ -37,7 +36,7 @@ WINDOWS = {"PHPMQ": 256, "Kokaq": 16, "SSPQ": 1}
     help="raw: the bytes and a line end. escaped: what a terminal would obey is escaped. json: with all that is known. "
     "auto: escaped on a terminal, else raw. [default: auto]",
 )
-@click.option("--lock", type=float, metavar="S", help="How long a message is ours while we write it. Kokaq.")
+@click.option("--lock", type=float, metavar="S", help=told("lock", "How long a message is ours while we write it."))
 @json_option
 def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
     """Take messages of the queue of URL and write them to standard output, or to files.
@@ -76,9 +75,10 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
     taken = 0
     kept: list[Message] = []
     async with aio.connect(url) as client:
-        if client.protocol == "SSPQ" and not flags["ack"] and limit != 1:
-            raise click.UsageError("SSPQ gives out one message at a time, so --no-ack can show one only")
-        window = WINDOWS[client.protocol] if flags["ack"] else 65_535
+        window = client_protocol(client.address.scheme).window
+        if window == 1 and not flags["ack"] and limit != 1:
+            raise click.UsageError(f"{client.protocol} gives out one message at a time, so --no-ack can show one only")
+        window = window if flags["ack"] else 65_535
         window = min(window, limit or window)
         idle = None if flags["follow"] else flags["wait"]
         consumer = client.consume(window=window, idle=idle, lock=flags["lock"], poll=0.2)

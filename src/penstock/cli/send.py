@@ -14,8 +14,8 @@ from typing import IO, Any
 import click
 
 from penstock.cli.output import counting, json_option, note, run, say, tell
+from penstock.cli.protocol_help import able, told, with_protocols
 from penstock.client import Disconnected, Outgoing, Published, Refused, aio
-from penstock.client.abilities import KOKAQ
 
 #: Read at a time; the lines of one read are published together.
 CHUNK = 1024 * 1024
@@ -30,21 +30,28 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "sourc
 @click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")
 @click.option("--whole", is_flag=True, help="The whole file, or standard input, is one message.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send everything so many times. [default: 1]")
-@click.option("--ttl", type=float, metavar="S", help="Time to live in seconds; 0 is for ever. PHPMQ, Kokaq.")
-@click.option("--priority", type=int, help="Higher comes first. Kokaq.")
-@click.option("--delay", type=float, metavar="S", help="Not before so many seconds. Kokaq.")
-@click.option("--retries", type=click.IntRange(0, 255), help="Given out again so often; 255 is for ever. SSPQ.")
-@click.option("--correlation-id", help="Kept with the message. Kokaq.")
-@click.option("--id", "id", help="Ask for this ID, 32 hex digits. Kokaq.")
-@click.option("--source-info", help="What to tell consumers of the publisher, instead of its address. Kokaq.")
-@click.option("--create", is_flag=True, help="Create the queue if it is not there. Kokaq.")
-@click.option("--ids", "show_ids", is_flag=True, help="Print the ID of each message. Kokaq.")
+@click.option("--ttl", type=float, metavar="S", help=told("ttl", "Time to live in seconds; 0 is for ever."))
+@click.option("--priority", type=int, help=told("priority", "Higher comes first."))
+@click.option("--delay", type=float, metavar="S", help=told("delay", "Not before so many seconds."))
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 255),
+    help=told("retries", "Given out again so often; 255 is for ever."),
+)
+@click.option("--correlation-id", help=told("correlation_id", "Kept with the message."))
+@click.option("--id", "id", help=told("id", "Ask for this ID, 32 hex digits."))
+@click.option(
+    "--source-info", help=told("source_info", "What to tell consumers of the publisher, instead of its address.")
+)
+@click.option("--create", is_flag=True, help=told("create_queue", "Create the queue if it is not there."))
+@click.option("--ids", "show_ids", is_flag=True, help=told("confirmed publishing", "Print the ID of each message."))
 @json_option
+@with_protocols
 def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, **flags: Any) -> None:
     """Publish each MESSAGE to the queue of URL; without any, each line of standard input.
 
-    Kokaq says when a message is on disk. PHPMQ and SSPQ have no such answer: `sent` then means that the connection
-    took it and was closed in order.
+    Some protocols say when a message is on disk ({confirming}). The others have no such answer: `sent` then means that
+    the connection took it and was closed in order. URL is of one of these: {urls}
 
     \b
     Examples:
@@ -80,9 +87,9 @@ async def _send(
     began = time.monotonic()
     async with aio.connect(url) as client:
         if flags["create"]:
-            if client.protocol != KOKAQ:
+            if not client.can("create_queue"):
                 where = f"over {client.protocol} the queue is there, or is made on first use"
-                raise click.UsageError(f"--create is for Kokaq: {where}. Leave it out")
+                raise click.UsageError(f"--create is for {able('create_queue')}: {where}. Leave it out")
             await client.create_queue(exist_ok=True)
         with counting(hidden=flags["as_json"]) as bar:
             total = len(messages) * flags["count"] if messages else None

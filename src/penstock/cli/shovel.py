@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from penstock.cli.errors import INTERRUPTED
 from penstock.cli.output import counting, json_option, note, run, tell
+from penstock.cli.protocol_help import told
 from penstock.client import Outgoing, aio
-from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, WHO_CAN
 from penstock.client.consumer import Consumer
 from penstock.client.errors import BadURL
 from penstock.client.messages import Message
 from penstock.client.urls import parse
-from penstock.wire.phpmq import Dialect
 
 #: Messages that are under way at a time on one connection: taken from the source and not yet acknowledged there.
 BATCH = 256
@@ -40,10 +39,10 @@ BATCH = 256
     default=1,
     help="Side by side; more than 1 loses the order. [default: 1]",
 )
-@click.option("--create", is_flag=True, help="Create the destination's queue if it is not there. Kokaq.")
+@click.option("--create", is_flag=True, help=told("create_queue", "Create the destination's queue if it is not there."))
 @json_option
 def command(source: str, destination: str, **flags: Any) -> int:
-    """Move the messages of the queue SOURCE to the queue DESTINATION. Both are URLs, of any of the three protocols.
+    """Move the messages of the queue SOURCE to the queue DESTINATION. Both are URLs, of any of the protocols.
 
     A message is removed from the source after the destination has confirmed it. Only Kokaq confirms: with another
     destination it is removed once it was handed to the connection, and a warning says so.
@@ -148,7 +147,7 @@ async def _move(
 async def _prepare(target: aio.AsyncClient, create: bool) -> None:
     if create:
         await target.create_queue(exist_ok=True)
-    if target.protocol not in WHO_CAN["confirmed publishing"]:
+    if not target.can("confirmed publishing"):
         note(
             f"warning: {target.protocol} does not confirm what it takes. Messages are removed from the source once "
             f"they were sent; if {target.address} fails at that moment, they are lost"
@@ -186,8 +185,6 @@ async def _unless(stop: asyncio.Event, work: Awaitable[Message | None]) -> Messa
 
 def _outgoing(message: Message, target: aio.AsyncClient) -> Outgoing:
     """The message for the other side, with what that can express."""
-    plain = target.protocol == PHPMQ and target.address.dialect is not Dialect.TTL
-    protocol = PHPMQ_PLAIN if plain else target.protocol
     request_id = message.request_id
     if request_id is None and message.id is not None:
         request_id = md5(message.id.encode(), usedforsecurity=False).digest()
@@ -199,4 +196,4 @@ def _outgoing(message: Message, target: aio.AsyncClient) -> Outgoing:
         "request_id": request_id,
         "source_info": message.source,
     }
-    return Outgoing(message.body, **{name: value for name, value in details.items() if protocol in WHO_CAN[name]})
+    return Outgoing(message.body, **{name: value for name, value in details.items() if target.can(name)})

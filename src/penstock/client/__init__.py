@@ -1,4 +1,4 @@
-"""The Python client: one small API, three protocols, chosen by the URL.
+"""The Python client: one small API for all protocols; the URL says which.
 
 ::
 
@@ -10,10 +10,10 @@
 The same names with ``await`` are in :mod:`penstock.client.aio`. The page is docs/client.md. Inside:
 
 * ``urls``, ``options``, ``abilities`` and ``errors`` are what a caller says and hears; ``messages`` what is exchanged.
-* ``connection`` is one connection; ``session`` and, on it, ``phpmq``, ``sspq`` and ``kokaq`` (with ``flights``,
-  ``answers`` and ``locking``) are what the protocols make of it.
-* ``publishing`` and ``consuming`` go on from one connection to the next. ``aio`` is the client, ``admin`` what
-  only Kokaq can do, ``sync`` the same client for code without an event loop.
+* ``protocol`` is what must be known of a protocol; ``connection`` is one connection; ``session``, with ``operations``,
+  is what a protocol makes of it, and ``phpmq``, ``sspq`` and ``kokaq`` are those that come with it.
+* ``publisher`` and ``consumer`` go on from one connection to the next. ``aio`` is the client, ``sync`` the same client
+  for code without an event loop. ``close_reasons`` and ``tls_errors`` find words for what went wrong.
 """
 
 from penstock.client import aio

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Generator, Iterable
 from types import TracebackType
 from typing import Unpack
 
-from penstock.client.abilities import KOKAQ, PHPMQ, SSPQ, unsupported
-from penstock.client.admin import KokaqAdmin
-from penstock.client.closures import PATIENCE, Sent, asked, over_limit, reasons, unheard
-from penstock.client.consumer import Consumer, Deliveries, Wanted
+from penstock.client.abilities import require
+from penstock.client.close_reasons import PATIENCE, Unconfirmed, asked, over_limit, reasons, unheard
+from penstock.client.consumer import Consumer, DeliveryStream, Wanted
 from penstock.client.errors import ClientError, Closed, ConnectFailed
-from penstock.client.kokaq import KokaqSession
 from penstock.client.messages import (
     Action,
     Delivery,
@@ -31,15 +29,15 @@ from penstock.client.messages import (
     Message,
     Outgoing,
     Published,
+    QueueInfo,
     Received,
     message_of,
     outgoing,
 )
-from penstock.client.options import Options, Reconnect, Settings
-from penstock.client.phpmq import PhpmqSession
+from penstock.client.options import ClientOptions, ClientSettings, Reconnect
+from penstock.client.protocol import client_protocol
 from penstock.client.publisher import Batcher, Publisher, in_batches
-from penstock.client.session import Session
-from penstock.client.sspq import SspqSession
+from penstock.client.session import ClientSession
 from penstock.client.urls import Address, parse
 
 __all__ = ["AsyncClient", "Consumer", "Message", "connect"]
@@ -50,12 +48,6 @@ log = logging.getLogger(__name__)
 DEFAULT_WINDOW = 32
 #: The longest pause between two questions to an empty Kokaq queue, in seconds, unless told otherwise.
 DEFAULT_POLL = 1.0
-
-_SESSIONS: dict[str, Callable[[Address, Options], Session]] = {
-    PHPMQ: PhpmqSession,
-    SSPQ: SspqSession,
-    KOKAQ: KokaqSession,
-}
 
 
 class Connecting:
@@ -76,7 +68,7 @@ class Connecting:
         await self._client.close()
 
 
-def connect(url: str, **settings: Unpack[Settings]) -> Connecting:
+def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
     """A client, once it is awaited or used in ``async with``.
 
     The options are those of :class:`~penstock.client.options.Options`. The first connection is tried once, also with
@@ -85,26 +77,30 @@ def connect(url: str, **settings: Unpack[Settings]) -> Connecting:
     return Connecting(AsyncClient(*parse(url, settings)))
 
 
-class AsyncClient(KokaqAdmin):
+class AsyncClient:
     """One connection to a broker. Made by :func:`connect`. For one event loop; any number of tasks may use it.
 
     What the protocol of the URL can't express raises :class:`~penstock.client.errors.Unsupported`, before anything is
     sent. ``queue`` may be left out where the URL names one.
     """
 
-    def __init__(self, address: Address, options: Options) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         self.address = address
         self.options = options
-        self._current: Session | None = None
+        self._current: ClientSession | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
         self._parted = False
-        self._sent = Sent()
+        self._sent = Unconfirmed()
 
     @property
     def protocol(self) -> str:
-        """Its name: "PHPMQ", "SSPQ" or "Kokaq"."""
+        """Its name, as in "PHPMQ"."""
         return self.address.protocol
+
+    def can(self, operation: str) -> bool:
+        """Whether the protocol has an operation, or a property of messages: see docs/client.md."""
+        return operation in self.address.abilities.operations
 
     async def publish(
         self, message: Outgoing | bytes | str, *, queue: str | None = None, **details: Unpack[Details]
@@ -181,8 +177,56 @@ class AsyncClient(KokaqAdmin):
 
     async def pop(self, queue: str | None = None) -> Received | None:
         """Kokaq: take the head of the queue for good; None if there is nothing now. At most once: see Uncertain."""
-        session = await self._kokaq("pop")
-        return await session.pop(session.name(queue))
+        return await (await self._able("pop")).pop(queue)
+
+    async def peek(self, queue: str | None = None) -> Received | None:
+        """Kokaq: the message that would come next, left where it is; None if there is nothing now."""
+        return await (await self._able("peek")).peek(queue)
+
+    async def get(self, message_id: str, queue: str | None = None) -> Received | None:
+        """Kokaq: the message with this ID, wherever it is in its queue; None if there is none."""
+        return await (await self._able("get")).get(message_id, queue)
+
+    async def queue_info(self, queue: str | None = None) -> QueueInfo:
+        """Kokaq: what the broker tells about a queue."""
+        return await (await self._able("queue_info")).queue_info(queue)
+
+    async def create_queue(
+        self,
+        queue: str | None = None,
+        *,
+        ttl: int | None = None,
+        lock: float | None = None,
+        max_deliveries: int | None = None,
+        exist_ok: bool = False,
+    ) -> bool:
+        """Kokaq: create a queue, with these as its defaults. False if it was there already and that is ``exist_ok``."""
+        session = await self._able("create_queue")
+        return await session.create_queue(queue, ttl=ttl, lock=lock, max_deliveries=max_deliveries, exist_ok=exist_ok)
+
+    async def create_namespace(self, namespace: str, *, exist_ok: bool = False) -> bool:
+        """Kokaq: create a namespace. False if it was there already and that is ``exist_ok``."""
+        return await (await self._able("create_namespace")).create_namespace(namespace, exist_ok=exist_ok)
+
+    async def delete_queue(self, queue: str | None = None) -> None:
+        """Kokaq: delete a queue. Refused ("not_allowed") unless it is empty."""
+        await (await self._able("delete_queue")).delete_queue(queue)
+
+    async def delete_namespace(self, namespace: str) -> None:
+        """Kokaq: delete a namespace. Refused ("not_allowed") unless it is empty."""
+        await (await self._able("delete_namespace")).delete_namespace(namespace)
+
+    async def ping(self) -> None:
+        """Kokaq: ask for a sign of life, and wait for it."""
+        await (await self._able("ping")).ping()
+
+    async def health(self) -> str | None:
+        """Kokaq: what ails the broker; None if it is well."""
+        return await (await self._able("health")).health()
+
+    async def counters(self) -> dict[str, int | str]:
+        """Kokaq: the broker's own counters: whatever fields it sends, by their names (docs/protocols/kokaq.md)."""
+        return await (await self._able("counters")).counters()
 
     def check(self) -> None:
         """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
@@ -211,7 +255,7 @@ class AsyncClient(KokaqAdmin):
     async def why_closed(self) -> str:
         """What can be known of why the broker has closed a connection over which was published.
 
-        PHPMQ and SSPQ refuse a message in no other way. With the option ``ask`` the broker is asked over Kokaq.
+        Protocols that do not confirm refuse a message in no other way. With the option ``ask`` the broker is asked.
         """
         told = reasons(self._sent)
         if self.options.ask is None:
@@ -221,7 +265,7 @@ class AsyncClient(KokaqAdmin):
                 found = await asked(other, self._sent)
         except (ClientError, TimeoutError) as error:
             return f"{told} ({unheard(error)})"
-        return f"asked over {other.protocol}: {found}" if found else f"{told} (asked over Kokaq, it is well)"
+        return f"asked over {other.protocol}: {found}" if found else f"{told} (asked over {other.protocol}, it is well)"
 
     async def refusal(self) -> str:
         """Which of the messages that were published the broker can't have taken, as far as asking it tells; else empty.
@@ -257,12 +301,11 @@ class AsyncClient(KokaqAdmin):
     def _publisher(self, queue: str | None) -> Publisher:
         return Publisher(self._session, queue, self.options, self._sent, self.why_closed)
 
-    def _deliveries(self, wanted: Wanted, idle: float | None) -> Deliveries:
-        return Deliveries(self._session, wanted, returns=self.options.returning is not None, idle=idle)
+    def _deliveries(self, wanted: Wanted, idle: float | None) -> DeliveryStream:
+        return DeliveryStream(self._session, wanted, returns=self.options.returning is not None, idle=idle)
 
-    def _dead(self, idle: float | None) -> Deliveries:
-        if self.protocol != SSPQ:
-            raise unsupported(self.protocol, "dead_letters")
+    def _dead(self, idle: float | None) -> DeliveryStream:
+        require(self.address.abilities, "dead_letters")
         return self._deliveries(Wanted(queue=None, window=1, lock=None, poll=DEFAULT_POLL, dead=True), idle)
 
     async def _one(self, queue: str | None, timeout: float | None, lock: float | None) -> Delivery | None:
@@ -279,8 +322,7 @@ class AsyncClient(KokaqAdmin):
                 raise outcome
 
     async def _locked(self, queue: str | None, lock: float | None) -> Delivery | None:
-        session = await self._kokaq("lock")
-        return await session.acquire(session.name(queue), lock)
+        return await (await self._able("lock")).acquire(queue, lock)
 
     # The connection.
 
@@ -289,12 +331,12 @@ class AsyncClient(KokaqAdmin):
             self._current = await self._connected()
         return self
 
-    async def _connected(self) -> Session:
-        session = _SESSIONS[self.protocol](self.address, self.options)
+    async def _connected(self) -> ClientSession:
+        session = client_protocol(self.address.scheme).session(self.address, self.options)
         await session.open()
         return session
 
-    async def _session(self) -> Session:
+    async def _session(self) -> ClientSession:
         """The present connection, or the next one if it was lost and the client is to return."""
         async with self._connecting:
             if self._closed or self._current is None:
@@ -311,7 +353,7 @@ class AsyncClient(KokaqAdmin):
                 self._current = session
             return self._current
 
-    async def _return(self, returning: Reconnect) -> Session:
+    async def _return(self, returning: Reconnect) -> ClientSession:
         """Connect again, with pauses."""
         last: ConnectFailed | None = None
         for pause in returning.pauses():
@@ -331,9 +373,7 @@ class AsyncClient(KokaqAdmin):
         assert last is not None
         raise last
 
-    async def _kokaq(self, operation: str) -> KokaqSession:
-        if self.protocol != KOKAQ:
-            raise unsupported(self.protocol, operation)
-        session = await self._session()
-        assert isinstance(session, KokaqSession)
-        return session
+    async def _able(self, operation: str) -> ClientSession:
+        """The present connection, if its protocol has the operation."""
+        require(self.address.abilities, operation)
+        return await self._session()

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.client.errors import ClientError, Closed, ConnectFailed, Disconnected, ProtocolProblem, TimedOut
-from penstock.client.handshakes import handshake_reason
-from penstock.client.options import Options
+from penstock.client.options import ClientOptions
+from penstock.client.tls_errors import handshake_reason
 from penstock.client.urls import Address
 from penstock.wire.stream import StreamDecoder, WireError
 
@@ -187,7 +187,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         return problem
 
 
-async def open_link(link: Link[FrameT], options: Options) -> None:
+async def open_link(link: Link[FrameT], options: ClientOptions) -> None:
     """Connect. Raises :class:`ConnectFailed`, and BadURL for TLS files that are no good."""
     address = link.address
     context = options.tls.context() if address.use_tls else None

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.client.errors import Disconnected, NoMessage, TimedOut
 from penstock.client.messages import Delivery, Message, message_of
-from penstock.client.session import Session, Source
+from penstock.client.session import ClientSession, MessageSource
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -27,18 +27,23 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise ValueError(f"a window has room for 1 to 65,535 messages, not {self.window}")
 
 
-class Deliveries:
+class DeliveryStream:
     """What comes from a queue, on this connection and, if the client returns after a loss, on those after it."""
 
     def __init__(
-        self, session: Callable[[], Awaitable[Session]], wanted: Wanted, *, returns: bool, idle: float | None = None
+        self,
+        session: Callable[[], Awaitable[ClientSession]],
+        wanted: Wanted,
+        *,
+        returns: bool,
+        idle: float | None = None,
     ) -> None:
         self._session = session
         self._wanted = wanted
         self._returns = returns
         self._idle = idle
-        self._source: Source | None = None
-        self._on: Session | None = None
+        self._source: MessageSource | None = None
+        self._on: ClientSession | None = None
         self._told_none = False
 
     async def next(self) -> Delivery | None:
@@ -94,7 +99,7 @@ class Consumer(AsyncIterator[Message]):
     client (PHPMQ, SSPQ) or back to the broker (Kokaq). Closing the client gives everything back.
     """
 
-    def __init__(self, deliveries: Deliveries) -> None:
+    def __init__(self, deliveries: DeliveryStream) -> None:
         self._deliveries = deliveries
 
     async def __anext__(self) -> Message:

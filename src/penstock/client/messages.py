@@ -148,8 +148,13 @@ class Action(Enum):
     REJECT = "rejected"
     RELEASE = "released"
 
+    @property
+    def ability(self) -> str:
+        """The operation that a protocol must have for it."""
+        return self.name.lower()
 
-class Keeper(ABC):
+
+class Settler(ABC):
     """The connection that a message came over."""
 
     @property
@@ -169,10 +174,10 @@ class Keeper(ABC):
 class Hold:
     """The right to settle one message, once, on the connection that it came over."""
 
-    __slots__ = ("done", "keeper", "key", "on_done", "queue", "stale_at")
+    __slots__ = ("done", "key", "on_done", "queue", "settler", "stale_at")
 
-    def __init__(self, keeper: Keeper, queue: str, key: bytes, on_done: Callable[[Hold], None] | None = None) -> None:
-        self.keeper = keeper
+    def __init__(self, settler: Settler, queue: str, key: bytes, on_done: Callable[[Hold], None] | None = None) -> None:
+        self.settler = settler
         self.queue = queue
         self.key = key
         #: What was done with the message, or None.
@@ -186,7 +191,7 @@ class Hold:
         self._check()
         self.done = action  # at once, so that a second call that comes meanwhile is noticed
         try:
-            await self.keeper.settle(self, action, ttl)
+            await self.settler.settle(self, action, ttl)
         except (Disconnected, TimedOut) as error:
             text = f"whether the message is {action.value} is not known; it may be given out again ({error})"
             raise Uncertain(text) from error
@@ -199,14 +204,14 @@ class Hold:
     async def renew(self, lock: float | None) -> None:
         """Keep the message for longer."""
         self._check()
-        await self.keeper.renew(self, lock)
+        await self.settler.renew(self, lock)
 
     def _check(self) -> None:
         if self.done is not None:
             raise NotHeld(f"the message was {self.done.value} already")
-        if self.keeper.failure is not None:
+        if self.settler.failure is not None:
             text = "the connection that the message came over is gone; the broker gives it out again"
-            raise NotHeld(text) from self.keeper.failure
+            raise NotHeld(text) from self.settler.failure
 
 
 class Delivery(NamedTuple):

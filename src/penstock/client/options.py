@@ -10,7 +10,9 @@ from typing import TypedDict
 from msgspec import Struct
 
 from penstock.client.errors import BadURL
-from penstock.wire.kokaq import DEFAULT_MAX_MESSAGE
+
+#: What is taken from a broker in one message.
+DEFAULT_MAX_MESSAGE = 16 * 2**20
 
 
 class TLS(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
             tried += 1
 
 
-class Settings(TypedDict, total=False):
+class ClientSettings(TypedDict, total=False):
     """The options of ``connect``. Each can stand in the URL's query too; an argument wins over the URL."""
 
     connect_timeout: float
@@ -75,7 +77,7 @@ class Settings(TypedDict, total=False):
     tls: TLS
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ClientOptions(Struct, frozen=True, kw_only=True):
     """The options of one client.
 
     ``connect_timeout`` and ``timeout`` are in seconds. The second is how long to wait for an answer, or for a broker

@@ -2,58 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
-from penstock.client.abilities import PHPMQ, PHPMQ_PLAIN, require
+from penstock.client.abilities import require
 from penstock.client.connection import Link
 from penstock.client.errors import Busy
 from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
-from penstock.client.options import Options
-from penstock.client.session import Inbox, Session, Source
-from penstock.client.urls import Address
+from penstock.client.options import ClientOptions
+from penstock.client.protocol import COMMON, Abilities, ClientProtocol
+from penstock.client.session import ClientSession, Inbox, MessageSource
+from penstock.client.urls import Address, choice
 from penstock.wire import phpmq
-from penstock.wire.phpmq import Dialect, PhpmqFrame
+from penstock.wire.phpmq import Dialect, PhpmqFrame, Style
 
-_NEEDS = {Action.ACK: "ack", Action.REQUEUE: "requeue", Action.REJECT: "reject", Action.RELEASE: "release"}
+_FORMS = {"compact": b"", "lined": b"\n", "crlf": b"\r\n"}
 
 
-class PhpmqSession(Session):
+class PhpmqVariant(NamedTuple):
+    """What is sent: the dialect, and the form of its numbers and line ends."""
+
+    dialect: Dialect
+    style: Style
+
+
+class PhpmqClientSession(ClientSession):
     """One PHPMQ connection."""
 
     link: Link[PhpmqFrame]
 
-    def __init__(self, address: Address, options: Options) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         super().__init__(address, options)
-        self.protocol = PHPMQ if address.dialect is Dialect.TTL else PHPMQ_PLAIN
+        self._variant: PhpmqVariant = address.variant
         self.link = Link(address, phpmq.ClientDecoder(options.max_message), self._take, self._lost)
         #: By queue. An inbox outlives its consumer: what the broker had sent by then waits for the next one.
         self._inboxes: dict[str, Inbox] = {}
         self._consumed: set[str] = set()
 
     def check(self, message: Outgoing) -> None:
-        """See :meth:`Session.check`."""
+        """See :meth:`ClientSession.check`."""
         super().check(message)
         ttl = message.ttl_seconds
         if ttl is not None and not 0 <= ttl <= phpmq.MAX_TTL:
             raise ValueError(f"a time to live is 0 to {phpmq.MAX_TTL} seconds, not {ttl}")
 
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
-        """See :meth:`Session.publish`. Nothing answers."""
+        """See :meth:`ClientSession.publish`. Nothing answers."""
         self._write(self._publishes(self.name(queue), messages))
         await self.link.drain(self.options.timeout)
 
-    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
-        """See :meth:`Session.source`."""
-        if dead:
-            require(self.protocol, "dead_letters")
-        if lock is not None:
-            require(self.protocol, "lock")
+    def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
+        """See :meth:`ClientSession.source`."""
         return PhpmqSource(self, self.name(queue), window)
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Keeper.settle`. Nothing answers."""
-        require(self.protocol, _NEEDS[action])
+        """See :meth:`Settler.settle`. Nothing answers."""
+        require(self.abilities, action.ability)
         if action is Action.ACK:
             frame: PhpmqFrame = phpmq.Acknowledge(hold.queue, (hold.key,))
         elif action is Action.REJECT:
@@ -78,7 +83,7 @@ class PhpmqSession(Session):
             self._write([phpmq.Consume(queue, 0)])
 
     def _write(self, frames: Iterable[PhpmqFrame]) -> None:
-        self.link.write(phpmq.encode(frames, self.address.style))
+        self.link.write(phpmq.encode(frames, self._variant.style))
 
     def _publishes(self, queue: str, messages: Sequence[Outgoing]) -> Iterator[PhpmqFrame]:
         for ttl, run in groupby(messages, lambda message: message.ttl_seconds):
@@ -103,21 +108,39 @@ class PhpmqSession(Session):
             inbox.wake()
 
 
-class PhpmqSource(Source):
+class PhpmqSource(MessageSource):
     """One queue's window. The broker sends by itself, whenever there is a message and a free slot."""
 
-    def __init__(self, session: PhpmqSession, queue: str, window: int) -> None:
+    def __init__(self, session: PhpmqClientSession, queue: str, window: int) -> None:
         self._session = session
         self._queue = queue
         self._inbox = session.start(queue, window)
 
     async def next(self) -> Delivery:
-        """See :meth:`Source.next`."""
+        """See :meth:`MessageSource.next`."""
         self._session.link.check()
         while (delivery := self._inbox.take()) is None:
             await self._inbox.news()
         return delivery
 
     def close(self) -> None:
-        """See :meth:`Source.close`."""
+        """See :meth:`MessageSource.close`."""
         self._session.stop(self._queue)
+
+
+def _variant(query: Mapping[str, str]) -> tuple[PhpmqVariant, Abilities]:
+    dialect = choice(query, "dialect", {each.value: each for each in Dialect}, Dialect.TTL)
+    style = Style(36 if dialect is Dialect.WIDE else 32, choice(query, "form", _FORMS, b""))
+    return PhpmqVariant(dialect, style), WITH_TTL if dialect is Dialect.TTL else PLAIN
+
+
+#: The two older dialects, which have no TTL and nothing that came with it.
+PLAIN = Abilities("PHPMQ (dialects 32 and 36)", COMMON | {"queue", "payload over 65,535 bytes"})
+WITH_TTL = Abilities("PHPMQ", PLAIN.operations | {"requeue", "reject", "ttl"})
+
+CLIENT = ClientProtocol(
+    session=PhpmqClientSession,
+    abilities=(WITH_TTL, PLAIN),
+    url_options=("dialect", "form"),
+    variant=_variant,
+)

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.client.abilities import KOKAQ
-from penstock.client.closures import Sent
+from penstock.client.close_reasons import Unconfirmed
 from penstock.client.errors import ClientError, Disconnected, Refused, TimedOut, Uncertain
 from penstock.client.messages import Details, Outgoing, Published, new_request_id, outgoing
-from penstock.client.options import Options
-from penstock.client.session import Sending, Session
+from penstock.client.options import ClientOptions
+from penstock.client.session import ClientSession, Sending
 
 #: A batch ends at this many messages or bytes, whichever comes first: enough to make the cost of a write small.
 BATCH_MESSAGES = 256
@@ -59,7 +58,7 @@ def in_batches(messages: Iterable[Outgoing | bytes | str], details: Details) -> 
 
 class _UnderWay(NamedTuple):
     sending: Sending
-    session: Session
+    session: ClientSession
     first_sent: float
 
 
@@ -71,10 +70,10 @@ class Publisher:
 
     def __init__(
         self,
-        session: Callable[[], Awaitable[Session]],
+        session: Callable[[], Awaitable[ClientSession]],
         queue: str | None,
-        options: Options,
-        sent: Sent,
+        options: ClientOptions,
+        sent: Unconfirmed,
         why_closed: Callable[[], Awaitable[str]],
     ) -> None:
         self._session = session
@@ -96,13 +95,13 @@ class Publisher:
         sent = False
         try:
             if self._under_way and self._under_way[0].session.failure is not None:
-                await self._land_all()  # what has to be sent again comes before what is new
+                await self._wait_for_all()  # what has to be sent again comes before what is new
             session = await self._session()
             batch = await self._ready(session, batch)
             sent = True
             await self._send(session, batch, asyncio.get_running_loop().time())
             while len(self._under_way) >= BATCHES_UNDER_WAY:
-                await self._land()
+                await self._wait_for_oldest()
         except ClientError as error:
             error.published = self._published()
             error.unsent = () if sent else tuple(batch)
@@ -113,27 +112,27 @@ class Publisher:
 
     async def finish(self) -> Published:
         """Wait for all confirmations. Raises :class:`Refused` if a message was refused."""
-        await self._land_all()
+        await self._wait_for_all()
         return self._published()
 
-    async def _ready(self, session: Session, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
+    async def _ready(self, session: ClientSession, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """The batch as it is sent, if the protocol can carry all of it."""
         try:
             for message in batch:
                 session.check(message)
         except (ClientError, ValueError) as error:
-            await self._land_all()
+            await self._wait_for_all()
             error.add_note(f"nothing of its batch was sent; {self._count} message(s) before it were")
             raise
-        if not (self._options.idempotent and session.protocol == KOKAQ):
+        if not (self._options.idempotent and session.can("request_id")):
             return batch
         return [m if m.request_id is not None else replace(m, request_id=new_request_id()) for m in batch]
 
     def _published(self) -> Published:
         return Published(self._count, self._confirmed and self._count > 0, tuple(self._ids))
 
-    async def _send(self, session: Session, batch: Sequence[Outgoing], first_sent: float) -> None:
-        if session.protocol != KOKAQ:
+    async def _send(self, session: ClientSession, batch: Sequence[Outgoing], first_sent: float) -> None:
+        if not session.can("confirmed publishing"):
             self._sent.note(self._queue or session.address.queue, [len(message.body) for message in batch])
         try:
             sending = await session.publish(self._queue, batch)
@@ -145,19 +144,19 @@ class Publisher:
         else:
             self._under_way.append(_UnderWay(sending, session, first_sent))
 
-    async def _land_all(self) -> None:
+    async def _wait_for_all(self) -> None:
         while self._under_way:
-            await self._land()
+            await self._wait_for_oldest()
 
-    async def _land(self) -> None:
+    async def _wait_for_oldest(self) -> None:
         """Wait for the answers to the oldest batch. If they don't come, decide about all that is under way."""
         sending, session, first_sent = self._under_way.popleft()
-        unanswered = self._note(sending, await sending.landed())
+        unanswered = self._note(sending, await sending.outcomes())
         if not unanswered and self._refusal is None:
             return
         while self._under_way:
             sending = self._under_way.popleft().sending
-            unanswered += self._note(sending, await sending.landed())
+            unanswered += self._note(sending, await sending.outcomes())
         if self._refusal is not None:
             raise self._refused_with(unanswered)
         await self._again(unanswered, first_sent, session.failure)

@@ -1,4 +1,4 @@
-"""What the sessions of the three protocols have in common. A session is one connection and what is known about it."""
+"""What the sessions of all protocols have in common. A session is one connection and what is known about it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client.abilities import require, unsupported
+from penstock.client.abilities import require
 from penstock.client.connection import Link, open_link
 from penstock.client.errors import ClientError
-from penstock.client.messages import PROPERTIES, Delivery, Hold, Keeper, Outgoing
-from penstock.client.options import Options
+from penstock.client.messages import PROPERTIES, Delivery, Outgoing, Settler
+from penstock.client.operations import Operations
+from penstock.client.options import ClientOptions
 from penstock.client.urls import Address
 
 
@@ -50,7 +51,7 @@ class Inbox:
         await self._news.wait()
 
 
-class Source(ABC):
+class MessageSource(ABC):
     """Where one consumer's messages come from, on one connection."""
 
     @abstractmethod
@@ -68,20 +69,23 @@ class Sending(ABC):
     messages: Sequence[Outgoing]
 
     @abstractmethod
-    async def landed(self) -> Sequence[str | ClientError | None]:
+    async def outcomes(self) -> Sequence[str | ClientError | None]:
         """Each message's ID, or why it was refused, or None if the connection ended before its answer."""
 
 
-class Session(Keeper):
+class ClientSession(Operations, Settler):
     """One connection that speaks one protocol."""
 
-    #: As in :mod:`penstock.client.abilities`; also the protocol's name in errors.
-    protocol: str
     link: Link[Any]
 
-    def __init__(self, address: Address, options: Options) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         self.address = address
         self.options = options
+        self.abilities = address.abilities
+
+    def can(self, operation: str) -> bool:
+        """Whether the protocol has this operation."""
+        return operation in self.abilities.operations
 
     @property
     def failure(self) -> ClientError | None:
@@ -100,19 +104,22 @@ class Session(Keeper):
         """Raise :class:`Unsupported` or ``ValueError`` for a message that the protocol can't carry."""
         for name in PROPERTIES:
             if getattr(message, name) is not None:
-                require(self.protocol, name)
+                require(self.abilities, name)
 
     @abstractmethod
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending | None:
         """Send checked messages, waiting for room to do so. None means that no answer will ever come."""
 
-    @abstractmethod
-    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
-        """Begin to consume."""
+    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
+        """Begin to consume, if the protocol can do it like this."""
+        asked = {"queue": queue is not None, "dead_letters": dead, "lock": lock is not None}
+        for operation in [name for name, given in asked.items() if given]:
+            require(self.abilities, operation)
+        return self._source(queue, window, lock, poll, dead)
 
-    async def renew(self, hold: Hold, lock: float | None) -> None:
-        """Only Kokaq has this."""
-        raise unsupported(self.protocol, "renew")
+    @abstractmethod
+    def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
+        """Begin to consume. What the protocol has no ability for is not asked."""
 
     def name(self, queue: str | None) -> str:
         """The queue that is meant: the call's own, else the URL's."""

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from penstock.client.abilities import SSPQ, require
+from penstock.client.abilities import require
 from penstock.client.connection import Link
 from penstock.client.errors import Busy, NoMessage, ProtocolProblem
 from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
-from penstock.client.options import Options
-from penstock.client.session import Inbox, Session, Source
+from penstock.client.options import ClientOptions
+from penstock.client.protocol import COMMON, Abilities, ClientProtocol
+from penstock.client.session import ClientSession, Inbox, MessageSource
 from penstock.client.urls import Address
 from penstock.wire import sspq
 from penstock.wire.sspq import SspqFrame
 
-_NEEDS = {Action.ACK: "ack", Action.REQUEUE: "requeue", Action.REJECT: "reject", Action.RELEASE: "release"}
 
-
-class SspqSession(Session):
+class SspqClientSession(ClientSession):
     """One SSPQ connection.
 
     At most one of these is so at a time: a request is waiting (``_asked``), its message has come and nobody has taken
     it (in the inbox), somebody is at work on it (``_out``). The next request is sent when none is.
     """
 
-    protocol = SSPQ
     link: Link[SspqFrame]
 
-    def __init__(self, address: Address, options: Options) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         super().__init__(address, options)
         self.link = Link(address, sspq.Decoder(options.max_message), self._take, self._lost)
         self.inbox = Inbox(self.link)
@@ -41,30 +39,27 @@ class SspqSession(Session):
         self._refused = False
 
     def check(self, message: Outgoing) -> None:
-        """See :meth:`Session.check`."""
+        """See :meth:`ClientSession.check`."""
         super().check(message)
         if message.retries is not None and not 0 <= message.retries <= sspq.FOREVER:
             raise ValueError(f"retries are 0 to 254, or 255 for ever, not {message.retries}")
 
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> None:
-        """See :meth:`Session.publish`. Nothing answers."""
+        """See :meth:`ClientSession.publish`. Nothing answers."""
         if queue is not None:
-            require(self.protocol, "queue")
+            require(self.abilities, "queue")
         runs = groupby(messages, lambda message: sspq.FOREVER if message.retries is None else message.retries)
         frames = [sspq.Send(retries, tuple(message.body for message in run)) for retries, run in runs]
         self.link.write(sspq.encode(frames))
         await self.link.drain(self.options.timeout)
 
-    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
-        """See :meth:`Session.source`. The window is one message, however large a one is asked for."""
-        for what, given in (("queue", queue), ("lock", lock)):
-            if given is not None:
-                require(self.protocol, what)
+    def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
+        """See :meth:`ClientSession.source`. The window is one message, however large a one is asked for."""
         return SspqSource(self, dead)
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Keeper.settle`. Nothing answers."""
-        require(self.protocol, _NEEDS[action])
+        """See :meth:`Settler.settle`. Nothing answers."""
+        require(self.abilities, action.ability)
         self.link.write(sspq.encode([sspq.Confirm()]))
         self._out = None
         self.inbox.wake()
@@ -118,10 +113,10 @@ class SspqSession(Session):
         self.inbox.wake()
 
 
-class SspqSource(Source):
+class SspqSource(MessageSource):
     """The one consumer of an SSPQ connection."""
 
-    def __init__(self, session: SspqSession, dead: bool) -> None:
+    def __init__(self, session: SspqClientSession, dead: bool) -> None:
         if session.consumed:
             raise Busy("SSPQ gives out one message at a time; a second consumer needs a client of its own")
         session.consumed = True
@@ -129,9 +124,17 @@ class SspqSource(Source):
         self._dead = dead
 
     async def next(self) -> Delivery:
-        """See :meth:`Source.next`."""
+        """See :meth:`MessageSource.next`."""
         return await self._session.next(self._dead)
 
     def close(self) -> None:
-        """See :meth:`Source.close`. A request can't be taken back: its message waits for the next consumer."""
+        """See :meth:`MessageSource.close`. A request can't be taken back: its message waits for the next consumer."""
         self._session.consumed = False
+
+
+CLIENT = ClientProtocol(
+    session=SspqClientSession,
+    abilities=(Abilities("SSPQ", COMMON | {"dead_letters", "retries", "payload over 65,535 bytes"}),),
+    queue="none",
+    window=1,
+)

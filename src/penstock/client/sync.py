@@ -12,10 +12,10 @@ from msgspec.structs import asdict
 
 from penstock.client.aio import DEFAULT_POLL, DEFAULT_WINDOW, AsyncClient
 from penstock.client.aio import connect as connect_async
-from penstock.client.consumer import Deliveries, Wanted
+from penstock.client.consumer import DeliveryStream, Wanted
 from penstock.client.errors import Closed
 from penstock.client.messages import Action, Delivery, Details, Hold, Outgoing, Published, QueueInfo, Received, outgoing
-from penstock.client.options import Settings
+from penstock.client.options import ClientSettings
 from penstock.client.publisher import in_batches
 from penstock.client.urls import Address
 
@@ -42,7 +42,7 @@ class _Loop:
             future.cancel()
             raise
 
-    def soon(self, deliveries: Deliveries) -> None:
+    def soon(self, deliveries: DeliveryStream) -> None:
         """End a consumer, without waiting; also from a finalizer, which may run in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(deliveries.close)
@@ -96,7 +96,7 @@ class Message(Received, frozen=True):
 class Consumer(Iterator[Message]):
     """Messages, as they come. See :class:`penstock.client.consumer.Consumer`."""
 
-    def __init__(self, deliveries: Deliveries, loop: _Loop) -> None:
+    def __init__(self, deliveries: DeliveryStream, loop: _Loop) -> None:
         self._deliveries = deliveries
         self._loop = loop
 
@@ -127,7 +127,7 @@ def _message(delivery: Delivery | None, loop: _Loop) -> Message | None:
     return None if delivery is None else Message(**asdict(delivery.received), hold=delivery.hold, loop=loop)
 
 
-def connect(url: str, **settings: Unpack[Settings]) -> Client:
+def connect(url: str, **settings: Unpack[ClientSettings]) -> Client:
     """Connect to a broker. See :func:`penstock.client.aio.connect`; close the client, or use it in ``with``."""
     connecting = connect_async(url, **settings)
     loop = _Loop()
@@ -159,8 +159,12 @@ class Client:
 
     @property
     def protocol(self) -> str:
-        """Its name: "PHPMQ", "SSPQ" or "Kokaq"."""
+        """Its name, as in "PHPMQ"."""
         return self._client.protocol
+
+    def can(self, operation: str) -> bool:
+        """Whether the protocol has an operation, or a property of messages: see docs/client.md."""
+        return self._client.can(operation)
 
     def publish(
         self, message: Outgoing | bytes | str, *, queue: str | None = None, **details: Unpack[Details]

@@ -38,7 +38,7 @@ class ListedQueue(QueueEntry, kw_only=True):
         return QueueEntry(self.namespace, self.name, self.policy, self.created_at, self.counters)
 
 
-class Catalogue(msgspec.Struct):
+class CatalogueRow(msgspec.Struct):
     """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
 
     namespaces: list[str]

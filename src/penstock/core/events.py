@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from penstock.schema import COLUMN, Kind
+from penstock.schema import COLUMN, Kind, Rows
 
 #: A batch is closed and a new one begun before its size passes this, well below the 64 MiB a block may have. A row that
 #: is larger has a batch of its own.
@@ -23,6 +23,8 @@ BATCH_SPAN = 29 * 60 * 1_000_000
 BATCH_SOURCES = 60_000
 
 Values: TypeAlias = "array[int] | list[bytes]"
+
+_OF_MESSAGES = frozenset(name for name, column in COLUMN.items() if column.rows is Rows.MESSAGES)
 
 
 class EventBatch:
@@ -87,9 +89,10 @@ class EventBatch:
 
     def close(self) -> None:
         """Give every column a value for every row of its sort."""
-        for name in self.columns:
-            rows = self.messages if COLUMN[name].rows.value == "messages" else self.others
-            self._extend(name, rows, ())
+        for name, column in self.columns.items():
+            rows = self.messages if name in _OF_MESSAGES else self.others
+            if len(column) < rows:
+                self._extend(name, rows, ())
 
     def _add_rows(self, kind: Kind, at: int, queue: int, source: bytes, count: int) -> None:
         index = self._source_index.get(source)
@@ -97,6 +100,12 @@ class EventBatch:
             index = self._source_index[source] = len(self.sources)
             self.sources.append(source)
         self.size += ROW_BYTES * count
+        if count == 1:
+            self.kinds.append(kind)
+            self.at.append(at)
+            self.queues.append(queue)
+            self.source.append(index)
+            return
         self.kinds.extend(bytes((kind,)) * count)
         self.at.extend(array("q", (at,)) * count)
         self.queues.extend(array("I", (queue,)) * count)
@@ -104,14 +113,13 @@ class EventBatch:
 
     def _extend(self, name: str, rows: int, values: Sequence[int] | Sequence[bytes]) -> None:
         """Add ``values`` behind ``rows`` rows; those of them that left this column out get its default."""
-        spec = COLUMN[name]
         column = self.columns.get(name)
         if column is None:
-            column = self.columns[name] = [] if spec.type == "binary" else array(spec.type)
-        missing = rows - len(column)
-        padding: Values = [b""] * missing if spec.type == "binary" else array(spec.type, (spec.default,)) * missing
-        for more in (padding, values):
-            column.extend(more)  # type: ignore[arg-type]  # the column and its values are of one sort
+            kind = COLUMN[name].type
+            column = self.columns[name] = [] if kind == "binary" else array(kind)
+        if (missing := rows - len(column)) > 0:
+            _pad(column, missing, COLUMN[name].default)
+        column.extend(values)  # type: ignore[arg-type]  # the column and its values are of one sort
 
 
 class EventLog:
@@ -207,6 +215,13 @@ class EventLog:
         self._closed.append(self.batch)
         self._closed_size += self.batch.size
         self.batch = EventBatch(self.batch.end)
+
+
+def _pad(column: Values, rows: int, default: int) -> None:
+    if isinstance(column, list):
+        column.extend([b""] * rows)
+    else:
+        column.extend(array(column.typecode, (default,)) * rows)
 
 
 def _size(payloads: Sequence[bytes], columns: Mapping[str, Values]) -> int:

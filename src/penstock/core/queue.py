@@ -353,8 +353,8 @@ class Queue:
     def take_expired(self, now: int, budget: int) -> tuple[list[Item], int]:
         """Remove and return ready messages that have expired, and what is left of the budget."""
         expired: list[Item] = []
-        while budget > 0 and self.deadlines and self.deadlines.first[0] <= now:
-            _, _, lane, chunk = self.deadlines.first
+        while budget > 0 and (head := self.deadlines.head) is not None and head[0] <= now:
+            _, _, lane, chunk = head
             items = lane.take_expired(chunk, now, budget)
             expired += items
             budget -= len(items) + LOOK
@@ -367,7 +367,8 @@ class Queue:
 
     def next_deadline(self) -> int | None:
         """When the next ready message expires or the next delayed one is due, or a little earlier."""
-        times = [self.deadlines.first[0]] if self.deadlines else []
+        head = self.deadlines.head
+        times = [] if head is None else [head[0]]
         if self.delayed:
             times.append(self.delayed.first_rank)
         return min(times, default=None)

@@ -31,8 +31,8 @@ from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
-from penstock.server.process.logs import Log
-from penstock.server.process.options import AccessRule, Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import AccessRule, BrokerOptions
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -63,7 +63,7 @@ class Runtime:
     """What the sessions of a running broker share."""
 
     def __init__(
-        self, options: Options, engine: Engine, commits: Commits, log: Log, readers: Readers | None = None
+        self, options: BrokerOptions, engine: Engine, commits: Commits, log: Logger, readers: Readers | None = None
     ) -> None:
         self.options = options
         self.engine = engine

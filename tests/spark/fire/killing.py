@@ -10,11 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -25,6 +24,7 @@ from penstock.flight.calls import Read
 from penstock.spark.endpoint import Endpoint
 from penstock.spark.options import Settings
 from spark.fire.driver import Life
+from support.figures import Difference, added
 from support.sparks import PYTHON_PATH, SparkBroker
 
 QUEUES = ("in", "work")
@@ -41,6 +41,23 @@ class _DiedOfSpark(Exception):
     """See RACE and TOO_BUSY."""
 
 
+class Figures(NamedTuple):
+    """What a story counts. ``lost`` and ``doubled`` are over all that is read, copied and consumed."""
+
+    rounds: int = 0
+    drivers_killed: int = 0
+    brokers_killed: int = 0
+    died_of_spark: int = 0
+    published: int = 0
+    read: int = 0
+    copied: int = 0
+    consumed: int = 0
+    lost: int = 0
+    doubled: int = 0
+    #: Consumed, and still in the queue.
+    unsettled: int = 0
+
+
 class Story:
     """A broker, its messages, and the drivers that come and go. Everything is in one folder."""
 
@@ -53,9 +70,14 @@ class Story:
         self._each = seed % 2 == 0
         self._done = threading.Event()
         self._number = 0
+        self.figures = Figures()
+        self.wrong: list[str] = []
 
     def run(self, rounds: int) -> Iterator[str]:
-        """Kill so many drivers, and the broker now and then; then count. Tells of each round."""
+        """Kill so many drivers, and the broker now and then; then count. Tells of each round.
+
+        After the last, ``figures`` has the numbers, and ``wrong`` what is not as it must be.
+        """
         self.broker.start()
         publishing = threading.Thread(target=self._publish)
         try:
@@ -63,11 +85,12 @@ class Story:
                 self.broker.publish(queue)
             publishing.start()
             for number in range(rounds):
+                self._count(rounds=1)
                 yield f"round {number}: {self._round()}"
             self._done.set()
             publishing.join()
             self._drive()
-            yield self.check()
+            self._check_counts()
         finally:
             self._done.set()
             if publishing.ident is not None:
@@ -88,13 +111,16 @@ class Story:
             if broker_at is not None:
                 time.sleep(broker_at)
                 self.broker.kill()
+                self._count(brokers_killed=1)
                 self.broker.start()
             time.sleep(life - (broker_at or 0.0))
             self._check(driver)
         except _DiedOfSpark:
+            self._count(died_of_spark=1)
             return "driver died of a fault of Spark"
         finally:
-            _kill(driver)
+            kill_group(driver)
+        self._count(drivers_killed=1)
         options = f"{how.parts} parts of {how.limit} on {how.cores} cores"
         return f"driver ({options}) killed {life:.2f} s after it was {mark}" + (
             f", broker after {broker_at:.2f} s" if broker_at else ""
@@ -147,7 +173,7 @@ class Story:
             except _DiedOfSpark:
                 continue
             finally:
-                _kill(driver)
+                kill_group(driver)
 
     def _log(self) -> str:
         return (self.folder / "driver.log").read_text(errors="replace")[-5000:]
@@ -170,18 +196,29 @@ class Story:
 
     # Counting
 
-    def check(self) -> str:
-        """Everything that was published was read, copied and consumed once. Raises AssertionError."""
+    def _count(self, **more: int) -> None:
+        self.figures = added(self.figures, Figures(**more))
+
+    def _check_counts(self) -> None:
+        """Everything that was published must have been read, copied and consumed once."""
         came, worked = self._published("in"), self._published("work")
-        assert rows(self.folder / "read") == Counter(came), _difference(rows(self.folder / "read"), Counter(came))
-        copied = Counter(text for _, text in self._published("copied"))
-        texts = Counter(text for _, text in came)
-        assert copied == texts, _difference(copied, texts)
-        consumed = rows(self.folder / "consume")
-        assert consumed == Counter(worked), _difference(consumed, Counter(worked))
-        left = [batch.num_rows for batch in self._read(Read(view="live", queue="default/work", columns=["state"]))]
-        assert sum(left) == 0, f"{sum(left)} messages were consumed and not acknowledged"
-        return f"{len(came):,} messages read and copied, {len(worked):,} consumed, each once"
+        read, consumed = rows(self.folder / "read"), rows(self.folder / "consume")
+        copied = [text for _, text in self._published("copied")]
+        self._compare("read", read, came)
+        self._compare("copied", copied, [text for _, text in came])
+        self._compare("consumed", consumed, worked)
+        left = self._read(Read(view="live", queue="default/work", columns=["state"]))
+        unsettled = sum(batch.num_rows for batch in left)
+        if unsettled:
+            self.wrong.append(f"{unsettled} messages were consumed and not acknowledged")
+        counts = {"read": len(read), "copied": len(copied), "consumed": len(consumed), "unsettled": unsettled}
+        self._count(published=len(came) + len(worked), **counts)
+
+    def _compare(self, what: str, found: list[Any], wanted: list[Any]) -> None:
+        difference = Difference.between(found, wanted)
+        self._count(lost=difference.lost, doubled=difference.doubled)
+        if difference:
+            self.wrong.append(f"{what}: {difference}")
 
     def _published(self, queue: str) -> list[tuple[int, bytes]]:
         batches = self._read(Read(queue=f"default/{queue}", columns=["position", "payload"]))
@@ -195,26 +232,21 @@ class Story:
             endpoint.close()
 
 
-def rows(folder: Path) -> Counter[tuple[int, bytes]]:
+def rows(folder: Path) -> list[tuple[int, bytes]]:
     """What Spark's file sink says it has written, without Spark: its log names the files that count."""
     files: set[str] = set()
     for log in (folder / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
             files.add(unquote(urlsplit(json.loads(line)["path"]).path))
-    found: Counter[tuple[int, bytes]] = Counter()
+    found: list[tuple[int, bytes]] = []
     for file in files:
         table = pq.ParquetFile(file).read(["position", "payload"])
-        found.update(zip(table["position"].to_pylist(), table["payload"].to_pylist(), strict=True))
+        found.extend(zip(table["position"].to_pylist(), table["payload"].to_pylist(), strict=True))
     return found
 
 
-def _difference(found: Counter[Any], wanted: Counter[Any]) -> str:
-    more, less = found - wanted, wanted - found
-    return f"{sum(more.values())} too many: {list(more)[:5]}, {sum(less.values())} missing: {list(less)[:5]}"
-
-
-def _kill(driver: subprocess.Popen[bytes]) -> None:
-    """kill -9 for the driver and all it has started."""
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 for a process that leads a session, and all it has started."""
     with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait(20)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(20)

@@ -6,16 +6,14 @@ tells the story: a Spark that is only started to finish would cost more than eve
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import msgspec
@@ -31,7 +29,9 @@ from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
 from penstock.spark.pipelines.run import Broker, Run
+from spark.fire.killing import kill_group
 from support.commands import COMMAND, environment
+from support.figures import Difference, added
 from support.history import Plain
 from support.sparks import PYTHON_PATH, SparkBroker
 
@@ -58,6 +58,24 @@ MARKS = {
 }
 
 
+class Figures(NamedTuple):
+    """What a story counts. ``lost`` and ``doubled`` are over all that is archived, replayed and counted."""
+
+    rounds: int = 0
+    pipelines_killed: int = 0
+    brokers_killed: int = 0
+    published: int = 0
+    archived: int = 0
+    replayed: int = 0
+    events: int = 0
+    #: Rows of the table by queue and minute.
+    minutes: int = 0
+    lost: int = 0
+    doubled: int = 0
+    #: Rows of that table whose counts are wrong.
+    miscounted: int = 0
+
+
 class PipelineStory:
     """A broker, its messages, a lake, and the pipelines that come and go. Everything is in one folder."""
 
@@ -69,19 +87,25 @@ class PipelineStory:
         self._random = random.Random(seed)
         self._done = threading.Event()
         self._number = 0
+        self.figures = Figures()
+        self.wrong: list[str] = []
 
     def run(self, rounds: int) -> Iterator[str]:
-        """Kill so many pipelines, and the broker with every second of them; then count. Tells of each round."""
+        """Kill so many pipelines, and the broker with every second of them; then count. Tells of each round.
+
+        After the last, ``figures`` has the numbers, and ``wrong`` what is not as it must be.
+        """
         self.broker.start()
         flowing = threading.Thread(target=self._flow)
         try:
             self.broker.publish("flow", b'{"n": -1}')
             flowing.start()
             for number in range(rounds):
+                self._count(rounds=1)
                 yield f"round {number}: {self._round(PLAN[number % len(PLAN)], with_broker=number % 2 == 1)}"
             self._done.set()
             flowing.join()
-            yield self._check()
+            self._check()
         finally:
             self._done.set()
             if flowing.ident is not None:
@@ -100,10 +124,12 @@ class PipelineStory:
             time.sleep(broker_at)
             if with_broker:
                 self.broker.kill()
+                self._count(brokers_killed=1)
                 self.broker.start()
             time.sleep(life - broker_at)
         finally:
-            _kill(driver)
+            kill_group(driver)
+        self._count(pipelines_killed=1)
         return f"{name} killed {life:.2f} s after a batch" + (
             f", the broker after {broker_at:.2f} s" if with_broker else ""
         )
@@ -136,16 +162,24 @@ class PipelineStory:
 
     # Counting
 
-    def _check(self) -> str:
-        """Everything is where it belongs, once. Raises AssertionError."""
-        replayed = self._finish_replay()
+    def _count(self, **more: int) -> None:
+        self.figures = added(self.figures, Figures(**more))
+
+    def _compare(self, what: str, found: Iterable[Any], wanted: Iterable[Any]) -> None:
+        difference = Difference.between(found, wanted)
+        self._count(lost=difference.lost, doubled=difference.doubled)
+        if difference:
+            self.wrong.append(f"{what}: {difference}")
+
+    def _check(self) -> None:
+        """Everything must be where it belongs, once."""
+        self._count(replayed=self._finish_replay())
         self._archive(time.time)
-        published = self._rows("messages", "flow")
-        self._check_archive([row["position"] for row in published])
+        self._check_archive("archived")
         self._archive(lambda: time.time() + 3600)
-        self._check_archive([row["position"] for row in self._rows("messages", "flow")])
-        events = self._check_insight()
-        return f"{len(published):,} messages archived, {replayed:,} replayed, {events:,} events counted, each once"
+        archived = self._check_archive("compacted")
+        self._count(archived=archived, published=len(self._rows("messages", "flow")))
+        self._check_insight()
 
     def _source(self) -> Broker:
         return Broker({"endpoint": self.broker.endpoint})
@@ -156,16 +190,20 @@ class PipelineStory:
         options = archive_main.Options(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
         archive_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
 
-    def _check_archive(self, positions: list[int]) -> None:
-        """Spark, DuckDB and pandas find what was published, what fits and what does not together."""
+    def _check_archive(self, what: str) -> int:
+        """Spark, DuckDB and pandas must find what was published, what fits and what does not together."""
+        positions = [row["position"] for row in self._rows("messages", "flow")]
         tables = ["messages", "messages_quarantine"]
         globs = [f"{self.lake}/{table}/**/*.parquet" for table in tables]
         query = f"select position from read_parquet({globs}, union_by_name=true, hive_partitioning=false)"
-        assert sorted(row[0] for row in duckdb.connect().execute(query).fetchall()) == positions
+        rows = [row[0] for row in duckdb.connect().execute(query).fetchall()]
+        self._compare(f"{what}, by DuckDB", rows, positions)
         files = [file for table in tables for file in (self.lake / table).rglob("*.parquet")]
-        found = pd.concat([pd.read_parquet(file, columns=["position"]) for file in files])
-        assert sorted(found["position"]) == positions
-        assert sum(read_table(self._spark, self.lake, table).count() for table in tables) == len(positions)
+        frames = pd.concat([pd.read_parquet(file, columns=["position"]) for file in files])
+        self._compare(f"{what}, by pandas", frames["position"], positions)
+        found = [read_table(self._spark, self.lake, table).select("position").collect() for table in tables]
+        self._compare(f"{what}, by Spark", [row["position"] for part in found for row in part], positions)
+        return len(rows)
 
     def _finish_replay(self) -> int:
         """End the replay, if there was one. What it covers is what was in the table when it was begun, in order."""
@@ -177,10 +215,13 @@ class PipelineStory:
         assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, Run()).done
         again = [row["payload"] for row in self._rows("messages", "again")]
         chosen = read_table(self._spark, self.lake, "messages").where(f"position <= {state.end}").orderBy("position")
-        assert again == [bytes(row["payload"]) for row in chosen.select("payload").collect()]
+        wanted = [bytes(row["payload"]) for row in chosen.select("payload").collect()]
+        self._compare("replayed", again, wanted)
+        if again != wanted:
+            self.wrong.append("replayed in another order")
         return len(again)
 
-    def _check_insight(self) -> int:
+    def _check_insight(self) -> None:
         options = insight_main.Options(report_seconds=0)
         insight_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
         events = self._events("events")
@@ -192,12 +233,15 @@ class PipelineStory:
         ]
         found = {(row["namespace"], row["queue"], _minute(row)): row for row in rows}
         wanted = list(plain.rows())
-        assert (len(rows), set(found)) == (len(wanted), {key for key, _, _ in wanted})
+        self._count(events=len(events), minutes=len(rows))
+        keys = [(row["namespace"], row["queue"], _minute(row)) for row in rows]
+        self._compare("minutes", keys, [key for key, _, _ in wanted])
         for key, sums, (depth, dead, _) in wanted:
-            row = found[key]
-            assert {name: row[name] for name in COUNTS} == {name: sums[name] for name in COUNTS}, key
-            assert (row["depth"], row["dead_depth"]) == (depth, dead), key
-        return len(events)
+            row = found.get(key, {})
+            due = {**{name: sums[name] for name in COUNTS}, "depth": depth, "dead_depth": dead}
+            if {name: row.get(name) for name in due} != due:
+                self._count(miscounted=1)
+                self.wrong.append(f"{key} has {row}, and should have {due}")
 
     def _events(self, view: str) -> pa.Table:
         reader = JournalReader(str(self.broker.folder / "data"))
@@ -213,10 +257,3 @@ def _minute(row: dict[str, Any]) -> int:
 
 def _stamp(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _kill(driver: subprocess.Popen[bytes]) -> None:
-    """kill -9 for the pipeline and all it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait(20)

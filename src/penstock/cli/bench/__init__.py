@@ -1,26 +1,36 @@
 """``penstock bench``: a load generator.
 
-* ``talk`` speaks the protocols, straight on the codecs; ``worker`` is a process full of such connections.
+* ``load`` is a connection that makes load, straight on the codecs; each protocol has its own beside it. ``worker`` is a
+  process full of such connections.
 * ``run`` is one run, ``broker`` a broker for it if none is named, ``report`` what people and programs see of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from penstock.cli.bench.broker import broker
+from penstock.cli.bench.load import LEAST, Load, load_of
 from penstock.cli.bench.report import as_json as result_as_json
 from penstock.cli.bench.report import show
 from penstock.cli.bench.run import Plan, Result, measure, prepare
-from penstock.cli.bench.talk import LEAST
 from penstock.cli.errors import NOT_ENOUGH, OK
 from penstock.cli.output import json_option, note, run, tell
+from penstock.cli.protocol_help import told
+from penstock.client.protocol import who_can
 from penstock.client.urls import parse
+from penstock.protocols import having, protocols
 
-PROTOCOLS = ("phpmq", "sspq", "kokaq")
+PROTOCOLS = [each.name for each in having("load")]
+
+
+def _defaults(value: Callable[[Load], int]) -> str:
+    """What a default is for each protocol: ``PHPMQ 10000, SSPQ 1000``."""
+    return ", ".join(f"{each.title} {value(load_of(each.name))}" for each in having("load"))
 
 
 @click.command("bench", short_help="Measure a broker.")
@@ -38,18 +48,22 @@ PROTOCOLS = ("phpmq", "sspq", "kokaq")
 @click.option(
     "--window",
     type=click.IntRange(1, 65_535),
-    help="Unacknowledged at a time. [default: 1000; Kokaq 128 shared by all]",
+    help=f"Unacknowledged at a time by each consumer. [default: {_defaults(lambda load: load.window(1))}]",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1),
-    help="Published and not yet taken, at most. [default: 10000, SSPQ and Kokaq 1000]",
+    help=f"Published and not yet taken, at most. [default: {_defaults(lambda load: load.in_flight)}]",
 )
 @click.option("--processes", type=click.IntRange(1), default=1, help="On either side. [default: 1]")
 @click.option("--duration", "seconds", type=float, default=5.0, metavar="S", help="So long. [default: 5]")
 @click.option("--count", type=click.IntRange(1), help="So many messages, instead of --duration.")
 @click.option("--rate", type=float, metavar="N", help="At most N messages a second, to see latency at that load.")
-@click.option("--one-at-a-time", is_flag=True, help="Kokaq: wait for each confirmation before the next message.")
+@click.option(
+    "--one-at-a-time",
+    is_flag=True,
+    help=told("confirmed publishing", "Wait for each confirmation before the next message."),
+)
 @json_option
 def command(
     urls: tuple[str, ...],
@@ -94,19 +108,24 @@ def command(
     return NOT_ENOUGH if any(result.received < result.sent for result in results) else OK
 
 
-def _able(flags: dict[str, Any]) -> tuple[str, ...]:
-    return ("kokaq",) if flags["one_at_a_time"] else PROTOCOLS
+def _able(flags: dict[str, Any]) -> list[str]:
+    able = who_can("confirmed publishing")
+    return [name for name in PROTOCOLS if not flags["one_at_a_time"] or protocols()[name].title in able]
 
 
 def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
-    protocol = parse(url)[0].protocol
-    if flags["one_at_a_time"] and protocol != "Kokaq":
-        raise click.UsageError(f"--one-at-a-time waits for confirmations, and {protocol} has none; Kokaq has")
-    if protocol == "Kokaq" and size > 65_535:
-        raise click.UsageError("Kokaq carries at most 65535 bytes in a message")
-    # Kokaq consumers ask: together they should not ask for much more than there can be, or they measure empty answers.
-    window = flags["window"] or (max(4, 128 // max(1, flags["consumers"])) if protocol == "Kokaq" else 1000)
-    in_flight = flags["in_flight"] or (10_000 if protocol == "PHPMQ" else 1000)
+    address, _ = parse(url)
+    able = address.abilities.operations
+    if flags["one_at_a_time"] and "confirmed publishing" not in able:
+        others = " and ".join(who_can("confirmed publishing"))
+        raise click.UsageError(
+            f"--one-at-a-time waits for confirmations, and {address.protocol} has none; {others} can confirm"
+        )
+    if size > 65_535 and "payload over 65,535 bytes" not in able:
+        raise click.UsageError(f"{address.protocol} carries at most 65535 bytes in a message")
+    load = load_of(address.scheme)
+    window = flags["window"] or load.window(flags["consumers"])
+    in_flight = flags["in_flight"] or load.in_flight
     return Plan(url=url, size=size, **{**flags, "window": window, "in_flight": in_flight})
 
 

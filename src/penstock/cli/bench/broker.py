@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.protocols import protocols
+
 #: How long a broker may take to start.
 PATIENCE = 20.0
 
@@ -20,9 +22,9 @@ def broker(durability: str) -> Iterator[dict[str, str]]:
     """The URLs of a new broker by protocol."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         ready = Path(folder, "ready.json")
-        listeners = [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "kokaq")]
+        listeners = [f"--{protocol}=127.0.0.1:0" for protocol in protocols()]
         command = [sys.executable, "-m", "penstock", "serve", *listeners, f"--durability={durability}"]
-        command += [f"--data={folder}/data", f"--ready-file={ready}", "--log-level=error", "--flight=off"]
+        command += [f"--data={folder}/data", f"--ready-file={ready}", "--log-level=error", "--flight=off", "--http=off"]
         with subprocess.Popen(command) as process:
             try:
                 yield _urls(ready, process)

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, NOT_READY, PRODUCE, Job, Outcome, consume, produce
 from penstock.cli.errors import CommandError
 from penstock.client import aio
-from penstock.client.options import TLS, Options
+from penstock.client.options import TLS, ClientOptions
+from penstock.client.protocol import client_protocol
 from penstock.client.urls import Address, parse
 
 #: How often the board is looked at; each look is a point of the plot.
@@ -60,18 +61,18 @@ class BenchError(CommandError):
     """The run failed. The text says why."""
 
 
-async def prepare(plan: Plan) -> tuple[Address, Options]:
+async def prepare(plan: Plan) -> tuple[Address, ClientOptions]:
     """The address and options of the URL, with a queue, which is created where the protocol needs that."""
     address, options = parse(plan.url)
-    if address.queue is None and address.protocol != "SSPQ":
+    if address.queue is None and client_protocol(address.scheme).queue != "none":
         address = replace(address, queue=DEFAULT_QUEUE)
     async with aio.connect(plan.url) as client:
-        if address.protocol == "Kokaq":
+        if client.can("create_queue"):
             await client.create_queue(address.queue, exist_ok=True)
     return address, options
 
 
-def measure(plan: Plan, address: Address, options: Options) -> Result:
+def measure(plan: Plan, address: Address, options: ClientOptions) -> Result:
     """Run the plan. Raises BenchError."""
     run = _Run(plan, address, options.tls)
     try:

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from penstock.cli.bench.talk import CONSUMERS, PRODUCERS, Talk
+from penstock.cli.bench.load import LoadConnection, load_of
 from penstock.cli.output import run
 from penstock.client.options import TLS
 from penstock.client.urls import Address
 
-TalkT = TypeVar("TalkT", bound=Talk)
+ConnectionT = TypeVar("ConnectionT", bound=LoadConnection)
 
 #: What one write of a producer has at most: a client that pipelines does not send each message by itself either.
 WRITE_MESSAGES = 64
@@ -75,8 +75,8 @@ def _live(work: Any, pipe: Pipe) -> None:
 
 
 async def _produce(job: Job, board: Array[Any]) -> Outcome:
-    make = PRODUCERS[job.address.protocol]
-    talks = [await _open(make(job.address, job.size, job.window), job) for _ in range(job.connections)]
+    make = load_of(job.address.scheme).producer
+    connections = [await _open(make(job.address, job.size, job.window), job) for _ in range(job.connections)]
     board[job.place] = 0
     await _until(board, GO)
     began = time.monotonic()
@@ -84,19 +84,22 @@ async def _produce(job: Job, board: Array[Any]) -> Outcome:
     sent = 0
     while board[PRODUCE] and (job.count is None or sent < job.count):
         before = sent
-        for talk in talks:
-            count = min(talk.room(), at_once, _allowed(job, board, sent, time.monotonic() - began))
+        for connection in connections:
+            count = min(connection.room(), at_once, _allowed(job, board, sent, time.monotonic() - began))
             if count > 0:
-                talk.send(count)
+                connection.send(count)
                 sent += count
                 board[job.place] = sent
-        _check(talks)
+        _check(connections)
         await asyncio.sleep(0 if sent > before else BREATH)
-    while any(talk.room() < talk.window for talk in talks if talk.lost is None) and board[CONSUME]:
+    while (
+        any(connection.room() < connection.window for connection in connections if connection.lost is None)
+        and board[CONSUME]
+    ):
         await asyncio.sleep(BREATH)
-    latencies = np.concatenate([np.array(talk.latencies, np.int64) for talk in talks])
-    for talk in talks:
-        talk.close()
+    latencies = np.concatenate([np.array(connection.latencies, np.int64) for connection in connections])
+    for connection in connections:
+        connection.close()
     await asyncio.sleep(0.05)  # what is in our buffers leaves
     return Outcome(sent, latencies)
 
@@ -113,22 +116,22 @@ def _allowed(job: Job, board: Array[Any], sent: int, elapsed: float) -> int:
 
 
 async def _consume(job: Job, board: Array[Any]) -> Outcome:
-    make = CONSUMERS[job.address.protocol]
-    talks = [await _open(make(job.address, job.window), job) for _ in range(job.connections)]
+    make = load_of(job.address.scheme).consumer
+    connections = [await _open(make(job.address, job.window), job) for _ in range(job.connections)]
     while board[CONSUME]:
         await asyncio.sleep(0.001)
-        board[job.place] = sum(talk.received for talk in talks)
-        _check(talks)
-    for talk in talks:
-        talk.close()
-    latencies = np.concatenate([np.array(talk.latencies, np.int64) for talk in talks])
-    return Outcome(sum(talk.received for talk in talks), latencies)
+        board[job.place] = sum(connection.received for connection in connections)
+        _check(connections)
+    for connection in connections:
+        connection.close()
+    latencies = np.concatenate([np.array(connection.latencies, np.int64) for connection in connections])
+    return Outcome(sum(connection.received for connection in connections), latencies)
 
 
-def _check(talks: list[Any]) -> None:
-    for talk in talks:
-        if talk.lost is not None:
-            raise talk.lost
+def _check(connections: list[Any]) -> None:
+    for connection in connections:
+        if connection.lost is not None:
+            raise connection.lost
 
 
 async def _until(board: Array[Any], place: int) -> None:
@@ -136,15 +139,15 @@ async def _until(board: Array[Any], place: int) -> None:
         await asyncio.sleep(BREATH)
 
 
-async def _open(talk: TalkT, job: Job) -> TalkT:
+async def _open(connection: ConnectionT, job: Job) -> ConnectionT:
     loop = asyncio.get_running_loop()
     address = job.address
     if address.path:
-        await loop.create_unix_connection(lambda: talk, address.path)
+        await loop.create_unix_connection(lambda: connection, address.path)
     elif address.use_tls:
         name = job.tls.server_name or address.host
         context = job.tls.context()
-        await loop.create_connection(lambda: talk, address.host, address.port, ssl=context, server_hostname=name)
+        await loop.create_connection(lambda: connection, address.host, address.port, ssl=context, server_hostname=name)
     else:
-        await loop.create_connection(lambda: talk, address.host, address.port)
-    return talk
+        await loop.create_connection(lambda: connection, address.host, address.port)
+    return connection

@@ -6,7 +6,7 @@
     driver      what runs in the one with Spark; lines is what it is told and tells
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
-    agreement   whether clients' books, journal and tables say the same
+    agreement   whether clients' counts, journal and tables say the same
 """
 
 from __future__ import annotations
@@ -25,19 +25,27 @@ import click
 
 from penstock.cli.errors import FAILED, REFUSED, CommandError
 from penstock.cli.output import json_option, note, say, tell
-from penstock.cli.up.children import BrokerChild, CouldNot, Lock, PipelinesChild
+from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
 from penstock.cli.up.lines import Task
+from penstock.protocols import protocols
 
 #: Where the extras come from, by the module that shows whether they are there.
 EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
 
 
+def listener_options(command: Any) -> Any:
+    """An option for the listener of each protocol."""
+    for protocol in reversed(protocols().values()):
+        told = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
+        add = click.option(f"--{protocol.name}", default=protocol.default_address, metavar="ADDR", help=told)
+        command = add(command)
+    return command
+
+
 @click.command("up", short_help="Run a broker and the pipelines that turn its traffic into tables.")
 @click.option("--data", default="./penstock-data", metavar="DIR", help="The broker's data. [default: ./penstock-data]")
 @click.option("--lake", default="./penstock-lake", metavar="DIR", help="The tables. [default: ./penstock-lake]")
-@click.option("--phpmq", default="127.0.0.1:9100", metavar="ADDR", help="Speak PHPMQ here. [default: 127.0.0.1:9100]")
-@click.option("--sspq", default="127.0.0.1:8888", metavar="ADDR", help="Speak SSPQ here. [default: 127.0.0.1:8888]")
-@click.option("--kokaq", default="127.0.0.1:9420", metavar="ADDR", help="Speak Kokaq here. [default: 127.0.0.1:9420]")
+@listener_options
 @click.option("--flight", default="127.0.0.1:8815", metavar="ADDR", help="Arrow Flight. [default: 127.0.0.1:8815]")
 @click.option(
     "--every", default=2.0, type=click.FloatRange(0.1, 3600), metavar="S", help="Seconds between batches. [default: 2]"
@@ -45,7 +53,7 @@ EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
 @click.option("--demo", is_flag=True, help="Send sample traffic, show the tables it becomes, check them, and end.")
 @json_option
 def command(**flags: Any) -> int:
-    """Run a broker with all three protocols, and the pipelines archive and insight on local Spark.
+    """Run a broker with all protocols, and the pipelines archive and insight on local Spark.
 
     Everything that flows through the queues becomes Parquet tables in the lake, and a report in
     LAKE/insight/report.html. Ctrl-C stops everything in order; started again, it goes on where it was.
@@ -123,7 +131,7 @@ class Processes:
     def check(self) -> None:
         """Raise CouldNot if a part has ended by itself."""
         if not self.broker.running:
-            raise CouldNot(f"the broker has ended:{self.broker.last_words()}")
+            raise CouldNot(f"the broker has ended:{self.broker.log_end()}")
         self.pipelines.check()
 
     def stop(self) -> None:
@@ -137,13 +145,13 @@ class Processes:
         self._logs = self.lake / "_penstock" / "up"
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self._logs / "lock")
+            self._lock = RunLock(self._logs / "lock")
         except OSError as error:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
         self._running.append(self._lock.close)
         self._lock.take(self.note)
         self.note("starting the broker")
-        flags = [part for name in ("data", "phpmq", "sspq", "kokaq", "flight") for part in self._flag(name)]
+        flags = [part for name in ("data", *protocols(), "flight") for part in self._flag(name)]
         self.broker = BrokerChild(flags, self._logs / "broker.log", self._lock)
         self._running.append(self.broker.stop)
         self.broker.wait()

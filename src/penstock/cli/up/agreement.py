@@ -1,4 +1,4 @@
-"""Whether everybody says the same: the clients' own books, the journal, and the tables that Spark has made of it.
+"""Whether everybody says the same: the clients' own counts, the journal, and the tables that Spark has made of it.
 
 The journal is asked over Flight for its raw events, and counted here with Arrow. The tables are read as any program
 would read them, as Parquet files. Neither way goes through Spark or the pipelines.
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.flight as fl
 
-from penstock.cli.up.traffic import Books
+from penstock.cli.up.traffic import ClientCounts
 from penstock.flight.calls import Range, Read
 
 #: What the table of queues counts, that is a kind of event too.
@@ -24,7 +24,7 @@ KINDS = ("published", "acknowledged", "popped", "dead")
 MINUTE = 60_000_000
 
 
-class Line(NamedTuple):
+class Comparison(NamedTuple):
     """One number, from two sides. They must be the same."""
 
     what: str
@@ -38,7 +38,7 @@ class Line(NamedTuple):
         return self.expected == self.found
 
 
-class History(NamedTuple):
+class JournalEvents(NamedTuple):
     """The journal's events, and where they begin."""
 
     events: pa.Table
@@ -53,68 +53,70 @@ class History(NamedTuple):
         return (int(first) // MINUTE + 1) * MINUTE
 
 
-def history(endpoint: str) -> History:
+def history(endpoint: str) -> JournalEvents:
     """Everything that the journal has."""
     with fl.FlightClient(endpoint) as client:
         (answer,) = client.do_action(fl.Action("status", b'{"type": "status"}'))
         status = msgspec.json.decode(answer.body.to_pybytes(), type=Range)
         wanted = Read(view="events", columns=["message", "kind", "at", "namespace", "queue", "reason"])
-        return History(client.do_get(fl.Ticket(msgspec.json.encode(wanted))).read_all(), status.earliest)
+        return JournalEvents(client.do_get(fl.Ticket(msgspec.json.encode(wanted))).read_all(), status.earliest)
 
 
-def compare(books: Books, journal: History, lake: Path) -> list[Line]:
-    """All numbers that must agree: this run's by its books, and everybody's by the journal."""
+def compare(counts: ClientCounts, journal: JournalEvents, lake: Path) -> list[Comparison]:
+    """All numbers that must agree: this run's by its clients, and everybody's by the journal."""
     archived = _table(lake / "messages", ["namespace", "queue", "position", "payload"])
-    ours = archived.filter(pc.match_substring(archived["payload"], f'"run": "{books.run}"'.encode()))
+    ours = archived.filter(pc.match_substring(archived["payload"], f'"run": "{counts.run}"'.encode()))
     kept = archived.filter(pc.greater_equal(archived["position"], journal.earliest))
     return (
-        _run_lines(books, ours, journal.events) + _archive_lines(kept, journal.events) + _insight_lines(journal, lake)
+        _run_lines(counts, ours, journal.events) + _archive_lines(kept, journal.events) + _insight_lines(journal, lake)
     )
 
 
-def _run_lines(books: Books, archived: pa.Table, events: pa.Table) -> list[Line]:
-    """What the clients did, against the archive, and against the lives of the messages that the archive has."""
+def _run_lines(counts: ClientCounts, archived: pa.Table, events: pa.Table) -> list[Comparison]:
+    """What the clients did, against the archive, and against the events of the messages that the archive has."""
     events = events.filter(pc.is_in(events["message"], archived["position"].combine_chunks()))
     sides = [
-        ("sent", books.published, _by_queue(archived)),
-        ("acknowledged", books.acknowledged, _by_queue(events.filter(pc.equal(events["kind"], "acknowledged")))),
-        ("popped", books.popped, _by_queue(events.filter(pc.equal(events["kind"], "popped")))),
+        ("sent", counts.published, _by_queue(archived)),
+        ("acknowledged", counts.acknowledged, _by_queue(events.filter(pc.equal(events["kind"], "acknowledged")))),
+        ("popped", counts.popped, _by_queue(events.filter(pc.equal(events["kind"], "popped")))),
     ]
     dead = events.filter(pc.equal(events["kind"], "dead"))
-    for reason in sorted({reason for _, reason in books.dead}):
-        expected = Counter({queue: count for (queue, why), count in books.dead.items() if why == reason})
+    for reason in sorted({reason for _, reason in counts.dead}):
+        expected = Counter({queue: count for (queue, why), count in counts.dead.items() if why == reason})
         sides.append((f"dead: {reason}", expected, _by_queue(dead.filter(pc.equal(dead["reason"], reason)))))
     return [
-        Line(f"this run, {what}", queue, expected[queue], found[queue])
+        Comparison(f"this run, {what}", queue, expected[queue], found[queue])
         for what, expected, found in sides
         for queue in sorted(expected | found)
     ]
 
 
-def _archive_lines(archived: pa.Table, events: pa.Table) -> list[Line]:
+def _archive_lines(archived: pa.Table, events: pa.Table) -> list[Comparison]:
     published = _by_queue(events.filter(pc.equal(events["kind"], "published")))
     rows = _by_queue(archived)
     distinct = len(pc.unique(archived["position"]))
-    lines = [Line("archived", queue, published[queue], rows[queue]) for queue in sorted(published | rows)]
-    return [*lines, Line("distinct positions", "(all)", published.total(), distinct)]
+    lines = [Comparison("archived", queue, published[queue], rows[queue]) for queue in sorted(published | rows)]
+    return [*lines, Comparison("distinct positions", "(all)", published.total(), distinct)]
 
 
-def _insight_lines(journal: History, lake: Path) -> list[Line]:
+def _insight_lines(journal: JournalEvents, lake: Path) -> list[Comparison]:
     events = _since(journal.events, "at", journal.since)
     table = _since(
         _table(lake / "insight" / "queues", ["namespace", "queue", "minute", *KINDS]), "minute", journal.since
     )
-    lines: list[Line] = []
+    lines: list[Comparison] = []
     for kind in KINDS:
         expected = _by_queue(events.filter(pc.equal(events["kind"], kind)))
         found = _summed(table, kind)
-        lines += [Line(kind, queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
+        lines += [Comparison(kind, queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
     dead = events.filter(pc.equal(events["kind"], "dead"))
     letters = _minutes(lake, "dead_letters", ["reason", "messages"], journal.since)
     for reason in sorted(set(dead["reason"].to_pylist()) | set(letters["reason"].to_pylist())):
         expected = _by_queue(dead.filter(pc.equal(dead["reason"], reason)))
         found = _summed(letters.filter(pc.equal(letters["reason"], reason)), "messages")
-        lines += [Line(f"dead: {reason}", queue, expected[queue], found[queue]) for queue in sorted(expected | found)]
+        lines += [
+            Comparison(f"dead: {reason}", queue, expected[queue], found[queue]) for queue in sorted(expected | found)
+        ]
     return lines
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.cli.errors import REFUSED, CommandError
-from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
+from penstock.cli.up.lines import Broken, Going, Line, SparkReady, Task
 
 #: Seconds that a broker may take to be ready: reading a large journal takes a while.
 BROKER_SECONDS = 120.0
@@ -41,7 +41,7 @@ class CouldNot(CommandError):
         super().__init__(first, *more, exit_code=REFUSED)
 
 
-class Lock:
+class RunLock:
     """Held by a run and by all its processes: who gets it can be sure that nobody of an earlier run is left."""
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +75,7 @@ class Lock:
 class Child:
     """A process in a session of its own, so that Ctrl-C reaches us alone and we can stop things in order."""
 
-    def __init__(self, command: Sequence[str], log: Path, lock: Lock) -> None:
+    def __init__(self, command: Sequence[str], log: Path, lock: RunLock) -> None:
         self.log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -106,7 +106,7 @@ class Child:
             assert pipe is not None
             pipe.close()
 
-    def last_words(self) -> str:
+    def log_end(self) -> str:
         """The last lines of its log, if it has any, and where there is more."""
         lines = self.log.read_text(errors="replace").strip().splitlines()[-3:]
         return "\n".join(["", *lines, f"(all of it: {self.log})"]) if lines else f" (its log: {self.log})"
@@ -115,7 +115,7 @@ class Child:
 class BrokerChild(Child):
     """``penstock serve``. ``addresses`` are by protocol, as host:port; that of flight is a URL."""
 
-    def __init__(self, flags: Sequence[str], log: Path, lock: Lock) -> None:
+    def __init__(self, flags: Sequence[str], log: Path, lock: RunLock) -> None:
         self._ready = Path(tempfile.mkdtemp(prefix="penstock-up-")) / "ready.json"
         command = ["penstock", "serve", "--ready-file", str(self._ready), "--log-format", "text", *flags]
         super().__init__(command, log, lock)
@@ -126,14 +126,14 @@ class BrokerChild(Child):
         deadline = time.monotonic() + BROKER_SECONDS
         while not self._ready.exists():
             if not self.running:
-                raise CouldNot(f"the broker did not start:{self.last_words()}")
+                raise CouldNot(f"the broker did not start:{self.log_end()}")
             if time.monotonic() > deadline:
-                raise CouldNot(f"the broker takes too long to start:{self.last_words()}")
+                raise CouldNot(f"the broker takes too long to start:{self.log_end()}")
             time.sleep(0.02)
         listeners = json.loads(self._ready.read_text())["listeners"]
         self.addresses = {each["protocol"]: each["address"] for each in listeners}
         if "flight" not in self.addresses:
-            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.last_words()}")
+            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.log_end()}")
 
     def stop(self) -> None:
         """Let it drain."""
@@ -145,7 +145,7 @@ class BrokerChild(Child):
 class PipelinesChild(Child):
     """Spark with both pipelines. ``rows`` is how many each has worked off, by name."""
 
-    def __init__(self, task: Task, log: Path, lock: Lock) -> None:
+    def __init__(self, task: Task, log: Path, lock: RunLock) -> None:
         super().__init__(["penstock.cli.up.driver"], log, lock)
         self.rows: dict[str, int] = {}
         self.spark = ""
@@ -162,13 +162,13 @@ class PipelinesChild(Child):
         self._heard.wait(SPARK_SECONDS)
         self.check()
         if not self.spark:
-            raise CouldNot(f"Spark takes too long to start:{self.last_words()}")
+            raise CouldNot(f"Spark takes too long to start:{self.log_end()}")
 
     def check(self) -> None:
         """Raise CouldNot if it is over."""
         if not self.running:
             self._listener.join()
-            reason = f" {self._reason}" if self._reason else self.last_words()
+            reason = f" {self._reason}" if self._reason else self.log_end()
             raise CouldNot(f"the pipelines have ended:{reason}")
 
     def stop(self) -> None:
@@ -185,7 +185,7 @@ class PipelinesChild(Child):
             except msgspec.DecodeError:  # something in Spark has printed something
                 continue
             match said:
-                case Ready():
+                case SparkReady():
                     self.spark = said.spark
                     self._heard.set()
                 case Going():

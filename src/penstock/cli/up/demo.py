@@ -11,8 +11,8 @@ from rich.text import Text
 
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
 from penstock.cli.output import note, table, tell
-from penstock.cli.up.agreement import Line, compare, history, sample
-from penstock.cli.up.traffic import Addresses, Books, run
+from penstock.cli.up.agreement import Comparison, compare, history, sample
+from penstock.cli.up.traffic import Addresses, ClientCounts, run
 
 if TYPE_CHECKING:
     from penstock.cli.up import Processes
@@ -26,44 +26,44 @@ LOOK_EVERY = 1.0
 def demo(up: Processes) -> int:
     """Send, wait for the tables, show and check them. Returns the exit code."""
     addresses = up.broker.addresses
-    books = Books(uuid4().hex[:8])
+    counts = ClientCounts(uuid4().hex[:8])
     try:
-        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), books, up.told)
+        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), counts, up.told)
     except InterruptedError:
         return INTERRUPTED
     up.note("waiting for the tables")
-    lines = _wait_for_tables(up, books)
+    lines = _wait_for_tables(up, counts)
     if up.interrupted:
         return INTERRUPTED
     wrong = [line for line in lines if not line.agrees]
     if up.as_json:
-        tell({"run": books.run, "agree": not wrong, "counts": [line._asdict() for line in lines]})
+        tell({"run": counts.run, "agree": not wrong, "counts": [line._asdict() for line in lines]})
     else:
-        _show(up.lake, books, lines)
+        _show(up.lake, counts, lines)
         note("every count agrees" if not wrong else f"{len(wrong)} of {len(lines)} counts do not agree: see ✗")
     return FAILED if wrong else OK
 
 
-def _wait_for_tables(up: Processes, books: Books) -> list[Line]:
+def _wait_for_tables(up: Processes, counts: ClientCounts) -> list[Comparison]:
     """Until the counts agree; or as they are, when it takes too long or somebody wants it to end."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        lines = compare(books, history(up.broker.addresses["flight"]), up.lake)
+        lines = compare(counts, history(up.broker.addresses["flight"]), up.lake)
         if all(line.agrees for line in lines) or up.interrupted or time.monotonic() > deadline:
             return lines
         up.check()
         time.sleep(LOOK_EVERY)
 
 
-def _show(lake: Path, books: Books, lines: list[Line]) -> None:
+def _show(lake: Path, counts: ClientCounts, lines: list[Comparison]) -> None:
     rows = []
-    for row in sample(lake, books.run):
+    for row in sample(lake, counts.run):
         when = row["published_at"].strftime("%H:%M:%S.%f")[:-3]
         payload = row["payload"].decode("utf-8", "backslashreplace")
         rows.append((row["position"], when, row["protocol"], f"{row['namespace']}/{row['queue']}", payload))
     names = ("position", "published_at", "protocol", "queue", "payload")
-    table(names, rows, title=f"archive: some messages of run {books.run}")
+    table(names, rows, title=f"archive: some messages of run {counts.run}")
     marks = {True: Text("✓", "green"), False: Text("✗", "bold red")}
-    counts = [(line.what, line.queue, line.expected, line.found, marks[line.agrees]) for line in lines]
+    compared = [(line.what, line.queue, line.expected, line.found, marks[line.agrees]) for line in lines]
     names = ("count of", "queue", "expected", "in the tables", "")
-    table(names, counts, title="clients and journal, against the tables")
+    table(names, compared, title="clients and journal, against the tables")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.cli.up.lines import Broken, Going, Line, Ready, Task
+from penstock.cli.up.lines import Broken, Going, Line, SparkReady, Task
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
@@ -34,7 +34,7 @@ def main() -> int:
     except SourceError as error:
         _tell(Broken(reason=str(error)))
         return 1
-    _tell(Ready(spark=spark.version))
+    _tell(SparkReady(spark=spark.version))
     broker = Broker({"endpoint": task.endpoint})
     failures: dict[str, Exception] = {}
 
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def broken(failures: dict[str, Exception]) -> Broken:
-    """The last word: what has happened to which pipeline."""
+    """At the end: what has happened to which pipeline."""
     told = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
     return Broken(reason=told)
 

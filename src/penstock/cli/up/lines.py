@@ -14,7 +14,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+class SparkReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Spark runs, and the pipelines begin."""
 
     spark: str
@@ -34,4 +34,4 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
     reason: str
 
 
-Line = Ready | Going | Broken
+Line = SparkReady | Going | Broken

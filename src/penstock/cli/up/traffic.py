@@ -1,8 +1,8 @@
-"""Sample traffic through all three protocols: what a day in the life of a few queues looks like, in seconds.
+"""Sample traffic through all three protocols: what a few queues see in a day, in seconds.
 
 Not everything goes well, and that is the point: some messages are rejected, some expire, some are given back, some are
 lost with their connection until their retries run out, some are left over. What has been done is counted here, by the
-clients' own books, so that it can be compared with what the tables say.
+clients, so that it can be compared with what the tables say.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Addresses(Struct, frozen=True):
     kokaq: str
 
 
-class Books(Struct):
+class ClientCounts(Struct):
     """What was done with the messages of one run: by queue, and for dead letters by queue and reason."""
 
     run: str
@@ -44,7 +44,7 @@ class Books(Struct):
     protocols: Counter[str] = field(default_factory=Counter)
 
     def bodies(self, queue: str, protocol: str, count: int) -> Iterator[str]:
-        """So many messages for a queue, entered into the books as they are taken."""
+        """So many messages for a queue, counted as they are taken."""
         for number in range(count):
             self.published[queue] += 1
             self.protocols[protocol] += 1
@@ -58,30 +58,30 @@ class Books(Struct):
         return False
 
 
-def run(addresses: Addresses, books: Books, say: Callable[[str], None]) -> None:
+def run(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None]) -> None:
     """Send and consume; takes some seconds. Raises ClientError."""
     say("PHPMQ: orders are placed, some are refused; offers run out")
-    _orders(addresses, books)
+    _orders(addresses, counts)
     say("SSPQ: jobs are done, some break their worker again and again")
-    _jobs(addresses, books)
+    _jobs(addresses, counts)
     say("Kokaq: payments with priorities and delays; some are left over")
-    _payments(addresses, books)
+    _payments(addresses, counts)
     say("across: orders that came over PHPMQ are finished over Kokaq")
-    _across(addresses, books)
+    _across(addresses, counts)
 
 
-def _orders(addresses: Addresses, books: Books) -> None:
+def _orders(addresses: Addresses, counts: ClientCounts) -> None:
     name = ORDERS.partition("/")[2]
     with connect(f"phpmq://{addresses.phpmq}/{name}") as client:
-        client.publish_many(books.bodies(ORDERS, "phpmq", 500))
-        client.publish_many(books.bodies(OFFERS, "phpmq", 60), queue=OFFERS.partition("/")[2], ttl=1)
+        client.publish_many(counts.bodies(ORDERS, "phpmq", 500))
+        client.publish_many(counts.bodies(OFFERS, "phpmq", 60), queue=OFFERS.partition("/")[2], ttl=1)
         requeued = 0
         for message in client.consume(window=64, idle=IDLE):
-            if not books.is_ours(message.body):
+            if not counts.is_ours(message.body):
                 message.ack()
             elif (number := json.loads(message.body)["number"]) % 20 == 7:
                 message.reject()
-                books.dead[ORDERS, "rejected"] += 1
+                counts.dead[ORDERS, "rejected"] += 1
             elif number % 50 == 3 and requeued < 10:
                 message.requeue()
                 requeued += 1
@@ -89,55 +89,55 @@ def _orders(addresses: Addresses, books: Books) -> None:
                 break  # what the window holds goes back when the connection closes
             else:
                 message.ack()
-                books.acknowledged[ORDERS] += 1
-    books.dead[OFFERS, "expired"] += 60
+                counts.acknowledged[ORDERS] += 1
+    counts.dead[OFFERS, "expired"] += 60
 
 
-def _jobs(addresses: Addresses, books: Books) -> None:
+def _jobs(addresses: Addresses, counts: ClientCounts) -> None:
     url = f"sspq://{addresses.sspq}"
     with connect(url) as client:
-        client.publish_many(books.bodies(JOBS, "sspq", 150))
+        client.publish_many(counts.bodies(JOBS, "sspq", 150))
     with connect(url) as client:
-        _finish(client, JOBS, books)
+        _finish(client, JOBS, counts)
     with connect(url) as client:
-        client.publish_many(books.bodies(JOBS, "sspq", 5), retries=1)
+        client.publish_many(counts.bodies(JOBS, "sspq", 5), retries=1)
     for _ in range(10):  # five messages, each given out twice; then its retries are used up
         with connect(url) as client:
             client.receive(timeout=10)
-    books.dead[JOBS, "retries"] += 5
+    counts.dead[JOBS, "retries"] += 5
 
 
-def _payments(addresses: Addresses, books: Books) -> None:
+def _payments(addresses: Addresses, counts: ClientCounts) -> None:
     with connect(f"kokaq://{addresses.kokaq}/{PAYMENTS}") as client:
         client.create_namespace(PAYMENTS.partition("/")[0], exist_ok=True)
         client.create_queue(exist_ok=True)
         client.publish_many(
             Outgoing(body.encode(), priority=number % 3, correlation_id=f"cart {number}".encode())
-            for number, body in enumerate(books.bodies(PAYMENTS, "kokaq", 200))
+            for number, body in enumerate(counts.bodies(PAYMENTS, "kokaq", 200))
         )
-        client.publish_many(books.bodies(PAYMENTS, "kokaq", 20), delay=0.5)
+        client.publish_many(counts.bodies(PAYMENTS, "kokaq", 20), delay=0.5)
         for _ in range(20):
             if (message := client.lock()) is not None:
                 message.release()
         for _ in range(40):
             popped = client.pop()
-            if popped is not None and books.is_ours(popped.body):
-                books.popped[PAYMENTS] += 1
-        _finish(client, PAYMENTS, books)
-        client.publish_many(books.bodies(PAYMENTS, "kokaq", 30))  # left over: see the view `live`
+            if popped is not None and counts.is_ours(popped.body):
+                counts.popped[PAYMENTS] += 1
+        _finish(client, PAYMENTS, counts)
+        client.publish_many(counts.bodies(PAYMENTS, "kokaq", 30))  # left over: see the view `live`
 
 
-def _across(addresses: Addresses, books: Books) -> None:
+def _across(addresses: Addresses, counts: ClientCounts) -> None:
     with connect(f"kokaq://{addresses.kokaq}/{ORDERS}") as client:
-        _finish(client, ORDERS, books)
+        _finish(client, ORDERS, counts)
     time.sleep(1.5)  # the offers' time runs out
 
 
-def _finish(client: Client, queue: str, books: Books) -> None:
+def _finish(client: Client, queue: str, counts: ClientCounts) -> None:
     """Acknowledge what is there."""
     batch: list[Message] = []
     for message in client.consume(idle=IDLE):
-        books.acknowledged[queue] += books.is_ours(message.body)
+        counts.acknowledged[queue] += counts.is_ours(message.body)
         batch.append(message)
         if client.protocol == "SSPQ" or len(batch) >= 16:
             client.ack_many(batch)

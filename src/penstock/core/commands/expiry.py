@@ -35,8 +35,8 @@ def expire_queue(state: BrokerState, queue: Queue, now: int, left: int) -> int:
 def forget_requests(state: BrokerState, now: int) -> None:
     """Give up request IDs whose time is over."""
     left = budget.FORGET
-    while left > 0 and state.request_ends and state.request_ends.first[0] <= now:
-        queue = state.queues[state.request_ends.first[1]]
+    while left > 0 and (end := state.request_ends.head) is not None and end[0] <= now:
+        queue = state.queues[end[1]]
         state.unschedule_requests(queue)
         left -= queue.requests.forget(now, left) + 1
         state.schedule_requests(queue)

@@ -34,8 +34,8 @@ def end_expired_locks(state: BrokerState, now: int) -> None:
     """Put back messages whose locks have ended: those of one queue together, so that they stand in their order."""
     ended: dict[int, dict[bytes, list[Out]]] = {}
     left = budget.END_LOCKS
-    while left > 0 and state.lock_ends and state.lock_ends.first[0] <= now:
-        out = state.lock_ends.first[2]
+    while left > 0 and (end := state.lock_ends.head) is not None and end[0] <= now:
+        out = end[2]
         left -= 1
         end_deliveries(state, out.connection, out.queue, (out.item.position,))
         ended.setdefault(out.queue.id, {}).setdefault(out.connection.source, []).append(out)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.core import budget
 from penstock.core.commands.connect import return_from_departed
 from penstock.core.commands.dispatch import continue_dispatch, dispatch, resume_throttled
@@ -12,7 +10,6 @@ from penstock.core.commands.lease import end_late_leases, next_lease_end
 from penstock.core.commands.lock import end_expired_locks
 from penstock.core.commands.publish import continue_overflow
 from penstock.core.state import BrokerState
-from penstock.core.structures.ordered import Ordered
 
 
 def tick(state: BrokerState, now: int) -> int | None:
@@ -22,18 +19,21 @@ def tick(state: BrokerState, now: int) -> int | None:
     to do at once, None if nothing is pending. Call it after every few commands: it is what they leave work to.
     """
     state.refill()
-    continue_work(state, now)
-    end_expired_locks(state, now)
+    if state.unfinished:
+        continue_work(state, now)
+    if (lock_end := state.lock_ends.head) is not None and lock_end[0] <= now:
+        end_expired_locks(state, now)
     if state.lease_ends:
         end_late_leases(state, now, budget.EXPIRE)
     left = budget.EXPIRE
-    while left > 0 and state.deadlines and state.deadlines.first[0] <= now:
-        queue = state.queues[state.deadlines.first[1]]
+    while left > 0 and (deadline := state.deadlines.head) is not None and deadline[0] <= now:
+        queue = state.queues[deadline[1]]
         state.unschedule(queue)
         left = expire_queue(state, queue, now, left - 1)
         dispatch(state, queue, now)
         state.schedule(queue)
-    forget_requests(state, now)
+    if (request_end := state.request_ends.head) is not None and request_end[0] <= now:
+        forget_requests(state, now)
     if state.throttled and resume_throttled(state, now):
         return now
     return _next_deadline(state, now)
@@ -49,8 +49,8 @@ def continue_work(state: BrokerState, now: int) -> None:
 def _next_deadline(state: BrokerState, now: int) -> int | None:
     if state.unfinished:
         return now
-    ends: tuple[Ordered[Any], ...] = (state.lock_ends, state.deadlines, state.request_ends)
-    times: list[int] = [each.first[0] for each in ends if each]
+    heads = (state.lock_ends.head, state.deadlines.head, state.request_ends.head)
+    times: list[int] = [head[0] for head in heads if head is not None]
     if state.lease_ends and (lease_end := next_lease_end(state)) is not None:
         times.append(lease_end)
     return max(now, min(times)) if times else None

@@ -33,8 +33,8 @@ class Heads:
 
     def oldest(self, lanes: Mapping[int, Lane]) -> Item | None:
         """The message of the lowest rank."""
-        while self._order:
-            rank, priority = self._order.first
+        while (head := self._order.head) is not None:
+            rank, priority = head
             lane = lanes[priority]
             if lane.first_rank == rank:
                 return lane.head()

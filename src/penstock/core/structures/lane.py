@@ -208,10 +208,9 @@ class Lane:
                 column = chunk.columns[index]
                 if column is not None:
                     column.extend(values)
-            self._extend_optional(chunk, 3, expires, count)
-            self._extend_optional(chunk, 4, retries, count)
-            self._extend_optional(chunk, 5, self._defaults[5], count)
-            self._extend_optional(chunk, 6, 0, count)
+            for index, value in ((3, expires), (4, retries), (5, self._defaults[5]), (6, 0)):
+                if chunk.columns[index] is not None or value != self._defaults[index]:
+                    self._extend_optional(chunk, index, value, count)
             self._note_deadline(chunk, expires)
             start += count
         self._length += len(sizes)
@@ -269,7 +268,10 @@ class Lane:
         while len(taken) < count and self._chunks:
             chunk = self._chunks[0]
             part = min(count - len(taken), len(chunk.ranks))
-            taken += map(Item._make, self._rows(chunk.columns, 0, part))
+            if part == 1:
+                taken.append(self._item(0, 0))
+            else:
+                taken += map(Item._make, self._rows(chunk.columns, 0, part))
             self._delete(0, 0, part)
         return taken
 
@@ -399,16 +401,13 @@ class Lane:
         return self._chunks[-1]
 
     def _extend_optional(self, chunk: _Chunk, index: int, value: int, count: int) -> None:
-        """Add a value ``count`` times to a column that is left out while everything in it is the default.
+        """Add a value ``count`` times to a column, which is left out while everything in it is the default.
 
         The rows of the other columns are there already, so a column made now has to be cut back first.
         """
         column = chunk.columns[index]
         if column is None:
-            default = self._defaults[index]
-            if value == default:
-                return
-            column = chunk.column(index, default)
+            column = chunk.column(index, self._defaults[index])
             del column[len(column) - count :]
         column.extend(array(_TYPES[index], (value,)) * count)
 
@@ -427,7 +426,19 @@ class Lane:
         )
 
     def _item(self, number: int, at: int) -> Item:
-        return Item._make(next(iter(self._rows(self._chunks[number].columns, at, at + 1))))
+        ranks, positions, sizes, expires, retries, priorities, reasons = self._chunks[number].columns
+        assert ranks is not None
+        assert sizes is not None
+        rank = ranks[at]
+        return Item(
+            rank,
+            rank if positions is None else positions[at],
+            sizes[at],
+            0 if expires is None else expires[at],
+            FOREVER if retries is None else retries[at],
+            self._defaults[5] if priorities is None else priorities[at],
+            0 if reasons is None else reasons[at],
+        )
 
     def _find(self, rank: int) -> tuple[int, int] | None:
         """Chunk and index of the first entry with this rank."""

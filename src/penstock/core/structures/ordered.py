@@ -27,12 +27,14 @@ T = TypeVar("T", bound=Comparable)
 class Ordered(Generic[T]):
     """Different values that can be compared, lowest first."""
 
-    __slots__ = ("_chunks", "_length")
+    __slots__ = ("_chunks", "_length", "head")
 
     def __init__(self, values: Iterable[T] = ()) -> None:
         ordered = sorted(values)
         self._chunks: list[list[T]] = [ordered[at : at + CHUNK] for at in range(0, len(ordered), CHUNK)]
         self._length = len(ordered)
+        #: The lowest value; None if there is none. Kept, because it is looked at much more often than it changes.
+        self.head: T | None = ordered[0] if ordered else None
 
     def __len__(self) -> int:
         return self._length
@@ -40,11 +42,6 @@ class Ordered(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         for chunk in self._chunks:
             yield from chunk
-
-    @property
-    def first(self) -> T:
-        """The lowest value. There must be one."""
-        return self._chunks[0][0]
 
     @property
     def last(self) -> T:
@@ -68,6 +65,7 @@ class Ordered(Generic[T]):
         self._length += 1
         if not self._chunks:
             self._chunks.append([value])
+            self.head = value
             return
         number = min(self._chunk_of(value), len(self._chunks) - 1)
         chunk = self._chunks[number]
@@ -76,6 +74,7 @@ class Ordered(Generic[T]):
             half = len(chunk) // 2
             self._chunks.insert(number + 1, chunk[half:])
             del chunk[half:]
+        self.head = self._chunks[0][0]
 
     def remove(self, value: T) -> None:
         """Take a value out that is there."""
@@ -87,11 +86,13 @@ class Ordered(Generic[T]):
         self._length -= 1
         if not chunk:
             del self._chunks[number]
+        self.head = self._chunks[0][0] if self._chunks else None
 
     def clear(self) -> None:
         """Take everything out."""
         self._chunks = []
         self._length = 0
+        self.head = None
 
     def _chunk_of(self, value: Any) -> int:
         """The number of the first chunk that ends with this value or a higher one."""

@@ -31,7 +31,7 @@ from penstock.journal.files.segment_reader import next_sound
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import Tail, TailReader
 from penstock.journal.format.block import Block, BlockError
-from penstock.journal.format.catalogue import Catalogue
+from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.schema import Kind
 
 #: Segments that are kept mapped: each costs file descriptors.
@@ -204,11 +204,11 @@ class JournalReader:
         except FileNotFoundError:
             return None
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
         committed = self.tail().committed
         spans = [span for span in self._spans(committed) if span.first < span.end]
-        return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else Catalogue()
+        return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else SegmentCatalogue()
 
     def close(self) -> None:
         """Let go of the files. What was read stays valid."""

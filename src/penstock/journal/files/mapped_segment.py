@@ -15,8 +15,8 @@ from threading import Lock
 
 from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
-from penstock.journal.format.block import Block, BlockError, Header, check_body, parse_header
-from penstock.journal.format.catalogue import Catalogue, QueueName
+from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
+from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.checksum import crc32
 from penstock.schema import COLUMN
 
@@ -36,7 +36,7 @@ class MappedSegment:
         self._file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
         self._view = memoryview(b"")
         self._lock = Lock()
-        self._catalogue = Catalogue()
+        self._catalogue = SegmentCatalogue()
         self._index: SparseIndex | None = None  # the file's own, once it has one
         self._walked = SparseIndex()  # ours, as far as the headers were walked
         self._walked_to = HEADER_SIZE
@@ -54,7 +54,7 @@ class MappedSegment:
         Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
         """
         offset = self._offset(max(start, self.first), stop)
-        before: Header | None = None
+        before: BlockHeader | None = None
         run = _Run(self._verified)
         try:
             while before is None or before.end < stop:
@@ -95,7 +95,7 @@ class MappedSegment:
             name = self._catalogue.names.get(number)
         return name
 
-    def catalogue(self, limit: int) -> Catalogue:
+    def catalogue(self, limit: int) -> SegmentCatalogue:
         """The queues at its end. Look, don't touch."""
         with self._lock:
             self._walk(limit)
@@ -142,10 +142,10 @@ class MappedSegment:
             self._walked.add(header.first, offset)
             self._walked_to, self._walked_position = offset + header.length, header.end
 
-    def _header(self, offset: int) -> Header:
+    def _header(self, offset: int) -> BlockHeader:
         return parse_header(self._see(offset + BLOCK_HEADER_SIZE), offset, offset)
 
-    def _block(self, header: Header, offset: int, *, verify: bool) -> Block:
+    def _block(self, header: BlockHeader, offset: int, *, verify: bool) -> Block:
         data = self._see(offset + header.length)
         return Block(header, check_body(header, data, offset, offset, verify=verify), offset)
 
@@ -221,7 +221,7 @@ def read_ends(file: int) -> tuple[SegmentHeader, Footer | None]:
     return header, footer
 
 
-def _check_order(before: Header | None, header: Header, offset: int) -> None:
+def _check_order(before: BlockHeader | None, header: BlockHeader, offset: int) -> None:
     if before is not None and header.first != before.end:
         raise BlockError(offset, f"it starts at position {header.first} where {before.end} must follow")
     if before is not None and header.previous != before.crc:

@@ -39,8 +39,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.journal.errors import JournalRefused
-from penstock.journal.format.block import VERSION
-from penstock.journal.format.block import Header as BlockHeader
+from penstock.journal.format.block import VERSION, BlockHeader
 from penstock.journal.format.checksum import crc32
 from penstock.journal.log import Durability
 

@@ -12,7 +12,16 @@ from typing import NamedTuple
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.files.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
 from penstock.journal.files.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
-from penstock.journal.format.block import HEADER_SIZE, MAGIC, Block, BlockError, Header, check_body, parse, parse_header
+from penstock.journal.format.block import (
+    HEADER_SIZE,
+    MAGIC,
+    Block,
+    BlockError,
+    BlockHeader,
+    check_body,
+    parse,
+    parse_header,
+)
 from penstock.journal.format.checksum import crc32
 
 #: How much is read at a time: enough to make the calls cheap, little enough to stay in the processor's cache.
@@ -35,7 +44,7 @@ def read_blocks(
 
 def walk(
     file: File, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
-) -> Iterator[tuple[Header, memoryview, int]]:
+) -> Iterator[tuple[BlockHeader, memoryview, int]]:
     """As ``read_blocks``, but without looking into the blocks: header, bytes and offset of each."""
     data, base, at = b"", start, start
     while at < stop:

@@ -119,7 +119,7 @@ class Batch(Protocol):
         """The columns of message rows and of other rows that are in use, with a value per row of their sort."""
 
 
-class Header(NamedTuple):
+class BlockHeader(NamedTuple):
     """The header of a block whose CRC was right."""
 
     magic: bytes
@@ -152,7 +152,7 @@ class Header(NamedTuple):
 class Encoded(NamedTuple):
     """A block ready to be written: its parts one after the other. The first of them is the header."""
 
-    header: Header
+    header: BlockHeader
     parts: list[bytes]
 
     @property
@@ -194,16 +194,16 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
     return Encoded(header, parts)
 
 
-def chain_to(header: Header, previous: int) -> tuple[Header, bytes]:
+def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
     """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
     return _seal(header._replace(previous=previous, reserved_2=0))
 
 
-def _seal(fields: tuple[Any, ...]) -> tuple[Header, bytes]:
+def _seal(fields: tuple[Any, ...]) -> tuple[BlockHeader, bytes]:
     """The header with these fields, and its bytes; its checksum, the last field, is put in."""
     signed = HEADER.pack(*fields)[:_SIGNED]
     crc = crc32(signed)
-    return Header._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
+    return BlockHeader._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
 
 
 def _relative_times(at: array[int]) -> tuple[int, bytes]:
@@ -277,11 +277,11 @@ def _rows(column: Column, count: int, messages: int) -> int:
 # ---------------------------------------------------------------------------------------------------------- decoding
 
 
-def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> Header:
+def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
     """The header at ``data[start:]``, checked in itself. ``offset`` is for the error: where that is in the file."""
     if len(data) - start < HEADER_SIZE:
         raise BlockError(offset, f"{max(len(data) - start, 0)} bytes are left where a header takes {HEADER_SIZE}")
-    header = Header._make(HEADER.unpack_from(data, start))
+    header = BlockHeader._make(HEADER.unpack_from(data, start))
     if header.magic != MAGIC:
         raise BlockError(offset, "no block starts here (wrong magic)")
     if header.version > VERSION:
@@ -305,7 +305,7 @@ def parse(data: Buffer, start: int = 0, offset: int = 0, *, verify: bool = True)
     return Block(header, check_body(header, data, start, offset, verify=verify), offset)
 
 
-def check_body(header: Header, data: Buffer, start: int, offset: int, *, verify: bool = True) -> memoryview:
+def check_body(header: BlockHeader, data: Buffer, start: int, offset: int, *, verify: bool = True) -> memoryview:
     """The bytes of the block with this header, whose body is there and, if ``verify``, has the right checksum."""
     if header.length > len(data) - start:
         raise BlockError(offset, f"it has {header.length} bytes, of which {len(data) - start} are there")
@@ -332,7 +332,7 @@ def _plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
 class Block:
     """A decoded block: numpy views of its bytes, made when asked for. Arrays are read-only and keep the bytes alive."""
 
-    def __init__(self, header: Header, view: memoryview, offset: int) -> None:
+    def __init__(self, header: BlockHeader, view: memoryview, offset: int) -> None:
         self.header = header
         self.view = view
         self.offset = offset

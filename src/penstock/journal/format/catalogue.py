@@ -30,7 +30,7 @@ class QueueName(NamedTuple):
         return f"{self.namespace}/{self.queue}"
 
 
-class Catalogue:
+class SegmentCatalogue:
     """The queues of one segment. Feed it the segment's blocks from the first on; those without details may be left out.
 
     Within a segment a number names one queue for good. Between segments it may not: a queue whose creation a crash took

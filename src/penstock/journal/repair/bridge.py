@@ -19,7 +19,7 @@ from array import array
 from typing import NamedTuple
 
 from penstock.journal.format.block import Encoded, encode
-from penstock.journal.format.catalogue import Catalogue
+from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.schema import Kind
 
 
@@ -36,7 +36,7 @@ class CatalogueRow(NamedTuple):
 
 
 def bridge_block(
-    catalogue: Catalogue, lost: tuple[int, int], at: int, epoch: int, previous: int, *, seen: int
+    catalogue: SegmentCatalogue, lost: tuple[int, int], at: int, epoch: int, previous: int, *, seen: int
 ) -> Encoded:
     """The block of one row at the last lost position.
 

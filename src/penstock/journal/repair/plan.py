@@ -22,12 +22,11 @@ from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment import SegmentHeader, is_kept, segment_name
 from penstock.journal.files.segment_reader import walk
 from penstock.journal.files.tail import Tail
-from penstock.journal.format.block import Block, Encoded
-from penstock.journal.format.block import Header as BlockHeader
-from penstock.journal.format.catalogue import Catalogue
+from penstock.journal.format.block import Block, BlockHeader, Encoded
+from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.journal.log import FIRST_POSITION, GAP, Durability
 from penstock.journal.repair.bridge import bridge_block
-from penstock.journal.repair.survey import Range, Run, SegmentSurvey, Survey
+from penstock.journal.repair.survey import BlockRun, Range, SegmentSurvey, Survey
 from penstock.schema import COLUMN
 
 _DETAIL = 1 << COLUMN["detail"].id
@@ -41,7 +40,7 @@ class NewSegment(NamedTuple):
     header: SegmentHeader
     bridge: Encoded | None
     source: str
-    runs: list[Run]
+    runs: list[BlockRun]
     clean: bool
     #: What the segment after it was begun after; None: there is none, or it goes by the last block as it is written.
     chain: int | None = None
@@ -53,7 +52,7 @@ class NewSegment(NamedTuple):
 
 
 @dataclass
-class Plan:
+class RepairPlan:
     """What a repair will do. Nothing of it is done yet."""
 
     folder: Folder
@@ -77,7 +76,7 @@ class Plan:
         return not any(changes)
 
 
-def plan(disk: Disk, found: Survey) -> Plan:
+def plan(disk: Disk, found: Survey) -> RepairPlan:
     """What is to be done so that a broker starts. Raises JournalRefused if there is nothing to start from."""
     return _Planner(disk, found).run()
 
@@ -97,7 +96,7 @@ class _Planner:
         )
         self.epoch = max([folder.epoch, *(header.epoch for header in headers)])
         self.identity = folder.identity
-        self.plan = Plan(folder, makes_folder=found.folder is None)
+        self.plan = RepairPlan(folder, makes_folder=found.folder is None)
         #: Where all that must be there begins.
         self.begin = found.start or FIRST_POSITION
         if found.segments and (not found.start or found.segments[0].first < found.start):
@@ -108,7 +107,7 @@ class _Planner:
         self.before: tuple[int | None, int] = (None, 0)
         self.last_at = min((header.created for header in headers), default=folder.created)
 
-    def run(self) -> Plan:
+    def run(self) -> RepairPlan:
         plan, segments = self.plan, self.found.segments
         plan.strays = list(self.found.strays)
         plan.renamed = [(each.file, each.name) for each in segments if each.file != each.name]
@@ -177,7 +176,7 @@ class _Planner:
         names = {piece.name for piece in pieces}
         (self.plan.copied if segment.name in names else self.plan.moved).append(segment.name)
 
-    def _same_start(self, segment: SegmentSurvey, run: Run) -> NewSegment:
+    def _same_start(self, segment: SegmentSurvey, run: BlockRun) -> NewSegment:
         """The new file begins as the old one did."""
         old, first = segment.header, self._first_header(segment, run)
         header = SegmentHeader(
@@ -246,11 +245,11 @@ class _Planner:
 
     # What the blocks say
 
-    def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[Run]:
+    def _cut(self, segment: SegmentSurvey, limit: int | None) -> list[BlockRun]:
         """The runs up to a position. An interrupted repair has written what is behind it to another file already."""
         if limit is None or segment.end <= limit:
             return segment.runs
-        kept: list[Run] = []
+        kept: list[BlockRun] = []
         for run in segment.runs:
             cut = run._replace(stop=run.offset, end=run.first)
             for header, _, offset in self._walk(segment.file, run):
@@ -260,27 +259,27 @@ class _Planner:
                 kept.append(cut)
         return kept
 
-    def _walk(self, name: str, run: Run) -> Iterator[tuple[BlockHeader, memoryview, int]]:
+    def _walk(self, name: str, run: BlockRun) -> Iterator[tuple[BlockHeader, memoryview, int]]:
         file = self.disk.open(name)
         try:
             yield from walk(file, run.offset, run.stop, verify=False)
         finally:
             file.close()
 
-    def _first_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
+    def _first_header(self, segment: SegmentSurvey, run: BlockRun) -> BlockHeader:
         return next(header for header, _, _ in self._walk(segment.file, run))
 
-    def _last_header(self, segment: SegmentSurvey, run: Run) -> BlockHeader:
+    def _last_header(self, segment: SegmentSurvey, run: BlockRun) -> BlockHeader:
         return [header for header, _, _ in self._walk(segment.file, run)][-1]
 
-    def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> Catalogue:
+    def _catalogue(self, lost: tuple[int, int], segment: SegmentSurvey | None) -> SegmentCatalogue:
         """The queues as they were before the loss, and those that are mentioned after it."""
-        catalogue = Catalogue()
+        catalogue = SegmentCatalogue()
         before = [each for each in self.found.segments if each.runs and each.runs[0].first < lost[0]]
         if before:
             self._feed(catalogue, before[-1], lost[0])
         if segment is not None:
-            later = Catalogue()
+            later = SegmentCatalogue()
             for each in self.found.segments:
                 if each.first > segment.first and each.runs:
                     self._feed(later, each, each.runs[0].end)
@@ -289,7 +288,7 @@ class _Planner:
                 catalogue.add(number, later.queues.get(number, made_up))
         return catalogue
 
-    def _feed(self, catalogue: Catalogue, segment: SegmentSurvey, stop: int) -> None:
+    def _feed(self, catalogue: SegmentCatalogue, segment: SegmentSurvey, stop: int) -> None:
         for run in segment.runs:
             for header, view, offset in self._walk(segment.file, run):
                 if header.present & _DETAIL and header.first < stop:
@@ -298,7 +297,7 @@ class _Planner:
     def _mentioned(self, segment: SegmentSurvey, start: int) -> set[int]:
         """The queues that the rest of a segment speaks of without having told of their creation."""
         mentioned: set[int] = set()
-        known = Catalogue()
+        known = SegmentCatalogue()
         for run in segment.runs:
             if run.first < start:
                 continue

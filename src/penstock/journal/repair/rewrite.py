@@ -21,15 +21,15 @@ from penstock.journal.files.folder import load_folder, store_folder
 from penstock.journal.files.segment import BRIDGE, RECHAINED, Segment, is_segment
 from penstock.journal.files.segment_reader import WINDOW, walk
 from penstock.journal.files.tail import TailWriter
-from penstock.journal.format.block import HEADER_SIZE, Header, chain_to
-from penstock.journal.repair.plan import NewSegment, Plan
+from penstock.journal.format.block import HEADER_SIZE, BlockHeader, chain_to
+from penstock.journal.repair.plan import NewSegment, RepairPlan
 from penstock.journal.repair.survey import MOVED, Progress
 
 ASIDE = ".damaged"
 _NEW = ".repair"
 
 
-def carry_out(disk: Disk, plan: Plan, progress: Progress = lambda size: None) -> list[str]:
+def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: None) -> list[str]:
     """Do it. Returns the names under which damaged files were kept. The folder must be ours: see ``take_lock``."""
     for name in disk.names():
         if name.endswith(_NEW):
@@ -88,7 +88,7 @@ def _write(disk: Disk, new: NewSegment, progress: Progress) -> None:
         file.close()
 
 
-def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[tuple[Header, list[Part]]]:
+def _blocks(disk: Disk, new: NewSegment, segment: Segment) -> Iterator[tuple[BlockHeader, list[Part]]]:
     """The blocks, each chained to the one that is written before it."""
     for run in new.runs:
         with closing(disk.open(new.source)) as source:

@@ -58,7 +58,7 @@ MOVED = ".moved"
 _SEGMENT = re.compile(r"[0-9a-f]{16}\.seg(\.moved)?")
 
 
-class Problem(NamedTuple):
+class Defect(NamedTuple):
     """Something that is wrong. ``lost`` is the range of positions, end excluded; None if no event is lost by it."""
 
     file: str
@@ -84,7 +84,7 @@ class Finding(NamedTuple):
         return f"{self.segment}, byte {self.offset}: {self.text} ({self.size} bytes, from position {self.position} on)"
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """Sound blocks in a row: offsets and positions, ends excluded."""
 
     offset: int
@@ -103,7 +103,7 @@ class SegmentSurvey:
     size: int
     header: SegmentHeader | None = None
     footer: Footer | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BlockRun] = field(default_factory=list)
     blocks: int = 0
     messages: int = 0
     #: What the next segment must have been begun after: the checksum of the last sound block, or of the header.
@@ -153,7 +153,7 @@ class Survey:
     blank: str | None = None
     #: Position and size of each checkpoint, and what is wrong with it, if anything.
     checkpoints: list[tuple[int, int, str | None]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Defect] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
     @property
@@ -232,7 +232,7 @@ class _Surveyor:
 
     def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
         """Take note of damage."""
-        self.found.problems.append(Problem(file, offset, text, lost, stops))
+        self.found.problems.append(Defect(file, offset, text, lost, stops))
 
     def _note(self, file: str, text: str, offset: int = 0) -> None:
         self.found.notes.append(Finding(file, offset, 0, self.found.end, text))
@@ -504,7 +504,9 @@ class _Look:
             segment.chain = int.from_bytes(segment.header.encode()[-4:], "little")
             segment.last_at = segment.header.created
         if footer is not None and segment.header is not None and not self.surveyor.deep:
-            segment.runs = [Run(HEADER_SIZE, footer.blocks_end, segment.first, footer.end)] if footer.blocks else []
+            segment.runs = (
+                [BlockRun(HEADER_SIZE, footer.blocks_end, segment.first, footer.end)] if footer.blocks else []
+            )
             segment.blocks, segment.chain, segment.last_at = footer.blocks, footer.chain, footer.last_at
             return
         if footer is None and segment.header is not None:
@@ -522,14 +524,14 @@ class _Look:
         chain = segment.chain if segment.header is not None else None
         while at is not None:
             stop = segment.footer.blocks_end if segment.footer else self.file.size()
-            error = self._walk(Run(at, at, position, position), stop, chain)
+            error = self._walk(BlockRun(at, at, position, position), stop, chain)
             if error is None:
                 break
             at, position, chain = self._after(error)
         if at is not None and segment.footer is None and self.is_last:
             self._note(self.file.size(), 0, "the file ends without the reserved space behind its last block")
 
-    def _walk(self, run: Run, stop: int, chain: int | None) -> BlockError | None:
+    def _walk(self, run: BlockRun, stop: int, chain: int | None) -> BlockError | None:
         """Add sound blocks to a run until there is a bad one, which is returned."""
         segment = self.segment
         try:

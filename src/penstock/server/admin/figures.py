@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 
 from penstock.admin.requests import Histogram
@@ -35,16 +34,22 @@ class Buckets:
 
 
 class BrokerMeasures:
-    """All of it. ``commit`` and ``sync`` are called in the journal's thread."""
+    """All of it. ``committed`` is called in the journal's thread."""
 
     def __init__(self) -> None:
         self.commit_events = Buckets(EVENTS)
         self.commit_seconds = Buckets(SECONDS)
         self.sync_seconds = Buckets(SECONDS)
         self.loop_lag = Buckets(SECONDS)
-        #: Protocol errors by their code: there are some dozens.
-        self.protocol_errors: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
+
+    def committed(self, events: int, seconds: float, sync_seconds: float) -> None:
+        """An append, or a sync, or both."""
+        if events:
+            self.commit_events.add(events)
+            self.commit_seconds.add(seconds)
+        if sync_seconds:
+            self.sync_seconds.add(sync_seconds)
 
     def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Measure how late the loop comes to what is due, from now on."""

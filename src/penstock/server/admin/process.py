@@ -12,11 +12,11 @@ from penstock.admin.settings import Settings
 from penstock.server.admin.tokens import TokenStore, admin_tokens, write_token_file
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Log
-from penstock.server.process.options import DEFAULT_HTTP, Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
 
 
-def wanted_http(options: Options, log: Log) -> Settings | None:
+def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
     """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
     http = options.http
     if http is None:
@@ -48,12 +48,12 @@ def wanted_http(options: Options, log: Log) -> Settings | None:
     )
 
 
-def http_process(settings: Settings, log: Log) -> EndpointProcess:
+def http_process(settings: Settings, log: Logger) -> EndpointProcess:
     """The process that it is."""
     return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
 
 
-def first_token(options: Options, tokens: TokenStore, now: int, log: Log) -> None:
+def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
     """Make the first admin token, where there is none, and hand it over once. Raises OSError."""
     if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
         return

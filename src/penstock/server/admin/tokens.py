@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.admin.requests import MakeToken, Token
-from penstock.server.process.listener_options import BadOption
+from penstock.server.process.listener_options import OptionError
 from penstock.server.process.options import AccessRule
 
 NAME = "tokens.json"
@@ -71,8 +71,8 @@ class TokenStore:
             raise TokenRefused("this token is there already")
         try:
             AccessRule(name=request.name, token_sha256=request.sha256, may=request.may, where=request.where)
-        except BadOption as error:
-            raise TokenRefused(f"{error.path}: {error}") from None
+        except OptionError as error:
+            raise TokenRefused(f"{error.path[0]}: {error}") from None
         token = Token(
             id=secrets.token_hex(6),
             name=request.name,

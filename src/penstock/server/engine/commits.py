@@ -6,11 +6,12 @@ disk the next one is gathered, so each sync carries everything that arrived duri
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.journal.committer import Committer
+from penstock.journal.committer import Committer, Measure
 from penstock.journal.committer import Staged as Handed
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine, Staged
@@ -41,14 +42,22 @@ class InlineCommit:
 
     full = None
 
-    def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        notify: Callable[[], None],
+        measure: Measure = lambda events, seconds, sync_seconds: None,
+    ) -> None:
         self.engine = engine
         self._notify = notify
+        self._measure = measure
 
     def flush(self, now: int) -> None:
         """See Commits."""
         if self.engine.broker.log.staged:
+            began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
+            self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
             self._notify()
 
     def settle(self, now: int) -> None:
@@ -80,6 +89,7 @@ class GroupCommit:
         *,
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
+        measure: Measure = lambda events, seconds, sync_seconds: None,
     ) -> None:
         self.engine = engine
         self._notify = notify
@@ -93,6 +103,7 @@ class GroupCommit:
             on_full=on_full,
             while_full=self._do_jobs,
             sync_every=sync_every,
+            measure=measure,
         )
 
     @property

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from penstock.flight.settings import Settings
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
-from penstock.server.process.logs import Log
-from penstock.server.process.options import DEFAULT_FLIGHT, Options
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions
 
 
-def wanted_settings(options: Options, log: Log) -> Settings | None:
+def wanted_settings(options: BrokerOptions, log: Logger) -> Settings | None:
     """How the endpoint is to be, None for none. Raises ListenError if it was asked for and can't be."""
     flight = options.flight
     if flight is None:
@@ -36,7 +36,7 @@ def wanted_settings(options: Options, log: Log) -> Settings | None:
     )
 
 
-def flight_process(settings: Settings, log: Log) -> EndpointProcess:
+def flight_process(settings: Settings, log: Logger) -> EndpointProcess:
     """The process that it is."""
     quiet = {"GRPC_VERBOSITY": "NONE"}  # it would write a line for every bad handshake of a peer
     return EndpointProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)

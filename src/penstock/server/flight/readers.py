@@ -19,7 +19,7 @@ import msgspec
 from penstock.core.broker import Broker
 from penstock.flight import requests
 from penstock.server.flight.names import check_owner
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import Logger
 
 NAME = "readers.json"
 #: Seconds between two writes of the file.
@@ -69,7 +69,7 @@ class Readers:
     ``share`` is how many one identity may have.
     """
 
-    def __init__(self, log: Log, folder: Path | None = None, share: int = MOST_READERS) -> None:
+    def __init__(self, log: Logger, folder: Path | None = None, share: int = MOST_READERS) -> None:
         #: Tells who has leased something.
         self.leasing: Callable[[], Collection[str]] = lambda: ()
         self._log = log

@@ -9,7 +9,7 @@ from penstock.core.broker import Broker
 from penstock.core.queue import Queue
 from penstock.endpoint.rights import Right
 from penstock.server.network.access import Rights
-from penstock.server.process.options import AccessRule, Options
+from penstock.server.process.options import AccessRule, BrokerOptions
 
 #: What allows making queues on first use where no rule names the right to.
 USING: tuple[Right, ...] = ("publish", "consume")
@@ -18,7 +18,7 @@ USING: tuple[Right, ...] = ("publish", "consume")
 class Creation:
     """Counts the queues that peers have made since the start and that exist, by rule or by address."""
 
-    def __init__(self, options: Options, broker: Broker) -> None:
+    def __init__(self, options: BrokerOptions, broker: Broker) -> None:
         self._limits = options.limits
         self._broker = broker
         self._rules = options.access

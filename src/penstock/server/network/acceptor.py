@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.handshakes import handshake_reason
+from penstock.client.tls_errors import handshake_reason
 from penstock.server.network.access import Peer
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from penstock.protocols import protocols
 from penstock.server.process.environment import PREFIX, Sorted, sort_out
 from penstock.server.process.listener_options import Listener
 from penstock.server.process.option_tree import ROOT, OptionPath, check, is_text, known_keys
-from penstock.server.process.options import FlightListener, HttpListener, Options
+from penstock.server.process.options import BrokerOptions, FlightListener, HttpListener
 from penstock.server.process.toml_lines import lines_of
 
 DEFAULT = "default"
@@ -68,7 +68,7 @@ class Layers:
             value = {key: value}
         self._lay(self.table, value, ROOT, origin)
 
-    def options(self) -> Options:
+    def options(self) -> BrokerOptions:
         """The options, checked. Raises ConfigurationError."""
         options, problems = check(self._spelled_out())
         if options is not None:
@@ -152,7 +152,7 @@ def layers(config: str | None, environment: Mapping[str, str], flags: Mapping[st
     return found
 
 
-def load(config: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Options:
+def load(config: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> BrokerOptions:
     """All layers, checked: see :func:`layers`. Raises ConfigurationError."""
     return layers(config, environment, flags).options()
 

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.endpoint.lines import Failed, Line, Ready, Said
 from penstock.server.network.listeners import ListenError
-from penstock.server.process.logs import Log
+from penstock.server.process.logs import Logger
 
 #: Seconds within which it must be ready: it reads no history to begin with.
 START_SECONDS = 60.0
@@ -51,7 +51,12 @@ class EndpointProcess:
     """Keeps one running. ``module`` is what Python runs, ``name`` what the log calls it."""
 
     def __init__(
-        self, module: str, name: str, settings: EndpointSettings, log: Log, environment: Mapping[str, str] | None = None
+        self,
+        module: str,
+        name: str,
+        settings: EndpointSettings,
+        log: Logger,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._module = module
         self._name = name

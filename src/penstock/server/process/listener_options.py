@@ -49,7 +49,7 @@ class ListenAddress(NamedTuple):
             return False
 
 
-class BadOption(ValueError):
+class OptionError(ValueError):
     """A value that its type allows and its neighbours don't.
 
     ``path`` is the option's, seen from the table at hand: its key, or the keys and indices that lead to it.
@@ -80,7 +80,7 @@ class Listener(OptionTable, frozen=True, kw_only=True):
         try:
             ListenAddress.parse(self.address)
         except ValueError as error:
-            raise BadOption("address", str(error)) from None
+            raise OptionError("address", str(error)) from None
         if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
             raise ValueError("tls_key and tls_client_ca need a tls_certificate")
 

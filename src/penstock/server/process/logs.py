@@ -32,7 +32,7 @@ class _Period:
         self.lines = 0
 
 
-class Log:
+class Logger:
     """Writes log lines to a stream."""
 
     def __init__(
@@ -108,7 +108,7 @@ _NAMES = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO,
 class LibraryLog(logging.Handler):
     """Lines of libraries, as lines of ours: in the same format, with the same limit, and escaped as well."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Logger) -> None:
         super().__init__()
         self._log = log
 

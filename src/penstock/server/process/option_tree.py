@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import inspect, structs
 
-from penstock.server.process.listener_options import BadOption, Listener
-from penstock.server.process.options import Options
+from penstock.server.process.listener_options import Listener, OptionError
+from penstock.server.process.options import BrokerOptions
 
 
 class OptionPath(tuple[str | int, ...]):
@@ -39,21 +39,21 @@ class OptionPath(tuple[str | int, ...]):
 ROOT = OptionPath()
 
 
-class Problem(NamedTuple):
+class OptionProblem(NamedTuple):
     """What is wrong with an option, and what would be right."""
 
     path: OptionPath
     text: str
 
 
-def check(table: dict[str, Any]) -> tuple[Options | None, list[Problem]]:
+def check(table: dict[str, Any]) -> tuple[BrokerOptions | None, list[OptionProblem]]:
     """The options that a table means, or all that is wrong with it."""
-    problems: list[Problem] = []
-    options = _convert(table, Options, ROOT, problems)
+    problems: list[OptionProblem] = []
+    options = _convert(table, BrokerOptions, ROOT, problems)
     return (None if problems else options), problems
 
 
-def _convert(value: Any, kind: Any, path: OptionPath, problems: list[Problem]) -> Any:
+def _convert(value: Any, kind: Any, path: OptionPath, problems: list[OptionProblem]) -> Any:
     """The value as its type wants it. If anything is wrong, that is added to the problems, and the result of no use."""
     plain = _plain(kind)
     if _is_table(plain) and isinstance(value, dict):
@@ -65,20 +65,22 @@ def _convert(value: Any, kind: Any, path: OptionPath, problems: list[Problem]) -
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        problems.append(Problem(path, f"{_shown(value)} is not accepted; it is {_words(inspect.type_info(plain))}"))
+        problems.append(
+            OptionProblem(path, f"{_shown(value)} is not accepted; it is {_words(inspect.type_info(plain))}")
+        )
         return None
 
 
-def _convert_table(value: dict[str, Any], kind: Any, path: OptionPath, problems: list[Problem]) -> Any:
+def _convert_table(value: dict[str, Any], kind: Any, path: OptionPath, problems: list[OptionProblem]) -> Any:
     fields = {each.name: each for each in structs.fields(kind)}
     needed = [each.name for each in fields.values() if each.required]
     found = [
-        Problem(path / key, f"there is no such option; there are: {', '.join(fields)}")
+        OptionProblem(path / key, f"there is no such option; there are: {', '.join(fields)}")
         for key in value
         if key not in fields
     ]
     found += [
-        Problem(path, f"{name} is missing; what must be there: {', '.join(needed)}")
+        OptionProblem(path, f"{name} is missing; what must be there: {', '.join(needed)}")
         for name in needed
         if name not in value
     ]
@@ -89,14 +91,14 @@ def _convert_table(value: dict[str, Any], kind: Any, path: OptionPath, problems:
     return None if found else _built(kind, given, path, problems)
 
 
-def _built(kind: Any, given: dict[str, Any], path: OptionPath, problems: list[Problem]) -> Any:
+def _built(kind: Any, given: dict[str, Any], path: OptionPath, problems: list[OptionProblem]) -> Any:
     """The table, whose values fit their types; whether they fit each other it says itself."""
     try:
         return kind(**given)
-    except BadOption as error:
-        problems.append(Problem(OptionPath((*path, *error.path)), str(error)))
+    except OptionError as error:
+        problems.append(OptionProblem(OptionPath((*path, *error.path)), str(error)))
     except ValueError as error:
-        problems.append(Problem(path, str(error)))
+        problems.append(OptionProblem(path, str(error)))
     return None
 
 
@@ -131,7 +133,7 @@ def flat(value: Any, path: OptionPath = ROOT) -> Iterator[tuple[OptionPath, Any]
 
 def _type_at(path: OptionPath) -> Any:
     """The type of the option at this path, None if there is none."""
-    kind: Any = Options
+    kind: Any = BrokerOptions
     for step in path:
         kind = _plain(_inside(kind, step))
     return kind

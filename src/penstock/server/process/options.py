@@ -15,11 +15,11 @@ from msgspec import Meta, defstruct, field
 
 from penstock.endpoint.rights import Right
 from penstock.protocols import ProtocolError, protocols
-from penstock.server.process.listener_options import BadOption, ListenAddress, Listener, OptionTable
+from penstock.server.process.listener_options import ListenAddress, Listener, OptionError, OptionTable
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
-#: As long as the protocols can say at most, 136 years: an end of the world that still fits into the journal's columns.
+#: As long as the protocols can say at most, 136 years; ends of such times fit into the journal's columns.
 MOST_SECONDS = 2**32
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 
@@ -90,10 +90,10 @@ class Limits(OptionTable, frozen=True, kw_only=True):
     payload_bytes: Annotated[int, Meta(gt=0, le=60 * MEBIBYTE)] = 16 * MEBIBYTE
     #: Of a namespace or a queue that is to be made. 255 is what the protocols can express.
     name_bytes: Annotated[int, Meta(gt=0, le=255)] = 255
-    #: A message, or a TLS handshake, must be complete this long after its first byte, or its sender is holding memory
-    #: hostage. Time in which we do not read from it does not count.
+    #: A message, or a TLS handshake, must be complete this long after its first byte: an unfinished one costs memory.
+    #: Time in which we do not read from it does not count.
     unfinished_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is a good consumer.
+    #: Close connections that neither send nor wait for anything. 0 = never: a quiet consumer is no fault.
     idle_seconds: Seconds = 0.0
     #: A larger PHPMQ window is cut down to this.
     window: Annotated[int, Meta(gt=0, le=65_535)] = 65_535
@@ -159,13 +159,13 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
         try:
             ipaddress.ip_network(self.network or "::/0")
         except ValueError:
-            raise BadOption("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
+            raise OptionError("network", f"a network is as in 10.0.0.0/8 or fd00::/8, not {self.network!r}") from None
         if not self.name.isprintable():
-            raise BadOption("name", "the name of an identity can be printed")
+            raise OptionError("name", "the name of an identity can be printed")
         if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
-            raise BadOption("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
+            raise OptionError("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
         if "" in self.where:
-            raise BadOption("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
+            raise OptionError("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
 class QueueOptions(OptionTable, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ _Listening: Any = defstruct(
 )
 
 
-class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
+class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]  # its fields are those of the table
     """Everything ``penstock serve`` can be told. Each protocol has a field of its name: a list of its listeners."""
 
     #: None is off.
@@ -247,7 +247,9 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
-                raise BadOption(("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}")
+                raise OptionError(
+                    ("queues", name), f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                )
 
     def listeners(self, protocol: str) -> list[Listener]:
         """The listeners of the protocol of this name."""
@@ -257,7 +259,7 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
     def _check_reach(self, path: tuple[str | int, ...], listener: Listener) -> None:
         address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
-            raise BadOption(
+            raise OptionError(
                 path,
                 f"{address} can be reached from other machines and has no TLS: give it a tls_certificate, "
                 f"or allow it with --insecure-bind (insecure_bind = true)",
@@ -266,5 +268,5 @@ class Options(_Listening, frozen=True, kw_only=True):  # type: ignore[misc,call-
 
 #: Flags of ``penstock serve`` that name no option.
 _FLAGS = ("config", "durability")
-if taken := protocols().keys() & {*Options.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
+if taken := protocols().keys() & {*BrokerOptions.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
     raise ProtocolError(f"a protocol can't be named {sorted(taken)[0]!r}: that is another option of the broker")

@@ -45,8 +45,8 @@ from penstock.server.network.listeners import ListenError, OpenListener, open_li
 from penstock.server.process.allocator import give_memory_back
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.environment import Sorted
-from penstock.server.process.logs import LibraryLog, Log
-from penstock.server.process.options import Options, QueueOptions
+from penstock.server.process.logs import LibraryLog, Logger
+from penstock.server.process.options import BrokerOptions, QueueOptions
 from penstock.server.runtime import Runtime
 
 #: Exit codes: see ``penstock serve --help``.
@@ -61,10 +61,10 @@ STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the d
 T = TypeVar("T")
 
 
-def serve(options: Options, variables: Sorted | None = None) -> int:
+def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
-    log = Log(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
+    log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
@@ -99,7 +99,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class _Life:
     """From start to end."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: BrokerOptions, log: Logger) -> None:
         self.options = options
         self.log = log
         self.stopping = asyncio.Event()
@@ -250,7 +250,7 @@ class _Life:
             loop.call_soon_threadsafe(self.runtime.committed)
 
         if self.options.ephemeral:
-            return InlineCommit(engine, notify)
+            return InlineCommit(engine, notify, self.measures.committed)
         journal = self.options.journal
         every = journal.interval_ms / 1000 if journal.durability == "interval" else None
 
@@ -261,7 +261,7 @@ class _Life:
             assert self.runtime is not None
             loop.call_soon_threadsafe(self.runtime.filled, error)
 
-        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every)
+        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every, measure=self.measures.committed)
         commits.start()
         return commits
 

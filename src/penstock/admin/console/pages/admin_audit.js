@@ -33,7 +33,7 @@ export function AuditTab({ query }) {
       <${Text} id="audit-target" label="About" value=${it.target} onChange=${set("target")} autocomplete="off" />
       <button type="submit">Filter</button>
     </form>
-    <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Audit log" columns=${columns} rows=${page.items} rowKey=${(entry) => entry.number} foot=${foot(page)} />` : html`<${Empty} title="No changes are like that" />`)}</${Loaded}>
+    <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Audit log" columns=${columns} rows=${page.items} rowKey=${(entry) => entry.number} foot=${foot(page)} />` : html`<${Empty} title="No matching entries" />`)}</${Loaded}>
     ${open && html`<${Entry} entry=${open} onClose=${() => setOpen(null)} />`}
   </${Panel}>`;
 }

@@ -14,7 +14,7 @@ import { tell } from "../parts/toast.js";
 
 const COLUMNS = [
   { key: "name", label: "Backup", head: true, cell: (one) => html`<span class="name">${one.name}</span>` },
-  { key: "at", label: "Made", cell: (one) => moment(one.created_at) },
+  { key: "at", label: "Created", cell: (one) => moment(one.created_at) },
   { key: "bytes", label: "Size", right: true, cell: (one) => bytes(one.bytes) },
   { key: "position", label: "Up to event", right: true, off: "narrow", cell: (one) => count(one.position) },
   { key: "folder", label: "Folder", off: "middle", className: "wrap", cell: (one) => html`<code>${one.folder}</code>` },

@@ -42,8 +42,8 @@ export function DefinitionsTab() {
   };
   const open = async (event) => edit(await event.target.files[0].text());
   return html`<div class="stack">
-    <${Panel} title="Take them out"><div class="row"><p class="soft grow">Namespaces, queues, rules and limits, without messages.</p><a class="button" href=${apiAddress(["definitions"], { format: "toml" })} download="definitions.toml">TOML</a><a class="button" href=${apiAddress(["definitions"])} download="definitions.json">JSON</a></div></${Panel}>
-    <${Panel} title="Bring them in"><div class="stack">
+    <${Panel} title="Export"><div class="row"><p class="soft grow">Namespaces, queues, rules and limits, without messages.</p><a class="button" href=${apiAddress(["definitions"], { format: "toml" })} download="definitions.toml">TOML</a><a class="button" href=${apiAddress(["definitions"])} download="definitions.json">JSON</a></div></${Panel}>
+    <${Panel} title="Import"><div class="stack">
       <div class="field"><label for="definitions-file">A file</label><input id="definitions-file" type="file" accept=".toml,.json" onChange=${open} /></div>
       <${Area} id="definitions" label="Definitions, TOML or JSON" value=${text} onChange=${edit} rows="8" wrong=${problem?.message ?? ""} />
       <${Check} id="definitions-remove" label="Delete queues and namespaces that are not in it, if they are empty" checked=${drop} onChange=${(on) => (setDrop(on), setSeen(null))} />

@@ -30,7 +30,7 @@ function Now({ drain, reload }) {
   return html`<div class="stack">
     ${drain.active ? html`<${Notice} kind="warn"><strong>Draining.</strong> Publishing is refused; consumers go on.</${Notice}>` : html`<p class="soft">While it drains, the broker refuses publishing, and consumers empty the queues. Nothing is lost.</p>`}
     <${Facts} entries=${facts} />
-    ${may("admin") && html`<div>${drain.active ? html`<button onClick=${() => attempt(end, "The broker takes messages again.")}>Take messages again</button>` : html`<button class="danger" onClick=${() => setAsking(true)}>Drain…</button>`}</div>`}
+    ${may("admin") && html`<div>${drain.active ? html`<button onClick=${() => attempt(end, "The drain has ended: publishing is accepted again.")}>End the drain</button>` : html`<button class="danger" onClick=${() => setAsking(true)}>Drain…</button>`}</div>`}
     ${asking && html`<${Confirm} title="Refuse publishing?" action="Drain" name="drain" onClose=${() => setAsking(false)} onConfirm=${begin}><p>Every client that publishes is refused until the drain ends.</p><${Check} id="drain-stop" label="Stop the broker when nothing is left" checked=${stop} onChange=${setStop} /></${Confirm}>`}
   </div>`;
 }

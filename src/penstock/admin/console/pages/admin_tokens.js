@@ -21,12 +21,12 @@ export function TokensTab() {
   const [step, setStep] = useState(null);
   const close = () => (setStep(null), state.reload());
   const columns = [
-    { key: "name", label: "For", head: true, cell: (token) => html`<span class="name">${token.name}</span> ${token.expired && html`<${Badge} kind="warn">expired</${Badge}>`}` },
-    { key: "may", label: "May", className: "wrap", cell: (token) => token.may.join(", ") },
-    { key: "where", label: "Where", className: "wrap", cell: (token) => html`<code>${token.where.join(" ")}</code>` },
-    { key: "made", label: "Made", off: "narrow", cell: (token) => html`${moment(token.created_at)} <span class="soft">by ${token.created_by}</span>` },
+    { key: "name", label: "Name", head: true, cell: (token) => html`<span class="name">${token.name}</span> ${token.expired && html`<${Badge} kind="warn">expired</${Badge}>`}` },
+    { key: "may", label: "Rights", className: "wrap", cell: (token) => token.may.join(", ") },
+    { key: "where", label: "Queues", className: "wrap", cell: (token) => html`<code>${token.where.join(" ")}</code>` },
+    { key: "made", label: "Created", off: "narrow", cell: (token) => html`${moment(token.created_at)} <span class="soft">by ${token.created_by}</span>` },
     { key: "expires", label: "Expires", off: "narrow", cell: (token) => (token.expires_at ? moment(token.expires_at) : "–") },
-    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (token) => html`<button type="button" class="small danger" onClick=${() => setStep({ revoke: token })}>Revoke…</button>` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (token) => html`<button type="button" class="small danger" onClick=${() => setStep({ revoke: token })}>Revoke…</button>` },
   ];
   return html`<${Panel} title="Tokens" body=${false} actions=${html`<button class="main small" onClick=${() => setStep({ make: true })}>New token</button>`}>
       <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Table} label="Tokens" columns=${columns} rows=${page.items} rowKey=${(token) => token.id} />` : html`<${Empty} title="No tokens" />`)}</${Loaded}>
@@ -56,14 +56,14 @@ function NewToken({ onClose }) {
   };
   if (made) return html`<${Made} made=${made} onClose=${onClose} />`;
   const wrong = (field) => (problem?.field?.startsWith(field) ? problem.message : "");
-  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!it.name || it.may.size === 0}>Make the token</button>`;
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!it.name || it.may.size === 0}>Create token</button>`;
   return html`<${Dialog} wide title="New token" onClose=${onClose} onSubmit=${make} foot=${foot}>
     <div class="fields">
-      <${Text} id="token-name" label="For whom" value=${it.name} onChange=${(name) => set({ name })} autocomplete="off" wrong=${wrong("name")} />
-      <${Text} id="token-where" label="For which queues" value=${it.where} onChange=${(where) => set({ where })} autocomplete="off" hint="Patterns like orders/*, with spaces between" wrong=${wrong("where")} />
-      <${Select} id="token-life" label="For how long" value=${it.life} onChange=${(life) => set({ life })} choices=${LIVES} />
+      <${Text} id="token-name" label="Token name" value=${it.name} onChange=${(name) => set({ name })} autocomplete="off" wrong=${wrong("name")} />
+      <${Text} id="token-where" label="Queues" value=${it.where} onChange=${(where) => set({ where })} autocomplete="off" hint="Patterns like orders/*, with spaces between" wrong=${wrong("where")} />
+      <${Select} id="token-life" label="Expires" value=${it.life} onChange=${(life) => set({ life })} choices=${LIVES} />
     </div>
-    <fieldset><legend>It may</legend><div class="fields">${RIGHTS.map(([right, words]) => html`<${Check} key=${right} id=${`may-${right}`} label=${html`<b>${right}</b> <span class="soft">${words}</span>`} checked=${it.may.has(right)} onChange=${(on) => choose(right, on)} />`)}</div></fieldset>
+    <fieldset><legend>Rights</legend><div class="fields">${RIGHTS.map(([right, words]) => html`<${Check} key=${right} id=${`may-${right}`} label=${html`<b>${right}</b> <span class="soft">${words}</span>`} checked=${it.may.has(right)} onChange=${(on) => choose(right, on)} />`)}</div></fieldset>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
   </${Dialog}>`;
 }

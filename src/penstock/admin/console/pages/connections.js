@@ -31,7 +31,7 @@ export function ConnectionsPage({ query }) {
           <${Select} id="protocol" label="Protocol" value=${protocol} onChange=${(value) => goQuery({ protocol: value, cursor: "" })} choices=${PROTOCOLS} />
           <${Check} id="throttled" label="Only throttled" checked=${Boolean(throttled)} onChange=${(on) => goQuery({ throttled: on ? "yes" : "", cursor: "" })} />
         </div>
-        <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Connections} label="Connections" rows=${page.items} sort=${{ by: sort, order }} onSort=${(by, next) => goQuery({ sort: by, order: next, cursor: "" })} foot=${foot(page)} onChanged=${state.reload} />` : html`<${Empty} title=${filtered ? "No connection is like that" : "Nobody is connected"} />`)}</${Loaded}>
+        <${Loaded} state=${state}>${(page) => (page.items.length ? html`<${Connections} label="Connections" rows=${page.items} sort=${{ by: sort, order }} onSort=${(by, next) => goQuery({ sort: by, order: next, cursor: "" })} foot=${foot(page)} onChanged=${state.reload} />` : html`<${Empty} title=${filtered ? "No matching connections" : "No connections"} />`)}</${Loaded}>
       </${Panel}>
       <${LocksPanel} pattern="*" />
     </div>`;

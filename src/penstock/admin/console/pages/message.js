@@ -25,7 +25,7 @@ export function MessagePage({ parts, query }) {
 // An ID says nothing of its queue: the journal is asked for it.
 async function place(id) {
   const { rows } = await post(["sql"], { query: `select namespace, queue from events where message_id = '${id}' limit 1`, rows: 1 });
-  if (rows.length === 0) throw new Problem({ status: 404, code: "not-found", title: "Not there", detail: "The journal knows no message with this ID. It may be older than the history that is kept." });
+  if (rows.length === 0) throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "The journal knows no message with this ID. It may be older than the history that is kept." });
   return rows[0];
 }
 

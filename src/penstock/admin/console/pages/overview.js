@@ -47,8 +47,8 @@ function Whole({ it }) {
 
 function Verdict({ it }) {
   if (it.draining) return html`<${Notice} kind="warn"><strong>Draining:</strong> publishing is refused so that the queues get empty.</${Notice}>`;
-  if (it.ready) return html`<${Notice} kind="good"><strong>Takes messages.</strong> <span class="soft">Up for ${duration((Date.now() - new Date(it.started_at)) / 1000)}${it.ephemeral ? ", in memory only: nothing survives a restart" : ""}.</span></${Notice}>`;
-  return html`<${Notice} kind="bad"><strong>Does not take messages.</strong><ul class="reasons">${it.reasons.map((reason) => html`<li key=${reason}>${reason}</li>`)}</ul></${Notice}>`;
+  if (it.ready) return html`<${Notice} kind="good"><strong>Accepts messages.</strong> <span class="soft">Up for ${duration((Date.now() - new Date(it.started_at)) / 1000)}${it.ephemeral ? ", in memory only: nothing survives a restart" : ""}.</span></${Notice}>`;
+  return html`<${Notice} kind="bad"><strong>Does not accept messages.</strong><ul class="reasons">${it.reasons.map((reason) => html`<li key=${reason}>${reason}</li>`)}</ul></${Notice}>`;
 }
 
 function Alarms({ alarms }) {
@@ -84,7 +84,7 @@ function RatesChart() {
     { label: "Delivered", key: 2, values: past.map((one) => one.delivered_per_second) },
     { label: "Settled", key: 3, values: past.map((one) => one.settled_per_second) },
   ], [past]);
-  return html`<${Panel} title="Messages a second"><${Chart} label="Messages a second" times=${times} series=${series} format=${rate} /></${Panel}>`;
+  return html`<${Panel} title="Messages per second"><${Chart} label="Messages per second" times=${times} series=${series} format=${rate} /></${Panel}>`;
 }
 
 function BacklogChart() {

@@ -62,9 +62,9 @@ function Readers() {
     { key: "leased", label: "Leased", right: true, off: "middle", cell: (one) => compact(one.leased) },
     { key: "heard", label: "Heard", right: true, off: "narrow", cell: (one) => html`<span title=${moment(one.heard_at)}>${age(one.heard_at)} ago</span>` },
     { key: "peer", label: "From", off: "middle", cell: (one) => html`${one.peer} <span class="soft">${one.owner}</span>` },
-    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="reader" path="readers" name=${one.name} reload=${reload} says="Its leases end and history is not kept for it any more. If it still runs, it may find that rows it had not read are gone." />` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="reader" path="readers" name=${one.name} reload=${reload} says="Its leases end and history is not kept for it any more. If it still runs, it may find that rows it had not read are gone." />` },
   ];
-  return html`<${Listed} title="Readers" path="readers" columns=${columns} rowKey=${(one) => one.name} empty="Nobody reads">
+  return html`<${Listed} title="Readers" path="readers" columns=${columns} rowKey=${(one) => one.name} empty="No readers">
     Streaming queries of Spark, and others that read through Flight under a name, are shown here with how far they are behind.
   </${Listed}>`;
 }
@@ -76,7 +76,7 @@ function Leases() {
     { key: "messages", label: "Messages", right: true, cell: (one) => compact(one.messages) },
     { key: "until", label: "Until", right: true, cell: (one) => moment(one.until) },
   ];
-  return html`<${Listed} title="Leases" path="leases" columns=${columns} rowKey=${(one) => one.position} empty="Nothing is leased" />`;
+  return html`<${Listed} title="Leases" path="leases" columns=${columns} rowKey=${(one) => one.position} empty="No leases" />`;
 }
 
 function Writers() {
@@ -85,7 +85,7 @@ function Writers() {
     { key: "epoch", label: "Batch", right: true, cell: (one) => count(one.epoch) },
     { key: "partitions", label: "Partitions", right: true, off: "narrow", cell: (one) => count(one.partitions) },
     { key: "at", label: "Wrote", right: true, cell: (one) => (one.written_at ? `${age(one.written_at)} ago` : "–") },
-    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="writer" path="writers" name=${one.name} reload=${reload} says="Its chunks would be taken again: if it still runs and repeats one, messages come twice." />` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (one) => html`<${Forget} kind="writer" path="writers" name=${one.name} reload=${reload} says="Its chunks would be taken again: if it still runs and repeats one, messages come twice." />` },
   ];
-  return html`<${Listed} title="Writers" path="writers" columns=${columns} rowKey=${(one) => one.name} empty="Nobody writes" />`;
+  return html`<${Listed} title="Writers" path="writers" columns=${columns} rowKey=${(one) => one.name} empty="No writers" />`;
 }

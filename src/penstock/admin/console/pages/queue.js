@@ -18,7 +18,7 @@ import { ConsumersTab } from "./queue_consumers.js";
 import { MessagesTab } from "./queue_messages.js";
 import { RulesTab } from "./queue_rules.js";
 
-const TABS = [{ key: "messages", label: "Messages" }, { key: "activity", label: "Activity" }, { key: "consumers", label: "Consumers and locks" }, { key: "rules", label: "Rules" }];
+const TABS = [{ key: "messages", label: "Messages" }, { key: "activity", label: "Activity" }, { key: "consumers", label: "Consumers and locks" }, { key: "rules", label: "Configuration" }];
 const SHOWN = { messages: MessagesTab, activity: ActivityTab, consumers: ConsumersTab, rules: RulesTab };
 
 export function QueuePage({ parts, query }) {
@@ -108,6 +108,6 @@ function Delete({ it, name, onClose }) {
     go("queues");
   };
   return html`<${Confirm} title="Delete this queue?" action="Delete it" name=${name} onClose=${onClose} onConfirm=${confirm}>
-    ${left > 0 ? html`<p>It still has ${plural(left, "message")}: only an empty queue can be deleted. Purge it first.</p>` : html`<p>The queue and its rules are removed. It can be made again with the same rules for a moment.</p>`}
+    ${left > 0 ? html`<p>It still has ${plural(left, "message")}: only an empty queue can be deleted. Purge it first.</p>` : html`<p>The queue and its configuration are removed. For a moment this can be undone.</p>`}
   </${Confirm}>`;
 }

@@ -24,11 +24,11 @@ export function ActivityTab({ it }) {
   const reasons = Object.entries(it.dead_by_reason).map(([name, value]) => [name, count(value)]);
   return html`<div class="stack">
     <div class="columns">
-      <${Panel} title="Messages a second, since this page was opened"><${Chart} label="Messages a second" times=${times} series=${rates} format=${rate} /></${Panel}>
+      <${Panel} title="Messages per second, since this page was opened"><${Chart} label="Messages per second" times=${times} series=${rates} format=${rate} /></${Panel}>
       <${Panel} title="Messages in the queue, since this page was opened"><${Chart} label="Messages in the queue" times=${times} series=${depth} format=${compact} /></${Panel}>
     </div>
     <div class="columns">
-      <${Panel} title="Messages since it was made"><${Facts} entries=${since} /></${Panel}>
+      <${Panel} title="Messages since the queue was created"><${Facts} entries=${since} /></${Panel}>
       <${Panel} title="Dead letters by reason">${reasons.length ? html`<${Facts} entries=${reasons} />` : html`<p class="soft">None.</p>`}</${Panel}>
     </div>
   </div>`;

@@ -87,7 +87,7 @@ function Found({ name, state, page, search, chosen, onChoose, onChanged, cursor 
 
 function NoMessages({ state, page, searched, foot }) {
   if (searched && page.next !== null) return html`<${Empty} title="Nothing found so far">${count(page.looked_at)} messages were looked at. Go on to look at more.</${Empty}><div class="table-foot">${foot}</div>`;
-  if (searched) return html`<${Empty} title="No message is like that">All ${state} messages were looked at.</${Empty}>`;
+  if (searched) return html`<${Empty} title="No matching messages">All ${state} messages were looked at.</${Empty}>`;
   return html`<${Empty} title=${`No messages are ${state}`} />`;
 }
 

@@ -8,13 +8,13 @@ import { attempt, tell } from "../parts/toast.js";
 
 const NUMBERS = [
   ["default_ttl_seconds", "Time to live, seconds", "Of messages that come without one. 0: without end"],
-  ["max_deliveries", "Deliveries at most", "After that a message is dead. 0: no limit"],
-  ["max_depth", "Messages at most", "0: no limit"],
-  ["max_bytes", "Bytes at most", "0: no limit"],
-  ["lock_seconds", "Lock, seconds", "How long a consumer may hold a message (Kokaq)"],
-  ["deduplication_seconds", "De-duplication, seconds", "How long an ID is remembered"],
+  ["max_deliveries", "Maximum deliveries", "After that a message is dead. 0: no limit"],
+  ["max_depth", "Maximum messages", "0: no limit"],
+  ["max_bytes", "Maximum bytes", "0: no limit"],
+  ["lock_seconds", "Lock duration, seconds", "How long a consumer may hold a message (Kokaq)"],
+  ["deduplication_seconds", "De-duplication window, seconds", "How long an ID is remembered"],
 ];
-const WORDS = { on_expiry: [["dead", "become dead letters"], ["drop", "are dropped"]], on_full: [["reject", "refuses new messages"], ["drop-oldest", "drops its oldest"]] };
+const WORDS = { on_expiry: [["dead", "become dead letters"], ["drop", "are dropped"]], on_full: [["reject", "reject new messages"], ["drop-oldest", "drop the oldest"]] };
 
 const asText = (rules) => ({ ...rules, ...Object.fromEntries(NUMBERS.map(([field]) => [field, String(rules[field])])) });
 
@@ -46,26 +46,26 @@ export function RulesTab({ name, it, reload }) {
       const now = await patch(queueParts(name), changes, base.version);
       begin(now);
       reload();
-      tell(`Changed the rules of ${name}.`, { undo: async () => (await patch(queueParts(name), before, now.version), reload()) });
+      tell(`Changed the configuration of ${name}.`, { undo: async () => (await patch(queueParts(name), before, now.version), reload()) });
     } catch (error) {
       setProblem(error);
     }
   };
-  const take = () => attempt(async () => begin(await get(queueParts(name))), "These are the rules as they are now.");
+  const take = () => attempt(async () => begin(await get(queueParts(name))), "This is the current configuration.");
   const conflict = problem?.code === "stale" || (dirty && it.version !== base.version);
   const wrong = (field) => (problem?.field?.endsWith(field) ? problem.message : Number.isNaN(changes[field]) ? "This must be a number." : "");
   const set = (field) => (value) => setEdited({ ...edited, [field]: value });
   const off = !may("admin");
   const bad = Object.values(changes).some((value) => Number.isNaN(value));
-  return html`<${Panel} title="Rules"><form class="stack" onSubmit=${save} novalidate>
-    ${off && html`<${Notice}>You see the rules. Changing them needs the role admin.</${Notice}>`}
-    ${conflict && html`<${Notice} kind="warn" actions=${html`<button type="button" class="small" onClick=${take}>Show the rules as they are now</button>`}><strong>Somebody else has changed these rules.</strong> Yours were not saved. Look at theirs first; nothing is lost meanwhile.</${Notice}>`}
+  return html`<${Panel} title="Configuration"><form class="stack" onSubmit=${save} novalidate>
+    ${off && html`<${Notice}>Changing the configuration needs the role admin.</${Notice}>`}
+    ${conflict && html`<${Notice} kind="warn" actions=${html`<button type="button" class="small" onClick=${take}>Load the current configuration</button>`}><strong>Somebody else has changed this configuration.</strong> Your changes were not saved. Look at theirs first, then make yours again.</${Notice}>`}
     ${problem && !conflict && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
-    <fieldset disabled=${off}><legend class="hidden-text">Rules</legend><div class="fields">
+    <fieldset disabled=${off}><legend class="hidden-text">Configuration</legend><div class="fields">
       ${NUMBERS.map(([field, label, hint]) => html`<${Text} key=${field} id=${field} label=${label} hint=${hint} inputmode="decimal" value=${edited[field]} onChange=${set(field)} wrong=${wrong(field)} />`)}
-      <${Select} id="on_expiry" label="Messages that expire" value=${edited.on_expiry} onChange=${set("on_expiry")} choices=${WORDS.on_expiry} />
-      <${Select} id="on_full" label="When it is full, it" value=${edited.on_full} onChange=${set("on_full")} choices=${WORDS.on_full} />
-      <${Check} id="dead_letters" label="Keeps dead letters" checked=${edited.dead_letters} onChange=${set("dead_letters")} />
+      <${Select} id="on_expiry" label="Expired messages" value=${edited.on_expiry} onChange=${set("on_expiry")} choices=${WORDS.on_expiry} />
+      <${Select} id="on_full" label="When full" value=${edited.on_full} onChange=${set("on_full")} choices=${WORDS.on_full} />
+      <${Check} id="dead_letters" label="Keep dead letters" checked=${edited.dead_letters} onChange=${set("dead_letters")} />
     </div></fieldset>
     ${!off && html`<div class="row"><button type="submit" class="main" disabled=${!dirty || bad}>Save</button><button type="button" disabled=${!dirty} onClick=${() => begin({ rules: base.rules, version: base.version })}>Discard</button></div>`}
   </form></${Panel}>`;

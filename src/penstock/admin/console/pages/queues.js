@@ -81,7 +81,7 @@ function List({ page, query }) {
 
 function Nothing({ filtered }) {
   if (!filtered) return html`<${Empty} title="No queues yet">Clients make queues where the configuration lets them; an administrator makes them here.</${Empty}>`;
-  return html`<div class="state"><strong>No queue is like that</strong><button onClick=${() => goQuery({ find: "", state: "", cursor: "" })}>Show all queues</button></div>`;
+  return html`<div class="state"><strong>No matching queues</strong><button onClick=${() => goQuery({ find: "", state: "", cursor: "" })}>Show all queues</button></div>`;
 }
 
 function NewQueue({ onClose }) {
@@ -91,18 +91,18 @@ function NewQueue({ onClose }) {
   const make = async () => {
     try {
       await put(["queues", namespace, name], {});
-      tell(`Made ${namespace}/${name}.`);
+      tell(`Created ${namespace}/${name}.`);
       onClose();
       go("queue", [namespace, name, "rules"]);
     } catch (error) {
       setProblem(error);
     }
   };
-  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!namespace || !name}>Make the queue</button>`;
+  const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!namespace || !name}>Create queue</button>`;
   return html`<${Dialog} title="New queue" onClose=${onClose} onSubmit=${make} foot=${foot}>
     <div class="fields">
       <${Text} id="new-namespace" label="Namespace" value=${namespace} onChange=${setNamespace} autocomplete="off" />
-      <${Text} id="new-name" label="Queue" value=${name} onChange=${setName} autocomplete="off" hint="Its rules can be set on the next page." />
+      <${Text} id="new-name" label="Queue" value=${name} onChange=${setName} autocomplete="off" hint="It is configured on the next page." />
     </div>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
   </${Dialog}>`;

@@ -105,13 +105,13 @@ function Aside({ history, onPick, onForget, text }) {
     <div class="panel-body">
       ${tab === "tables" && html`<${Tables} onPick=${onPick} />`}
       ${tab === "saved" && html`<${Saved} onPick=${onPick} text=${text} />`}
-      ${tab === "history" && (history.length ? html`<ul class="queries">${history.map((one) => html`<${Entry} key=${one.at} title=${moment(one.at)} query=${one.query} onPick=${onPick} />`)}</ul><button class="small" onClick=${onForget}>Forget all</button>` : html`<p class="soft">Queries that were run are kept here, in this browser.</p>`)}
+      ${tab === "history" && (history.length ? html`<ul class="queries">${history.map((one) => html`<${Entry} key=${one.at} title=${moment(one.at)} query=${one.query} onPick=${onPick} />`)}</ul><button class="small" onClick=${onForget}>Clear history</button>` : html`<p class="soft">Queries that were run are kept here, in this browser.</p>`)}
     </div>
   </aside>`;
 }
 
 function Entry({ title, query, onPick, onForget }) {
-  return html`<li><span class="soft">${title}</span><button type="button" class="query" onClick=${() => onPick(query)}>${query}</button>${onForget && html`<button type="button" class="link" aria-label=${`Forget ${title}`} onClick=${onForget}>Forget</button>`}</li>`;
+  return html`<li><span class="soft">${title}</span><button type="button" class="query" onClick=${() => onPick(query)}>${query}</button>${onForget && html`<button type="button" class="link" aria-label=${`Remove ${title}`} onClick=${onForget}>Remove</button>`}</li>`;
 }
 
 function Tables({ onPick }) {
@@ -131,7 +131,7 @@ function Saved({ onPick, text }) {
   const shared = useLoad((signal) => get(["sql", "queries"], {}, signal), []);
   const keep = (list) => (setMine(list), kept.set("sql.saved", list));
   const drop = async (name) => {
-    await attempt(() => remove(["sql", "queries", name]), `Forgot ${name}.`);
+    await attempt(() => remove(["sql", "queries", name]), `Removed ${name}.`);
     shared.reload();
   };
   return html`<div class="stack">

@@ -17,7 +17,7 @@ export function Graph({ answer }) {
   if (figures.length === 0 || rows.length === 0) return html`<${Empty} title="Nothing to draw">A chart needs rows, and a column with numbers.</${Empty}>`;
   const choices = columns.map((column, index) => [String(index), column.name]);
   return html`<div class="panel-body stack">
-    <div class="row"><${Select} id="across" label="Across" value=${across} onChange=${setAcross} choices=${choices} /><${Select} id="up" label="Up" value=${up} onChange=${setUp} choices=${figures} /></div>
+    <div class="row"><${Select} id="across" label="X axis" value=${across} onChange=${setAcross} choices=${choices} /><${Select} id="up" label="Y axis" value=${up} onChange=${setUp} choices=${figures} /></div>
     ${timed(columns[across]) ? html`<${Line} rows=${rows} across=${across} up=${up} label=${columns[up].name} />` : html`<${Bars} rows=${rows} across=${across} up=${up} label=${columns[up].name} />`}
   </div>`;
 }

@@ -17,7 +17,7 @@ function columns(onOpen, sortable) {
     { key: "protocol", label: "Protocol", cell: (one) => html`${one.protocol}${one.tls ? html` <${Badge} kind="good">TLS</${Badge}>` : ""}` },
     { key: "who", label: "Who", off: "middle", className: "wrap", cell: (one) => one.subject || one.user },
     { key: "since", label: "For", right: true, off: "narrow", cell: (one) => html`<span title=${moment(one.since)}>${age(one.since)}</span>` },
-    { key: "consumers", label: "Waits", right: true, off: "narrow", cell: (one) => count(one.consumers) },
+    { key: "consumers", label: "Consumers", right: true, off: "narrow", cell: (one) => count(one.consumers) },
     { key: "out", label: "Has", sort: sort("out"), right: true, cell: (one) => compact(one.out) },
     { key: "input", label: "Input", sort: sort("input_bytes"), right: true, off: "middle", cell: (one) => bytes(one.input_bytes) },
     { key: "output", label: "Output", sort: sort("output_bytes"), right: true, off: "middle", cell: (one) => bytes(one.output_bytes) },
@@ -43,7 +43,7 @@ function One({ id, onClose, onChanged }) {
   if (closing) return html`<${Confirm} title="Close this connection?" action="Close it" onClose=${() => setClosing(false)} onConfirm=${end}><p>The ${plural(state.value.out)} that it has go back to their places. The client may connect again at once.</p></${Confirm}>`;
   const foot = state.value && may("operate") && html`<button type="button" class="danger" onClick=${() => setClosing(true)}>Close the connection</button>`;
   return html`<${Dialog} wide title=${`Connection ${id}`} onClose=${onClose} foot=${foot}>
-    <${Loaded} state=${state}>${(one) => html`<${Facts} entries=${facts(one)} />${one.subscriptions.length > 0 && html`<${Table} label="What it wants" columns=${WANTS} rows=${one.subscriptions} rowKey=${(want) => `${want.queue} ${want.dead}`} />`}`}</${Loaded}>
+    <${Loaded} state=${state}>${(one) => html`<${Facts} entries=${facts(one)} />${one.subscriptions.length > 0 && html`<${Table} label="Subscriptions" columns=${WANTS} rows=${one.subscriptions} rowKey=${(want) => `${want.queue} ${want.dead}`} />`}`}</${Loaded}>
   </${Dialog}>`;
 }
 
@@ -52,7 +52,7 @@ const plural = (number) => (number === 1 ? "message" : `${count(number)} message
 const WANTS = [
   { key: "queue", label: "Queue", head: true, cell: (want) => html`<${QueueLink} name=${want.queue} />${want.dead ? " dead letters" : ""}` },
   { key: "window", label: "Window", right: true, cell: (want) => (want.window ? count(want.window) : "one message") },
-  { key: "credit", label: "Takes now", right: true, cell: (want) => count(want.credit) },
+  { key: "credit", label: "Credit", right: true, cell: (want) => count(want.credit) },
 ];
 
 function facts(one) {
@@ -63,8 +63,8 @@ function facts(one) {
     ["User", one.user],
     ["Since", `${moment(one.since)} (${age(one.since)})`],
     ["Messages it has", count(one.out)],
-    ["Not worked on yet", bytes(one.input_bytes)],
-    ["Not taken by it yet", bytes(one.output_bytes)],
+    ["Input buffered", bytes(one.input_bytes)],
+    ["Output buffered", bytes(one.output_bytes)],
     ["Throttled", one.throttled],
   ];
 }
@@ -83,8 +83,8 @@ export function LocksPanel({ pattern }) {
     await attempt(() => remove(["locks", lock.message]), "Released. The message is back at its place.");
     state.reload();
   };
-  const steps = { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (lock) => html`<button type="button" class="small" onClick=${() => release(lock)}>Release</button>` };
+  const steps = { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (lock) => html`<button type="button" class="small" onClick=${() => release(lock)}>Release</button>` };
   return html`<${Panel} title="Locks" body=${false}>
-    <${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Table} label="Locks" columns=${may("operate") ? [...LOCK_COLUMNS, steps] : LOCK_COLUMNS} rows=${page.items} rowKey=${(lock) => lock.message} />` : html`<${Empty} title="No message is locked" />`)}</${Loaded}>
+    <${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Table} label="Locks" columns=${may("operate") ? [...LOCK_COLUMNS, steps] : LOCK_COLUMNS} rows=${page.items} rowKey=${(lock) => lock.message} />` : html`<${Empty} title="No locks" />`)}</${Loaded}>
   </${Panel}>`;
 }

@@ -43,7 +43,7 @@ function columns(reload) {
     { key: "state", label: "State", cell: (job) => html`<${Badge} kind=${KINDS[job.state]}>${job.state}</${Badge}>` },
     { key: "progress", label: "Progress", className: "progress", cell: (job) => html`<${Progress} job=${job} />` },
     { key: "by", label: "By", off: "middle", cell: (job) => html`${job.by} <span class="soft nowrap">${moment(job.created_at)}</span>` },
-    { key: "steps", label: "Steps", hideLabel: true, right: true, cell: (job) => html`<${Steps} job=${job} reload=${reload} />` },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (job) => html`<${Steps} job=${job} reload=${reload} />` },
   ];
 }
 
@@ -88,7 +88,7 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
     <p>${SAID[kind]}</p>
     <div class="fields">
       ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: back to its own" : ""} wrong=${problem?.field === "target" ? problem.message : ""} />`}
-      <${Text} id="job-rate" label="Messages a second, at most" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field === "rate" ? problem.message : ""} />
+      <${Text} id="job-rate" label="Maximum messages per second" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field === "rate" ? problem.message : ""} />
       ${kind === "delete" && html`<${Text} wide id="job-typed" label=${`Type ${queue} to confirm`} value=${typed} onChange=${setTyped} autocomplete="off" />`}
     </div>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}

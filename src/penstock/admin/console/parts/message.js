@@ -61,7 +61,7 @@ function Steps({ queue, message, onStep, onChanged }) {
     const done = await attempt(() => post(["jobs"], { kind: "redrive", queue, state: "dead", ids: [message.id] }), "Sent back to its queue.");
     if (done) onChanged();
   };
-  return html`<a class="button" href=${lifeAddress(queue, message.id)}>Its life</a>
+  return html`<a class="button" href=${lifeAddress(queue, message.id)}>Message’s life</a>
     ${may("operate") && html`<button type="button" onClick=${() => onStep("copy")}>Edit a copy</button>`}
     ${may("operate") && message.state !== "out" && html`<button type="button" class="danger" onClick=${() => onStep("delete")}>Delete</button>`}
     ${may("operate") && message.state === "dead" && html`<button type="button" class="main" onClick=${redrive}>Redrive</button>`}`;

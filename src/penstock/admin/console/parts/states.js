@@ -9,7 +9,7 @@ export function Empty({ title, children }) {
   return html`<div class="state"><strong>${title}</strong>${children && html`<p>${children}</p>`}</div>`;
 }
 
-const TITLES = { away: "No connection to the broker", denied: "You may not see this", "not-found": "Not there" };
+const TITLES = { away: "No connection to the broker", denied: "You may not see this", "not-found": "Not found" };
 
 export function Failed({ problem, retry }) {
   const denied = problem.code === "denied";

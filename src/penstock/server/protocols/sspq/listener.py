@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from penstock.server.process.listener_options import BadOption, Listener
+from penstock.server.process.listener_options import Listener, OptionError
 
 
 class SspqListener(Listener, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class SspqListener(Listener, frozen=True, kw_only=True):
         super().__post_init__()
         namespace, slash, name = self.queue.partition("/")
         if not (namespace and slash and name):
-            raise BadOption("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
+            raise OptionError("queue", f"a queue is namespace/name, as in default/sspq, not {self.queue!r}")
 
     def queues(self) -> dict[str, bool]:
         """See Listener."""

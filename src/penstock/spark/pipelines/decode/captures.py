@@ -1,20 +1,24 @@
 """Captured bytes of one direction of a connection, in pieces, to rows of the table of frames. Pure: no Spark.
 
-Which protocol it is, and which direction, is told by the first bytes if nobody says so. SSPQ looks the same in both
-directions; there the direction stays unknown.
+Which protocol it is, and which direction, is told by the first bytes if nobody says so. Where a protocol looks the same
+in both directions, the direction stays unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
+from typing import Protocol as TypingProtocol
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.decode.frames import Frames, Source, error_text, kokaq_rows, phpmq_rows, sspq_rows
-from penstock.wire import kokaq, located
+from penstock.protocols import ProtocolError, having
+from penstock.spark.pipelines.decode.frames import FrameRows, Frames, Source, error_text
+from penstock.wire.located import Place
+from penstock.wire.stream import WireError
 
-PROTOCOLS = ("phpmq", "sspq", "kokaq")
 TO_SERVER, TO_CLIENT = "to_server", "to_client"
 DIRECTIONS = (TO_SERVER, TO_CLIENT)
 #: Payloads up to this are taken. A capture is decoded after the fact, so it is the most that any broker may allow.
@@ -24,45 +28,70 @@ PIECE = 2**20
 #: As many bytes of a stream tell its protocol and its direction.
 ENOUGH = 8
 
-_ROWS: dict[str, Callable[[Any], Any]] = {"phpmq": phpmq_rows, "sspq": sspq_rows, "kokaq": kokaq_rows}
-_MAGIC = {b"H01": "phpmq", b"\x55\x99": "sspq", b"\x04\x20": "kokaq"}
-
 
 class Guess(NamedTuple):
     """What the first bytes tell: None is unknown."""
 
     protocol: str | None
     direction: str | None
-    variant: kokaq.Variant = kokaq.CANONICAL
+    #: What the protocol itself makes of them, for its decoder.
+    variant: Any = None
+
+
+class LocatedDecoder(TypingProtocol):
+    """What a decoder of captures has: see :mod:`penstock.wire.located`."""
+
+    error: WireError | None
+    places: list[Place]
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Take bytes, and return the frames that they complete; ``places`` has as many."""
+
+    def close(self) -> WireError | None:
+        """That was all."""
+
+
+def _nothing(head: bytes, direction: str | None) -> tuple[str | None, Any]:
+    return direction, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capture:
+    """How captures of a protocol are read; the table of protocols names it as the part ``capture``."""
+
+    #: What messages begin with, in either direction. Not more than ENOUGH bytes.
+    magic: bytes
+    #: A decoder for what was found out.
+    decoder: Callable[[Guess], LocatedDecoder]
+    #: What a frame of it is in the table of frames.
+    rows: Callable[[Any], FrameRows]
+    #: From the first bytes, and the direction if it is known: the direction and the variant.
+    guess: Callable[[bytes, str | None], tuple[str | None, Any]] = _nothing
+    #: Whether the first bytes alone tell the direction without a doubt.
+    tells_direction: bool = False
+
+
+@cache
+def captures() -> dict[str, Capture]:
+    """How captures of each protocol are read. Raises ProtocolError if two can't be told apart."""
+    found: dict[str, Capture] = {}
+    for protocol in having("capture"):
+        capture = protocol.part("capture")
+        if not isinstance(capture, Capture) or not 0 < len(capture.magic) <= ENOUGH:
+            raise ProtocolError(
+                f"{protocol.title}: {protocol.capture!r} is no Capture with a magic of 1 to {ENOUGH} bytes"
+            )
+        for name, other in found.items():
+            if capture.magic.startswith(other.magic) or other.magic.startswith(capture.magic):
+                raise ProtocolError(f"captures of {protocol.name} and {name} begin alike: {capture.magic!r}")
+        found[protocol.name] = capture
+    return found
 
 
 def guess(head: bytes, protocol: str | None = None, direction: str | None = None) -> Guess:
     """Protocol and direction by the first bytes, as far as they are not known."""
-    protocol = protocol or next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-    if protocol == "phpmq" and direction is None and len(head) >= 6:
-        direction = TO_CLIENT if head[3:6] == b"003" else TO_SERVER
-    if protocol != "kokaq" or len(head) < 4:
-        return Guess(protocol, direction)
-    # Where a byte has two meanings, the protocol's own numbering is the likelier one.
-    for variant in kokaq.VARIANTS:
-        asked = {variant.request_byte(each, way) for each in kokaq.MessageType for way in (True, False)}
-        answered = {variant.response_byte(each) for each in kokaq.MessageType}
-        if direction != TO_CLIENT and head[3] in asked:
-            return Guess(protocol, TO_SERVER, variant)
-        if direction != TO_SERVER and head[3] in answered:
-            return Guess(protocol, TO_CLIENT, variant)
-    return Guess(protocol, direction)
-
-
-def _decoder(found: Guess) -> Any:
-    if found.protocol == "sspq":
-        return located.SspqDecoder(MAX_PAYLOAD)
-    if found.protocol == "phpmq":
-        kind = located.PhpmqClientDecoder if found.direction == TO_CLIENT else located.PhpmqServerDecoder
-        return kind(MAX_PAYLOAD)
-    if found.direction == TO_CLIENT:
-        return located.KokaqClientDecoder(kokaq.WIRE_MAX_PAYLOAD, found.variant)
-    return located.KokaqServerDecoder(kokaq.WIRE_MAX_PAYLOAD)
+    protocol = protocol or next((name for name, each in captures().items() if head.startswith(each.magic)), None)
+    return Guess(protocol, *captures()[protocol].guess(head, direction)) if protocol else Guess(None, direction)
 
 
 class Half:
@@ -79,7 +108,7 @@ class Half:
         self._frames = frames
         self._head = b""
         self._base = 0
-        self._decoder: Any = None
+        self._decoder: LocatedDecoder | None = None
         self._searching = False
         self._passed = 0
         #: Offset of the first byte that could not be read, once there is one; its row is added at the end.
@@ -87,11 +116,9 @@ class Half:
         self._fed = 0
 
     @property
-    def variant(self) -> kokaq.Variant:
-        """Which Kokaq it is, as far as is known: what answers are written in."""
-        if isinstance(self._decoder, located.KokaqServerDecoder):
-            return self._decoder.variant
-        return self.found.variant
+    def variant(self) -> Any:
+        """What the protocol has made of the first bytes, or its decoder of more: what answers are written in."""
+        return getattr(self._decoder, "variant", self.found.variant)
 
     def settle(self, found: Guess) -> None:
         """Say what it is, before the first byte: nothing is guessed then."""
@@ -110,18 +137,21 @@ class Half:
             self._decode(data, at)
 
     def _decode(self, data: bytes, at: int | None) -> None:
-        found = self._decoder.feed(data)
-        rows_of = _ROWS[self.found.protocol or ""]
-        for frame, place in zip(found, self._decoder.places, strict=True):
+        decoder = self._decoder
+        assert decoder is not None
+        assert self.found.protocol is not None
+        rows_of = captures()[self.found.protocol].rows
+        for frame, place in zip(decoder.feed(data), decoder.places, strict=True):
             self._frames.add(self.source, at, rows_of(frame), place._replace(start=place.start + self._base))
-        if self._decoder.error is not None:
-            self._give_up(self._decoder.error)
+        if decoder.error is not None:
+            self._give_up(decoder.error)
 
     def _begin(self, data: bytes) -> bytes:
         """Find out what it is, once there are enough bytes. Returns those that were held back."""
         data = self._head + data
-        magics = tuple(magic for magic, name in _MAGIC.items() if name == self.found.protocol)
-        if self._searching and not data.startswith(magics):
+        if self._searching and not data.startswith(
+            captures()[self.found.protocol].magic if self.found.protocol else ()
+        ):
             self._passed += len(data)
         elif len(data) < ENOUGH and not self._settled:
             self._head = data
@@ -141,7 +171,7 @@ class Half:
             text = f"this is none of the protocols: it begins with {data[:ENOUGH].hex(' ')}"
             self._bad = self._base, "unknown-protocol", text
         else:
-            self._decoder = _decoder(self.found)
+            self._decoder = captures()[self.found.protocol].decoder(self.found)
 
     def _give_up(self, error: Any) -> None:
         self._bad = error.offset + self._base, error.code, error_text(error, self._base)

@@ -6,18 +6,13 @@ numpy; what each has of its own goes into flat lists. So a row costs a few list 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from operator import countOf
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import structs
 
-from penstock.wire import kokaq, phpmq, sspq
-from penstock.wire.kokaq.fields import KNOWN, TAGS
 from penstock.wire.located import Place
 from penstock.wire.stream import WireError
 
@@ -47,12 +42,10 @@ FRAMES = pa.schema(
         "error": pa.string(),
     }
 )
-#: Rows after which a record batch is made.
+#: FrameRows after which a record batch is made.
 BATCH_ROWS = 16_384
 #: Payload bytes after which one is made, when payloads are kept.
 BATCH_BYTES = 32 * 2**20
-#: From so many deliveries on, their metadata is read all at once; that costs as much as a few of them one by one.
-MANY = 32
 
 
 class Source(NamedTuple):
@@ -64,7 +57,7 @@ class Source(NamedTuple):
     direction: str | None = None
 
 
-class _Run(NamedTuple):
+class _SharedValues(NamedTuple):
     """What the messages of a run share: an entry of each of the repeated columns."""
 
     source: Source
@@ -80,17 +73,27 @@ class _Run(NamedTuple):
 
 #: Columns in which each message has a value of its own.
 _OWN = ("id", "opaque", "ttl", "payload", "fields")
-_Values: TypeAlias = "Sequence[Any] | pa.Array | None"
+Values: TypeAlias = "Sequence[Any] | pa.Array | None"
 
 
-class _Metadata(NamedTuple):
-    """The metadata of deliveries, as it stands on the wire, and the beginning of their ``fields``."""
+class Columns(NamedTuple):
+    """What has a column of its own in the messages of a run, and the rest as JSON. None: null for all."""
+
+    ids: Values
+    ttls: Values
+    fields: Values
+
+
+class Deferred(NamedTuple):
+    """What is best read in large pieces: as it stands on the wire, and the beginning of each message's ``fields``."""
 
     shared: str
     raw: list[bytes]
+    #: Makes the columns of it.
+    read: Callable[[str, list[bytes]], Columns]
 
 
-class Rows(NamedTuple):
+class FrameRows(NamedTuple):
     """What one frame is as rows. Lists and arrays have one value for each message; None is null for all."""
 
     type: str
@@ -98,16 +101,16 @@ class Rows(NamedTuple):
     payloads: Sequence[bytes] | None = None
     namespace: str | None = None
     queue: str | None = None
-    ids: _Values = None
-    opaques: _Values = None
-    ttl: int | _Values = None
+    ids: Values = None
+    opaques: Values = None
+    ttl: int | Values = None
     retries: int | None = None
-    fields: str | _Values = None
+    fields: str | Values = None
     #: In place of ids, ttl and fields.
-    metadata: _Metadata | None = None
+    deferred: Deferred | None = None
 
 
-class _Column:
+class _OwnColumn:
     """A column that gets values now and then. Single values wait in a list until there is an array to go before."""
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -117,7 +120,7 @@ class _Column:
         self._rows = 0
 
     def add(self, values: Sequence[Any] | pa.Array, before: int) -> None:
-        """Values of the rows from ``before`` on. Rows that got none are null."""
+        """Values of the rows from ``before`` on. FrameRows that got none are null."""
         self._pad(before)
         if isinstance(values, pa.Array):
             self._settle()
@@ -153,14 +156,14 @@ class Frames:
         self._clear()
 
     def _clear(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_SharedValues] = []
         self._counts: list[int] = []
         self._starts: list[int] = []
         self._between: list[int] = []
         self._lengths: list[int] = []
         self._sizes: list[int] = []
-        self._unread = _Metadata("", [])
-        self._columns = {name: _Column(FRAMES.field(name).type) for name in _OWN}
+        self._unread: Deferred | None = None
+        self._columns = {name: _OwnColumn(FRAMES.field(name).type) for name in _OWN}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -171,11 +174,11 @@ class Frames:
         """Whether it is time for a batch."""
         return len(self._lengths) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
-    def add(self, source: Source, at: int | None, rows: Rows, place: Place) -> None:
+    def add(self, source: Source, at: int | None, rows: FrameRows, place: Place) -> None:
         """Add the messages of a frame."""
-        self._gather(rows.metadata)
+        self._gather(rows.deferred)
         fields = rows.fields if isinstance(rows.fields, str) else None
-        shared = _Run(source, at, rows.type, rows.namespace, rows.queue, rows.retries, fields, None, None)
+        shared = _SharedValues(source, at, rows.type, rows.namespace, rows.queue, rows.retries, fields, None, None)
         self._add_run(shared, rows.messages, place.start, place.between)
         self._lengths += place.lengths
         self._sizes += [-1] * rows.messages if rows.payloads is None else map(len, rows.payloads)
@@ -190,34 +193,34 @@ class Frames:
     def fail(self, source: Source, at: int | None, offset: int, length: int, code: str, text: str) -> None:
         """Add a row for what could not be read: ``length`` bytes at ``offset``."""
         self._gather(None)
-        self._add_run(_Run(source, at, None, None, None, None, None, code, text), 1, offset, 0)
+        self._add_run(_SharedValues(source, at, None, None, None, None, None, code, text), 1, offset, 0)
         self._lengths.append(length)
         self._sizes.append(-1)
 
-    def _add_run(self, shared: _Run, count: int, start: int, between: int) -> None:
+    def _add_run(self, shared: _SharedValues, count: int, start: int, between: int) -> None:
         self._runs.append(shared)
         self._counts.append(count)
         self._starts.append(start)
         self._between.append(between)
 
-    def _own(self, name: str, values: _Values) -> None:
+    def _own(self, name: str, values: Values) -> None:
         """Values of the rows just added."""
         if values is not None:
             self._columns[name].add(values, len(self._sizes) - len(values))
 
-    def _gather(self, more: _Metadata | None) -> None:
-        """Keep metadata until there is much of it, or something else comes: it is best read in large pieces."""
+    def _gather(self, more: Deferred | None) -> None:
+        """Keep what is deferred until there is much of it, or something else comes: it is best read in large pieces."""
         unread = self._unread
-        if more is not None and more.shared == unread.shared and len(more.raw[0]) == len(unread.raw[0]):
+        if unread is not None and more is not None and _alike(unread, more):
             unread.raw.extend(more.raw)
             return
-        if unread.raw:
-            found = _alike(*unread) or _one_by_one(*unread)
+        if unread is not None:
+            found = unread.read(unread.shared, unread.raw)
             before = len(self._sizes) - len(unread.raw)
             for name, values in zip(("id", "ttl", "fields"), found, strict=True):
                 if values is not None:
                     self._columns[name].add(values, before)
-        self._unread = more or _Metadata("", [])
+        self._unread = more
 
     def batch(self) -> pa.RecordBatch:
         """The rows so far, which are then forgotten."""
@@ -254,14 +257,20 @@ class Frames:
         return pc.coalesce(shared, own)
 
 
+def _alike(first: Deferred, second: Deferred) -> bool:
+    """Whether both can be read as one. That the first messages are equally long is enough of a hint."""
+    same = first.read is second.read and first.shared == second.shared
+    return same and len(first.raw[0]) == len(second.raw[0])
+
+
 class _Repeat:
     """Columns of which each run has one value."""
 
-    def __init__(self, runs: list[_Run], counts: _Numbers) -> None:
+    def __init__(self, runs: list[_SharedValues], counts: _Numbers) -> None:
         self._runs = runs
         self._counts = counts
 
-    def words(self, value_of: Callable[[_Run], str | None]) -> pa.Array:
+    def words(self, value_of: Callable[[_SharedValues], str | None]) -> pa.Array:
         """A text column of few different values."""
         codes: dict[str | None, int] = {}
         numbers = np.array([codes.setdefault(value_of(run), len(codes)) for run in self._runs], np.int32)
@@ -269,7 +278,7 @@ class _Repeat:
             return pa.repeat(pa.scalar(next(iter(codes)), pa.string()), int(self._counts.sum()))
         return pa.array(list(codes), pa.string()).take(pa.array(np.repeat(numbers, self._counts)))
 
-    def numbers(self, value_of: Callable[[_Run], int | None], kind: pa.DataType) -> pa.Array:
+    def numbers(self, value_of: Callable[[_SharedValues], int | None], kind: pa.DataType) -> pa.Array:
         """A column of numbers."""
         values = pa.array(list(map(value_of, self._runs)), kind)
         if values.null_count == len(values):
@@ -290,174 +299,6 @@ def _offsets(
     base = np.array(starts, np.int64) - before[firsts]
     offsets: _Numbers = before + np.repeat(base, counts) + within * np.repeat(np.array(between, np.int64), counts)
     return offsets
-
-
-# ---------------------------------------------------------------------------------------------------- frames to rows
-
-
-def sspq_rows(frame: sspq.SspqFrame) -> Rows:
-    """An SSPQ frame."""
-    match frame:
-        case sspq.Send(retries, payloads):
-            return Rows("SEND", len(payloads), payloads, retries=retries)
-        case sspq.Other(kind):
-            return Rows("OTHER", 1, fields=json.dumps({"kind": kind}))
-    return Rows(_SSPQ_NAMES[type(frame)], 1)
-
-
-_SSPQ_NAMES: dict[type, str] = {
-    sspq.Receive: "RECEIVE",
-    sspq.Confirm: "CONFIRM",
-    sspq.DeadReceive: "DEAD_RECEIVE",
-    sspq.NoReceive: "NO_RECEIVE",
-}
-
-
-def phpmq_rows(frame: phpmq.PhpmqFrame) -> Rows:
-    """A PHPMQ frame."""
-    match frame:
-        case phpmq.Publish(queue, payloads, ttl):
-            return Rows("PUBLISH", len(payloads), payloads, queue=queue, ttl=ttl)
-        case phpmq.Dispatch(queue, ids, payloads, ttls):
-            return Rows("DISPATCH", len(ids), payloads, queue=queue, ids=ids, ttl=ttls)
-        case phpmq.Acknowledge(queue, ids):
-            return Rows("ACKNOWLEDGE", len(ids), queue=queue, ids=ids)
-        case phpmq.Reject(queue, ids):
-            return Rows("REJECT", len(ids), queue=queue, ids=ids)
-        case phpmq.Requeue(queue, each, ttl):
-            return Rows("REQUEUE", 1, queue=queue, ids=[each], ttl=ttl)
-        case phpmq.Consume(queue, count):
-            return Rows("CONSUME", 1, queue=queue, fields=json.dumps({"count": count}))
-
-
-def kokaq_rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> Rows:
-    """A Kokaq frame. The names of types are those of the opcodes; what is no column is in ``fields``."""
-    match frame:
-        case kokaq.Pushes():
-            fields = _json(
-                {"message_type": frame.message_type.name, "two_way": frame.two_way, "client": frame.client or None}
-            )
-            return Rows(
-                "PUSH", len(frame.payloads), frame.payloads, frame.namespace, frame.queue, None, frame.opaques, None,
-                None, fields,
-            )  # fmt: skip
-        case kokaq.Pushed():
-            fields = _json({"message_type": frame.message_type.name, "status": "SUCCESS", "reason": "OK"})
-            return Rows("PUSH", len(frame.uuids), ids=frame.uuids, opaques=frame.opaques, fields=fields)
-        case kokaq.Deliveries():
-            return _deliveries(frame)
-    return _kokaq_single(frame)
-
-
-def _deliveries(frame: kokaq.Deliveries) -> Rows:
-    shared = _json({"message_type": frame.message_type.name, "status": "SUCCESS", "reason": "OK"})[:-1]
-    return Rows(
-        _opcode(frame.opcode), len(frame.payloads), frame.payloads, frame.namespace, frame.queue,
-        opaques=frame.opaques, metadata=_Metadata(shared, [*frame.metadata.raw]),
-    )  # fmt: skip
-
-
-class _Fields(NamedTuple):
-    """The metadata of a run of deliveries: what has a column of its own, and the rest as JSON. None: null for all."""
-
-    uuids: _Values
-    ttls: _Values
-    fields: _Values
-
-
-def _one_by_one(shared: str, raw: list[bytes]) -> _Fields:
-    metadata = list(kokaq.MetadataRun(tuple(raw)))
-    texts = [_json(_known(each))[1:] for each in metadata]
-    fields = [f"{shared}, {text}" if len(text) > 1 else f"{shared}}}" for text in texts]
-    return _Fields([each.uuid for each in metadata], [each.time_to_live for each in metadata], fields)
-
-
-def _alike(shared: str, raw: list[bytes]) -> _Fields | None:
-    """The same, all at once, for metadata of one shape that has only integers and identifiers; None for any other."""
-    if len(raw) < MANY or countOf(map(len, raw), len(raw[0])) < len(raw) or (heads := _heads(raw[0])) is None:
-        return None
-    table = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), -1)
-    places = [0, 1, 2, 3] + [at + byte for at, _, _ in heads for byte in (-2, -1)]
-    if (table[:, places] != table[0, places]).any():
-        return None
-    uuids = ttls = None
-    text, texts = shared, []
-    for at, size, name in heads:
-        value = np.ascontiguousarray(table[:, at : at + size])
-        if name == "uuid":
-            uuids = _fixed(value.tobytes(), size, pa.binary())
-        elif name == "time_to_live":
-            ttls = pa.array(value.view(f">u{size}").ravel().astype(np.int64))
-        elif size == 16:
-            texts += [f'{text}, "{name}": "', _fixed(value.tobytes().hex().encode(), 2 * size, pa.string())]
-            text = '"'
-        else:
-            number = pa.array(value.view(f">u{size}").ravel().astype(f"u{size}"))
-            texts += [f'{text}, "{name}": ', number.cast(pa.string())]
-            text = ""
-    if not texts:
-        return _Fields(uuids, ttls, [f"{shared}}}"] * len(raw))
-    return _Fields(uuids, ttls, pc.binary_join_element_wise(*texts, f"{text}}}", ""))
-
-
-def _fixed(joined: bytes, size: int, kind: pa.DataType) -> pa.Array:
-    """An array of values that are all of one size."""
-    count = len(joined) // size
-    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
-    return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(joined)])
-
-
-def _heads(raw: bytes) -> list[tuple[int, int, str]] | None:
-    """Where each field's value is in metadata, its size and its name; None if a field is no integer of ours or ID."""
-    found = []
-    at = 6
-    while at <= len(raw):
-        tag, size = raw[at - 2 : at]
-        known = KNOWN.get(tag)
-        if known is None or (size != known.width if known.width else known.text or known.name == "correlation_id"):
-            return None
-        found.append((at, size, known.name))
-        at += size + 2
-    return sorted(found, key=lambda head: list(TAGS).index(head[2]))
-
-
-def _kokaq_single(frame: kokaq.Request | kokaq.Response) -> Rows:
-    fields: dict[str, Any] = {"message_type": frame.message_type.name}
-    if isinstance(frame, kokaq.Request):
-        fields |= {"two_way": frame.two_way, "client": frame.client or None}
-    else:
-        fields |= {"status": _named(kokaq.Status, frame.status), "reason": _named(kokaq.Reason, frame.reason)}
-    metadata = frame.metadata or kokaq.Metadata()
-    fields |= {"problem": frame.problem, **_known(metadata)}
-    operation = frame.operation if isinstance(frame, kokaq.Request) else None
-    return Rows(
-        operation.name if operation is not None else _opcode(frame.opcode), 1,
-        None if frame.payload is None else [frame.payload], frame.namespace, frame.queue,
-        None if metadata.uuid is None else [metadata.uuid], [frame.opaque], metadata.time_to_live, None, _json(fields),
-    )  # fmt: skip
-
-
-def _known(metadata: kokaq.Metadata) -> dict[str, Any]:
-    """The fields that are there and have no column of their own."""
-    found = {name: value for name, value in structs.asdict(metadata).items() if value is not None}
-    for name in ("uuid", "time_to_live"):
-        found.pop(name, None)
-    others = found.pop("others")
-    if others:
-        found["others"] = {f"0x{field.tag:02x}": field.value for field in others}
-    return found
-
-
-def _json(fields: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in fields.items() if value is not None}, default=bytes.hex)
-
-
-def _opcode(number: int) -> str:
-    return _named(kokaq.Opcode, number)
-
-
-def _named(numbers: Iterable[Any], number: int) -> str:
-    return next((each.name for each in numbers if each == number), f"0x{number:02x}")
 
 
 def error_text(error: WireError, base: int) -> str:

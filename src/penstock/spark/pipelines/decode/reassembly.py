@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.decode.captures import ENOUGH, TO_CLIENT, TO_SERVER, Guess, Half, guess
+from penstock.spark.pipelines.decode.captures import ENOUGH, TO_CLIENT, TO_SERVER, Guess, Half, captures, guess
 from penstock.spark.pipelines.decode.frames import Frames, Source
 from penstock.spark.pipelines.decode.packets import LINKS, SYN, End, Fragment, Packet, TcpSegment, segment_of
 from penstock.spark.pipelines.decode.pcap import Damaged, packets
@@ -128,8 +128,8 @@ class TcpConnection:
         direction = order.half.found.direction
         found = guess(segment.data[:ENOUGH], self._protocol, direction)
         others = [each.half for end, each in self._orders.items() if end != segment.source]
-        if direction is None and found.protocol != "phpmq":
-            # SSPQ looks the same both ways, and a byte of Kokaq can mean either: the lower port is the server's.
+        if direction is None and not (found.protocol and captures()[found.protocol].tells_direction):
+            # It looks the same both ways, or a byte can mean either: the lower port is the server's.
             direction = TO_CLIENT if segment.source == self._server else TO_SERVER
             found = guess(segment.data[:ENOUGH], self._protocol, direction)
         if found.direction == TO_CLIENT and others and others[0].found.direction == TO_SERVER:

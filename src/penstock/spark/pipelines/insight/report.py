@@ -1,17 +1,26 @@
-"""The report of ``insight``: one HTML file with plots, which needs no network and no script.
+"""The report of ``insight``: one HTML file with plots, which needs no network.
 
-It shows the rows of the tables and nothing else. Names come from clients, so everything is escaped.
+It shows the rows of the tables and nothing else. ``report.html`` is its template; names come from clients, so all that
+is put in is escaped. Charts are drawn by the browser, with the library that the console has too (``penstock.web``).
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.spark.pipelines.insight.charts import MOST_POINTS, Chart, Line, amount, clock, figure, seconds
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from penstock import web
+from penstock.spark.pipelines.insight.charts import MOST_POINTS, Chart, ChartLine, amount, seconds
 from penstock.spark.pipelines.insight.minutes import MINUTE
 
 #: Queues with plots of their own: those with the most traffic. The table has all.
@@ -21,44 +30,9 @@ LISTED = 20
 #: Tables with more columns than this do not fit a phone: there, each row is a card.
 MOST_HEADS = 5
 
-_STYLE = """
-:root{color-scheme:light dark;--page:#fbfbf9;--card:#fff;--ink:#1c2024;--soft:#5a646e;--rule:#e2e4e0;
---s1:#0b6fb8;--s2:#c2570c;--s3:#6b4fa8;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--page:#14171a;--card:#1c2024;--ink:#e9ecef;--soft:#a2adb7;--rule:#343b42;
---s1:#5cb3f0;--s2:#f29c52;--s3:#b9a2ee;--bad:#ff8a80}}
-*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);
-font:15px/1.45 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:1500px;margin:0 auto;padding:20px clamp(12px,3vw,32px) 48px}
-h1{font-size:22px;margin:0}h2{font-size:17px;margin:32px 0 8px}h3{font-size:13px;margin:0 0 4px;font-weight:600}
-p{margin:4px 0;color:var(--soft)}.tiles{display:flex;flex-wrap:wrap;gap:10px;margin:16px 0}
-.tile{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 16px;min-width:130px}
-.tile b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
-.tile.bad b{color:var(--bad)}
-.plots{display:grid;grid-template-columns:repeat(2,1fr);gap:10px}
-@media(max-width:760px){.plots{grid-template-columns:1fr}}@media(min-width:1400px){.plots{grid-template-columns:repeat(4,1fr)}}
-figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 12px}
-svg{display:block;width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
-.grid{stroke:var(--rule)}.line{fill:none;stroke-linejoin:round;stroke-linecap:round}
-.line.w0{stroke-width:2}.line.w1{stroke-width:4.5;opacity:.75}.line.w2{stroke-width:7.5;opacity:.6}
-.nothing{padding:24px 0;text-align:center}
-.dot.s1{fill:var(--s1)}.dot.s2{fill:var(--s2)}.dot.s3{fill:var(--s3)}
-.s1{stroke:var(--s1)}.s2{stroke:var(--s2)}.s3{stroke:var(--s3)}.area{fill:var(--s1);stroke:none;opacity:.15}
-.tip{fill:transparent}.tip:hover{fill:var(--ink);opacity:.08}
-.legend{display:flex;gap:14px;font-size:12px;color:var(--soft)}.legend i{display:inline-block;width:14px;height:2px;
-border-radius:2px;vertical-align:middle;margin-right:5px}i.w1{height:4px;opacity:.75}i.w2{height:7px;opacity:.6}i.s1{background:var(--s1)}i.s2{background:var(--s2)}
-i.s3{background:var(--s3)}
-.wide{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
-th{font-size:12px;color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}
-tr:last-child td{border-bottom:0}
-.name{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
-@media(max-width:760px){.cards thead{display:none}.cards table,.cards tbody,.cards td{display:block}
-.cards tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(96px,1fr));padding:8px 4px}
-.cards tr+tr{border-top:1px solid var(--rule)}.cards td{border:0;text-align:left;white-space:normal;padding:3px 8px}
-.cards td::before{content:attr(data-head);display:block;font-size:11px;color:var(--soft)}
-.cards td.name{grid-column:1/-1;font-weight:600}.cards td.name::before{display:none}.name{min-width:0}}
-.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:16px}
+_HERE = Path(__file__).parent
+_DRAW_ALL = """
+for (const place of document.querySelectorAll("[data-chart]")) draw(place, JSON.parse(place.dataset.chart));
 """
 
 
@@ -70,61 +44,110 @@ class Tables(NamedTuple):
     talkers: Sequence[dict[str, Any]]
 
 
+class Script(NamedTuple):
+    """A script of the page."""
+
+    type: str
+    text: Markup
+
+    @property
+    def digest(self) -> str:
+        """By which the page's policy knows it."""
+        return f"'sha256-{base64.b64encode(hashlib.sha256(self.text.encode()).digest()).decode()}'"
+
+
+class Tile(NamedTuple):
+    """One large number. ``warns``: it is bad if it is not 0."""
+
+    name: str
+    value: int
+    warns: bool = False
+
+
+class Overview(NamedTuple):
+    """The table of all queues."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+class Plots(NamedTuple):
+    """The charts of one queue."""
+
+    name: str
+    charts: Sequence[Chart]
+
+
 def render(tables: Tables, made: int, title: str = "Penstock insight") -> str:
     """The whole page. ``made`` is the time of making it, in microseconds."""
-    head = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main><h1>{escape(title)}</h1>"
-    )
-    body = _body(tables) if tables.queues else "<p>Nothing has happened yet.</p>"
-    return f"{head}<p>Made {_day(made)} {clock(made)} UTC</p>{body}</main></body></html>\n"
+    scripts = _scripts() if tables.queues else ()
+    sources = " ".join(script.digest for script in scripts) or "'none'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}"
+    page: dict[str, Any] = {"title": title, "made": _moment(made), "policy": policy, "scripts": scripts}
+    if tables.queues:
+        page |= _body(tables)
+    return _environment().get_template("report.html").render(**page, style=_style(), most_heads=MOST_HEADS)
 
 
-def _body(tables: Tables) -> str:
+@cache
+def _environment() -> Environment:
+    found = Environment(loader=FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+    found.filters["shown"] = lambda value: f"{value:,}" if isinstance(value, int) else value
+    return found
+
+
+@cache
+def _style() -> Markup:
+    return Markup((files(web) / "vendor" / "uplot.css").read_text() + (_HERE / "report.css").read_text())
+
+
+@cache
+def _scripts() -> tuple[Script, ...]:
+    """uPlot, and what draws with it. They are ours, so they are not escaped."""
+    library = (files(web) / "vendor" / "uplot.js").read_text()
+    charts = (files(web) / "charts.js").read_text() + _DRAW_ALL
+    return Script("text/javascript", Markup(library)), Script("module", Markup(charts))
+
+
+def _body(tables: Tables) -> dict[str, Any]:
     by_queue: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(tables.queues, key=lambda row: int(row["minute"])):
         by_queue[f"{row['namespace']}/{row['queue']}"].append(row)
     first = min(row["minute"] for row in tables.queues)
     last = max(row["minute"] for row in tables.queues)
     ranked = sorted(by_queue, key=lambda name: (-_sum(by_queue[name], "published", "acknowledged", "popped"), name))
-    span = f"{_day(first)} {clock(first)}" + ("" if first == last else f" to {_day(last)} {clock(last)}")
-    parts = [f"<p>{span} UTC, by minute</p>"]
-    parts += [_tiles(tables.queues, by_queue.values()), _overview(ranked, by_queue)]
-    parts.append(f'<div class="two">{_dead(tables.dead_letters)}{_talkers(tables.talkers)}</div>')
-    parts += [_queue_plots(name, by_queue[name], first, last) for name in ranked[:PLOTTED]]
-    if len(ranked) > PLOTTED:
-        parts.append(f"<p>The other {len(ranked) - PLOTTED} queues have less traffic; the table above has them.</p>")
-    return "".join(parts)
+    return {
+        "span": _moment(first) + ("" if first == last else f" to {_moment(last)}"),
+        "tiles": _tiles(tables.queues, by_queue.values()),
+        "queues": _overview(ranked, by_queue),
+        "dead": _dead(tables.dead_letters),
+        "talkers": _talkers(tables.talkers),
+        "plotted": [Plots(name, _charts(by_queue[name], first, last)) for name in ranked[:PLOTTED]],
+        "others": len(ranked[PLOTTED:]),
+    }
 
 
-def _day(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d")
+def _moment(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _sum(rows: Iterable[dict[str, Any]], *names: str) -> int:
     return sum(int(row[name]) for row in rows for name in names)
 
 
-def _tiles(rows: Sequence[dict[str, Any]], queues: Iterable[list[dict[str, Any]]]) -> str:
+def _tiles(rows: Sequence[dict[str, Any]], queues: Iterable[list[dict[str, Any]]]) -> list[Tile]:
     ends = [each[-1] for each in queues]
-    tiles = [
-        ("published", _sum(rows, "published"), False),
-        ("taken", _sum(rows, "acknowledged", "popped"), False),
-        ("waiting now", _sum(ends, "depth"), False),
-        ("redelivered", _sum(rows, "redelivered"), False),
-        ("expired", _sum(rows, "expired"), True),
-        ("dead letters now", _sum(ends, "dead_depth"), True),
+    return [
+        Tile("published", _sum(rows, "published")),
+        Tile("taken", _sum(rows, "acknowledged", "popped")),
+        Tile("waiting now", _sum(ends, "depth")),
+        Tile("redelivered", _sum(rows, "redelivered")),
+        Tile("expired", _sum(rows, "expired"), True),
+        Tile("dead letters now", _sum(ends, "dead_depth"), True),
     ]
-    found = [
-        f'<div class="tile{" bad" if warn and value else ""}"><b>{value:,}</b><span>{name}</span></div>'
-        for name, value, warn in tiles
-    ]
-    return f'<div class="tiles">{"".join(found)}</div>'
 
 
-def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) -> str:
+def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) -> Overview:
     rows = []
     for name in ranked:
         found = by_queue[name]
@@ -139,7 +162,7 @@ def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) 
             ]
         )  # fmt: skip
     heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, p95", "to acknowledge, p95"]
-    return f"<h2>Queues</h2>{_table([*heads, 'redelivered', 'expired', 'dead'], rows)}"
+    return Overview([*heads, "redelivered", "expired", "dead"], rows)
 
 
 def _worst(rows: Sequence[dict[str, Any]], name: str) -> str:
@@ -147,31 +170,26 @@ def _worst(rows: Sequence[dict[str, Any]], name: str) -> str:
     return seconds(max(values)) if values else "–"
 
 
-def _queue_plots(name: str, rows: Sequence[dict[str, Any]], first: int, last: int) -> str:
+def _charts(rows: Sequence[dict[str, Any]], first: int, last: int) -> list[Chart]:
     step = max(1, -(-((last - first) // MINUTE + 1) // MOST_POINTS))
     times = list(range(first, last + 1, step * MINUTE))
     slots: list[list[dict[str, Any]]] = [[] for _ in times]
     for row in rows:
         slots[(row["minute"] - first) // (step * MINUTE)].append(row)
-    charts = [
-        Chart("Messages a minute", times, _rates(slots, step), amount, nothing="none came or went in this time"),
-        Chart("Waiting", times, [Line("waiting", _depths(slots), 1)], amount, True, "none at the end of any minute"),
-        Chart("Time in the queue", times, _percentiles(slots, "in_queue"), seconds, nothing="none was taken"),
-        Chart(
-            "Time to acknowledge",
-            times,
-            _percentiles(slots, "to_acknowledge"),
-            seconds,
-            nothing="none was acknowledged",
-        ),
+    depths = [ChartLine("waiting", _depths(slots), 1)]
+    in_queue, to_acknowledge = _percentiles(slots, "in_queue"), _percentiles(slots, "to_acknowledge")
+    return [
+        Chart("Messages a minute", times, _rates(slots, step), nothing="none came or went in this time"),
+        Chart("Waiting", times, depths, area=True, nothing="none at the end of any minute"),
+        Chart("Time in the queue", times, in_queue, "duration", nothing="none was taken"),
+        Chart("Time to acknowledge", times, to_acknowledge, "duration", nothing="none was acknowledged"),
     ]
-    return f'<h2>{escape(name)}</h2><div class="plots">{"".join(map(figure, charts))}</div>'
 
 
-def _rates(slots: Sequence[list[dict[str, Any]]], step: int) -> list[Line]:
+def _rates(slots: Sequence[list[dict[str, Any]]], step: int) -> list[ChartLine]:
     came = [_sum(slot, "published") / step for slot in slots]
     went = [_sum(slot, "acknowledged", "popped") / step for slot in slots]
-    return [Line("in", came, 1), Line("out", went, 2)]
+    return [ChartLine("in", came, 1), ChartLine("out", went, 2)]
 
 
 def _depths(slots: Sequence[list[dict[str, Any]]]) -> list[float]:
@@ -183,45 +201,28 @@ def _depths(slots: Sequence[list[dict[str, Any]]]) -> list[float]:
     return found
 
 
-def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[Line]:
+def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[ChartLine]:
     lines = []
-    for style, percent in ((1, 50), (3, 95), (2, 99)):
+    for colour, percent in ((2, 99), (3, 95), (1, 50)):
         column = f"{name}_p{percent}"
         values = [[row[column] for row in slot if row[column] is not None] for slot in slots]
-        lines.append(Line(f"p{percent}", [max(each) if each else None for each in values], style))
+        lines.append(ChartLine(f"p{percent}", [max(each) if each else None for each in values], colour))
     return lines
 
 
-def _dead(rows: Sequence[dict[str, Any]]) -> str:
+def _dead(rows: Sequence[dict[str, Any]]) -> list[list[object]]:
     sums: defaultdict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
         sums[f"{row['namespace']}/{row['queue']}", row["reason"]] += row["messages"]
     ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:LISTED]
-    table = _table(["queue", "reason", "messages"], [[*key, count] for key, count in ranked], names=2)
-    return f"<section><h2>Dead letters by reason</h2>{table if ranked else '<p>None.</p>'}</section>"
+    return [[*key, count] for key, count in ranked]
 
 
-def _talkers(rows: Sequence[dict[str, Any]]) -> str:
+def _talkers(rows: Sequence[dict[str, Any]]) -> list[list[object]]:
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in rows:
         found = sums[row["host"], row["protocol"] or ""]
         for at, name in enumerate(("published", "bytes_in", "taken")):
             found[at] += row[name]
     ranked = sorted(sums.items(), key=lambda item: (-item[1][0] - item[1][2], item[0]))[:LISTED]
-    rows_shown = [[*key, count, amount(size) + "B", taken] for key, (count, size, taken) in ranked]
-    table = _table(["host", "protocol", "published", "bytes", "taken"], rows_shown, names=2)
-    return f"<section><h2>Top talkers</h2>{table if ranked else '<p>None.</p>'}</section>"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], names: int = 1) -> str:
-    def cells(tag: str, values: Sequence[object]) -> str:
-        texts = [escape(f"{value:,}" if isinstance(value, int) else str(value)) for value in values]
-        marks = [" class=name" if at < names else "" for at in range(len(texts))]
-        if tag == "td":  # in a card each value has its head
-            marks = [f'{mark} data-head="{escape(head)}"' for mark, head in zip(marks, heads, strict=True)]
-        return "".join(f"<{tag}{mark}>{text}</{tag}>" for mark, text in zip(marks, texts, strict=True))
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
-    kind = "wide cards" if len(heads) > MOST_HEADS else "wide"
-    return f'<div class="{kind}" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'
+    return [[*key, count, amount(size) + "B", taken] for key, (count, size, taken) in ranked]

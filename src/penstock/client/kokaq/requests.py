@@ -11,7 +11,7 @@ from penstock.wire.kokaq import Response
 Answer = Response | bytes
 
 
-class Flight:
+class PendingRequests:
     """Requests that were sent together. ``answers`` fill up; what is None when ``done`` is set was never answered.
 
     ``keep`` is called with each answer in the moment that it comes. What must not be lost with a cancelled caller is

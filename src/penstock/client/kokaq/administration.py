@@ -1,13 +1,15 @@
-"""What only Kokaq has: looking at messages, queues and the broker itself."""
+"""Looking at messages, queues and the broker itself, over Kokaq."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 
-from penstock.client.answers import found, milliseconds, received
 from penstock.client.errors import Refused
-from penstock.client.kokaq import KokaqSession
+from penstock.client.kokaq.answers import found, milliseconds, received
+from penstock.client.kokaq.requests import Answer
 from penstock.client.messages import QueueInfo, Received
+from penstock.client.session import ClientSession
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Response, Status
 
 _FIELDS = [
@@ -15,35 +17,42 @@ _FIELDS = [
 ]
 
 
-class KokaqAdmin(ABC):
-    """The part of a client that raises Unsupported for every other protocol."""
+class KokaqAdministration(ClientSession):
+    """The operations of a Kokaq session on messages, queues and the broker."""
 
     @abstractmethod
-    async def _kokaq(self, operation: str) -> KokaqSession:
-        """The connection, if it is a Kokaq one."""
+    async def ask(
+        self, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
+        kind: MessageType = MessageType.OPERATIONAL, keep: Callable[[Answer], None] | None = None,
+    ) -> Response:  # fmt: skip
+        """Send one request and wait for its answer, whatever it says."""
 
-    async def peek(self, queue: str | None = None) -> Received | None:
+    @abstractmethod
+    async def succeed(
+        self, what: str, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
+        kind: MessageType = MessageType.OPERATIONAL,
+    ) -> Response:  # fmt: skip
+        """Send one request, wait for its answer, and raise :class:`Refused` unless it is a success."""
+
+    async def peek(self, queue: str | None) -> Received | None:
         """The message that would come next, left where it is; None if there is nothing now."""
-        session = await self._kokaq("peek")
-        name = session.name(queue)
-        answer = found(await session.ask(Opcode.PEEK, name), f"peek at {name!r}")
+        name = self.name(queue)
+        answer = found(await self.ask(Opcode.PEEK, name), f"peek at {name!r}")
         return None if answer is None else received(answer)
 
-    async def get(self, message_id: str, queue: str | None = None) -> Received | None:
+    async def get(self, message_id: str, queue: str | None) -> Received | None:
         """The message with this ID, wherever it is in its queue; None if there is none."""
-        session = await self._kokaq("get")
         metadata = Metadata(uuid=bytes.fromhex(message_id))
-        answer = await session.ask(Opcode.GET, queue, metadata)
+        answer = await self.ask(Opcode.GET, queue, metadata)
         if answer.status == Status.FAIL and answer.reason == Reason.BAD:
             return None
         answer_found = found(answer, f"get message {message_id}")
         return None if answer_found is None else received(answer_found)
 
-    async def queue_info(self, queue: str | None = None) -> QueueInfo:
+    async def queue_info(self, queue: str | None) -> QueueInfo:
         """What the broker tells about a queue."""
-        session = await self._kokaq("queue_info")
-        name = session.name(queue)
-        metadata = (await session.succeed(f"describe {name!r}", Opcode.GET, name)).metadata or Metadata()
+        name = self.name(queue)
+        metadata = (await self.succeed(f"describe {name!r}", Opcode.GET, name)).metadata or Metadata()
         lock = None if metadata.lock_duration is None else metadata.lock_duration / 1000
         return QueueInfo(
             name, metadata.depth, metadata.created_at, metadata.time_to_live, lock, metadata.max_deliveries,
@@ -52,58 +61,52 @@ class KokaqAdmin(ABC):
 
     async def create_queue(
         self,
-        queue: str | None = None,
+        queue: str | None,
         *,
-        ttl: int | None = None,
-        lock: float | None = None,
-        max_deliveries: int | None = None,
-        exist_ok: bool = False,
+        ttl: int | None,
+        lock: float | None,
+        max_deliveries: int | None,
+        exist_ok: bool,
     ) -> bool:
         """Create a queue, with these as its defaults. False if it was there already and that is ``exist_ok``."""
-        session = await self._kokaq("create_queue")
         metadata = Metadata(time_to_live=ttl, lock_duration=milliseconds(lock), max_deliveries=max_deliveries)
-        return await self._create(session, session.name(queue), metadata, exist_ok)
+        return await self._create(self.name(queue), metadata, exist_ok)
 
-    async def create_namespace(self, namespace: str, *, exist_ok: bool = False) -> bool:
+    async def create_namespace(self, namespace: str, *, exist_ok: bool) -> bool:
         """Create a namespace. False if it was there already and that is ``exist_ok``."""
-        session = await self._kokaq("create_namespace")
-        return await self._create(session, f"{namespace}/", Metadata(), exist_ok)
+        return await self._create(f"{namespace}/", Metadata(), exist_ok)
 
-    async def delete_queue(self, queue: str | None = None) -> None:
+    async def delete_queue(self, queue: str | None) -> None:
         """Delete a queue. Refused ("not_allowed") unless it is empty."""
-        session = await self._kokaq("delete_queue")
-        name = session.name(queue)
-        await session.succeed(f"delete {name!r}", Opcode.DELETE, name, kind=MessageType.ADMIN)
+        name = self.name(queue)
+        await self.succeed(f"delete {name!r}", Opcode.DELETE, name, kind=MessageType.ADMIN)
 
     async def delete_namespace(self, namespace: str) -> None:
         """Delete a namespace. Refused ("not_allowed") unless it is empty."""
-        session = await self._kokaq("delete_namespace")
         what = f"delete the namespace {namespace!r}"
-        await session.succeed(what, Opcode.DELETE, f"{namespace}/", kind=MessageType.ADMIN)
+        await self.succeed(what, Opcode.DELETE, f"{namespace}/", kind=MessageType.ADMIN)
 
     async def ping(self) -> None:
         """Ask for a sign of life, and wait for it."""
-        await (await self._kokaq("ping")).succeed("answer a ping", Opcode.NOP)
+        await self.succeed("answer a ping", Opcode.NOP)
 
     async def health(self) -> str | None:
         """What ails the broker; None if it is well."""
-        session = await self._kokaq("health")
-        answer = await session.ask(Opcode.NOP, kind=MessageType.CONTROL)
+        answer = await self.ask(Opcode.NOP, kind=MessageType.CONTROL)
         return None if answer.status == Status.SUCCESS else _ailment(answer)
 
     async def counters(self) -> dict[str, int | str]:
         """The broker's own counters: whatever fields it sends, by their names (docs/protocols/kokaq.md)."""
-        session = await self._kokaq("counters")
-        answer = await session.succeed("tell its counters", Opcode.GET, kind=MessageType.CONTROL)
+        answer = await self.succeed("tell its counters", Opcode.GET, kind=MessageType.CONTROL)
         metadata = answer.metadata or Metadata()
         named = {name: getattr(metadata, name) for name in _FIELDS if getattr(metadata, name) is not None}
         unnamed = {f"field_0x{field.tag:02x}": int.from_bytes(field.value, "big") for field in metadata.others}
         return {**named, **unnamed}
 
-    async def _create(self, session: KokaqSession, name: str, metadata: Metadata, exist_ok: bool) -> bool:
+    async def _create(self, name: str, metadata: Metadata, exist_ok: bool) -> bool:
         defaults = metadata if metadata != Metadata() else None
         try:
-            await session.succeed(f"create {name!r}", Opcode.CREATE, name, defaults, MessageType.ADMIN)
+            await self.succeed(f"create {name!r}", Opcode.CREATE, name, defaults, MessageType.ADMIN)
         except Refused as refusal:
             if not exist_ok or refusal.reason != "exists":
                 raise

@@ -8,17 +8,17 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.client.answers import found, locked_for
-from penstock.client.flights import Answer, Flight
+from penstock.client.kokaq.answers import found, locked_for
+from penstock.client.kokaq.requests import Answer, PendingRequests
 from penstock.client.messages import Delivery, Hold
-from penstock.client.session import Source
+from penstock.client.session import MessageSource
 from penstock.wire.kokaq import Opcode, Response, Status
 
 if TYPE_CHECKING:
-    from penstock.client.kokaq import KokaqSession
+    from penstock.client.kokaq.session import KokaqClientSession
 
 
-class LockingSource(Source):
+class LockSource(MessageSource):
     """Locks messages, a few at a time, and asks again with growing pauses while there are none.
 
     Kokaq answers at once, also when there is nothing, so waiting is polling: the pauses double from `FIRST_PAUSE` to
@@ -29,7 +29,7 @@ class LockingSource(Source):
     FIRST_PAUSE = 0.01
     QUICK = 1.0
 
-    def __init__(self, session: KokaqSession, name: str, window: int, lock: float | None, poll: float) -> None:
+    def __init__(self, session: KokaqClientSession, name: str, window: int, lock: float | None, poll: float) -> None:
         self._session = session
         self._name = name
         self._window = window
@@ -37,29 +37,29 @@ class LockingSource(Source):
         self._poll = poll
         self._ready: deque[Delivery] = deque()
         self._held: set[Hold] = set()
-        #: Rung when a message was settled, and when the connection ends.
+        #: Set when a message was settled, and when the connection ends.
         self._settled = asyncio.Event()
-        session.bells.add(self._settled)
-        self._flight: Flight | None = None
+        session.at_end.add(self._settled)
+        self._pending: PendingRequests | None = None
         self._batch = 1
         self._batch_at = 0.0
         self._pause = 0.0
         self._closed = False
 
     async def next(self) -> Delivery:
-        """See :meth:`Source.next`."""
+        """See :meth:`MessageSource.next`."""
         while True:
             self._session.link.check()
             if (delivery := self._fresh()) is not None:
                 return delivery
-            if self._flight is None:
+            if self._pending is None:
                 await self._room()
                 await asyncio.sleep(self._pause)
                 self._ask()
-            await self._land()
+            await self._take_answers()
 
     def close(self) -> None:
-        """See :meth:`Source.close`. Locks that nobody has seen are given back."""
+        """See :meth:`MessageSource.close`. Locks that nobody has seen are given back."""
         self._closed = True
         for delivery in self._ready:
             self._session.release_soon(delivery.hold.key)
@@ -100,17 +100,17 @@ class LockingSource(Source):
         count = min(self._batch, self._window - len(self._held))
         metadata = locked_for(self._lock)
         requests = [self._session.request(Opcode.ACQUIRE_PEEK_LOCK, self._name, metadata) for _ in range(count)]
-        self._flight = Flight(count, partial(self._keep, now))
-        self._session.send(requests, self._flight)
+        self._pending = PendingRequests(count, partial(self._keep, now))
+        self._session.send(requests, self._pending)
 
-    async def _land(self) -> None:
+    async def _take_answers(self) -> None:
         """Wait for the answers to the last batch, also to one whose caller was cancelled."""
-        flight = self._flight
-        assert flight is not None
-        await self._session.landed(flight)
-        self._flight = None
+        pending = self._pending
+        assert pending is not None
+        await self._session.answered(pending)
+        self._pending = None
         answers = [
-            found(answer, f"consume {self._name!r}") for answer in flight.answers if isinstance(answer, Response)
+            found(answer, f"consume {self._name!r}") for answer in pending.answers if isinstance(answer, Response)
         ]
         empty = not any(answers)
         self._pause = min(max(2 * self._pause, self.FIRST_PAUSE), self._poll) if empty else 0.0

@@ -6,49 +6,63 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
-from penstock.client.abilities import KOKAQ, require, unsupported
-from penstock.client.answers import found, locked_for, milliseconds, received, refusal, uuid_of
+from penstock.client.abilities import require, unsupported
 from penstock.client.connection import Link
 from penstock.client.errors import ClientError, Disconnected, NotHeld, ProtocolProblem, Refused, TimedOut, Uncertain
-from penstock.client.flights import Answer, Flight
-from penstock.client.lock_consumer import LockingSource
+from penstock.client.kokaq.administration import KokaqAdministration
+from penstock.client.kokaq.answers import found, locked_for, milliseconds, received, refusal, uuid_of
+from penstock.client.kokaq.lock_source import LockSource
+from penstock.client.kokaq.requests import Answer, PendingRequests
 from penstock.client.messages import Action, Delivery, Hold, Outgoing, Received
-from penstock.client.options import Options
-from penstock.client.session import Sending, Session, Source
-from penstock.client.urls import Address, split_name
+from penstock.client.options import ClientOptions
+from penstock.client.protocol import COMMON, Abilities, ClientProtocol
+from penstock.client.session import MessageSource, Sending
+from penstock.client.urls import Address, choice, split_name
 from penstock.wire import kokaq
-from penstock.wire.kokaq import KokaqRequest, KokaqResponse, MessageType, Metadata, Opcode, Request, Response, Status
+from penstock.wire.kokaq import (
+    BitOrder,
+    KokaqRequest,
+    KokaqResponse,
+    MessageType,
+    Metadata,
+    Numbering,
+    Opcode,
+    Request,
+    Response,
+    Status,
+    Variant,
+)
 
 log = logging.getLogger(__name__)
 
 _OPAQUE = struct.Struct(">I")
 
 
-class KokaqSession(Session):
+class KokaqClientSession(KokaqAdministration):
     """One Kokaq connection."""
 
-    protocol = KOKAQ
     link: Link[KokaqResponse]
 
-    def __init__(self, address: Address, options: Options) -> None:
+    def __init__(self, address: Address, options: ClientOptions) -> None:
         super().__init__(address, options)
-        decoder = kokaq.ClientDecoder(variant=address.variant)
+        self._variant: Variant = address.variant
+        decoder = kokaq.ClientDecoder(variant=self._variant)
         self.link = Link(address, decoder, self._take, self._lost)
         self._pieces = kokaq.Reassembler(options.max_message)
         self._next_opaque = 0
-        self._waiting: dict[bytes, tuple[Flight, int]] = {}
+        self._waiting: dict[bytes, tuple[PendingRequests, int]] = {}
         #: Popped messages whose caller had gone before they came. The next pop of the queue gets them.
         self._popped: dict[str, deque[Response]] = {}
         #: Set when the connection ends, for those who wait for something else than an answer.
-        self.bells: WeakSet[asyncio.Event] = WeakSet()
+        self.at_end: WeakSet[asyncio.Event] = WeakSet()
 
     async def close(self) -> None:
-        """See :meth:`Session.close`."""
+        """See :meth:`ClientSession.close`."""
         left = sum(map(len, self._popped.values()))
         if left:
             log.warning("%s: closed with %d popped message(s) that nobody has taken", self.address, left)
@@ -56,13 +70,13 @@ class KokaqSession(Session):
 
     # Requests.
 
-    def send(self, requests: Sequence[KokaqRequest], flight: Flight) -> None:
-        """Write requests whose answers go to ``flight``. All are two-way, and have the opaques of :meth:`opaques`."""
-        self.link.write(kokaq.encode_requests(requests, self.address.variant))
+    def send(self, requests: Sequence[KokaqRequest], pending: PendingRequests) -> None:
+        """Write requests whose answers go to ``pending``. All are two-way, and have the opaques of :meth:`opaques`."""
+        self.link.write(kokaq.encode_requests(requests, self._variant))
         index = 0
         for request in requests:
             for opaque in request.opaques if isinstance(request, kokaq.Pushes) else (request.opaque,):
-                self._waiting[opaque] = flight, index
+                self._waiting[opaque] = pending, index
                 index += 1
 
     def opaques(self, count: int) -> tuple[bytes, ...]:
@@ -83,20 +97,20 @@ class KokaqSession(Session):
             kind, two_way, opaque, opcode, metadata=metadata, namespace=namespace, queue=queue, payload=payload
         )
 
-    async def landed(self, flight: Flight) -> None:
-        """Wait until each request of the flight is answered, or the connection has ended."""
+    async def answered(self, pending: PendingRequests) -> None:
+        """Wait until each request of the pending is answered, or the connection has ended."""
         async with self.link.limit(self.options.timeout, "answer"):
-            await flight.done.wait()
+            await pending.done.wait()
 
     async def ask(
         self, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
         kind: MessageType = MessageType.OPERATIONAL, keep: Callable[[Answer], None] | None = None,
     ) -> Response:  # fmt: skip
         """Send one request and wait for its answer, whatever it says."""
-        flight = Flight(1, keep)
-        self.send([self.request(opcode, name, metadata, kind)], flight)
-        await self.landed(flight)
-        answer = flight.answers[0]
+        pending = PendingRequests(1, keep)
+        self.send([self.request(opcode, name, metadata, kind)], pending)
+        await self.answered(pending)
+        answer = pending.answers[0]
         if answer is None:
             self.link.check()
         assert isinstance(answer, Response)
@@ -115,17 +129,17 @@ class KokaqSession(Session):
     # Messages.
 
     def check(self, message: Outgoing) -> None:
-        """See :meth:`Session.check`."""
+        """See :meth:`ClientSession.check`."""
         super().check(message)
         if len(message.body) > kokaq.WIRE_MAX_PAYLOAD:
-            raise unsupported(KOKAQ, "payload over 65,535 bytes")
+            raise unsupported(self.abilities, "payload over 65,535 bytes")
         if _has_details(message):
             kokaq.encode_requests([_push(message, b"\0\0\0\0", "n", "q")])  # its ValueError says what is wrong
 
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending:
-        """See :meth:`Session.publish`. Each message is answered."""
+        """See :meth:`ClientSession.publish`. Each message is answered."""
         namespace, name = split_name(self.name(queue))
-        flight = Flight(len(messages))
+        pending = PendingRequests(len(messages))
         opaques = self.opaques(len(messages))
         if any(map(_has_details, messages)):
             pushes: list[KokaqRequest] = [_push(*each, namespace, name) for each in zip(messages, opaques, strict=True)]
@@ -134,20 +148,19 @@ class KokaqSession(Session):
             kind = MessageType.OPERATIONAL
             pushes = [kokaq.Pushes(kind, True, 0, namespace, name, opaques, bytes(len(bodies)), bodies)]
         with suppress(Disconnected, TimedOut):  # then there will be no answers, which tells the same
-            self.send(pushes, flight)
+            self.send(pushes, pending)
             await self.link.drain(self.options.timeout)
         if self.failure is not None:
-            flight.done.set()
-        return PushesUnderWay(self, messages, flight)
+            pending.done.set()
+        return PendingPushes(self, messages, pending)
 
-    def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> Source:
-        """See :meth:`Session.source`."""
-        if dead:
-            require(self.protocol, "dead_letters")
-        return LockingSource(self, self.name(queue), window, lock, poll)
+    def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
+        """See :meth:`ClientSession.source`."""
+        return LockSource(self, self.name(queue), window, lock, poll)
 
-    async def pop(self, name: str) -> Received | None:
+    async def pop(self, queue: str | None) -> Received | None:
         """Take the head of the queue for good. Cancelled, its message is kept for the next one who asks."""
+        name = self.name(queue)
         kept = self._popped.setdefault(name, deque())
         if not kept:
             self.link.check()
@@ -158,17 +171,18 @@ class KokaqSession(Session):
             found(answer, f"pop {name!r}")
         return received(kept.popleft()) if kept else None
 
-    async def acquire(self, name: str, lock: float | None) -> Delivery | None:
+    async def acquire(self, queue: str | None, lock: float | None) -> Delivery | None:
         """Lock the head of the queue, if there is one. Cancelled, a lock that was got all the same is given back."""
-        flight = Flight(1)
+        name = self.name(queue)
+        pending = PendingRequests(1)
         sent_at = asyncio.get_running_loop().time()
-        self.send([self.request(Opcode.ACQUIRE_PEEK_LOCK, name, locked_for(lock))], flight)
+        self.send([self.request(Opcode.ACQUIRE_PEEK_LOCK, name, locked_for(lock))], pending)
         try:
-            await self.landed(flight)
+            await self.answered(pending)
         except asyncio.CancelledError:
-            flight.keep = self.give_back
+            pending.keep = self.give_back
             raise
-        answer = flight.answers[0]
+        answer = pending.answers[0]
         if answer is None:
             self.link.check()
         assert isinstance(answer, Response)
@@ -195,19 +209,18 @@ class KokaqSession(Session):
         """Release the lock of this message. One-way: nobody is there to hear the answer."""
         if self.failure is None:
             request = self.request(Opcode.RELEASE_PEEK_LOCK, metadata=Metadata(uuid=key), two_way=False)
-            self.link.write(kokaq.encode_requests([request], self.address.variant))
+            self.link.write(kokaq.encode_requests([request], self._variant))
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Keeper.settle`. Answered: afterwards it is so."""
+        """See :meth:`Settler.settle`. Answered: afterwards it is so."""
+        require(self.abilities, action.ability)
         if action is Action.ACK:
             await self._with_lock("acknowledge a message", Opcode.DELETE, Metadata(uuid=hold.key))
-        elif action is Action.RELEASE:
-            await self._with_lock("release a message", Opcode.RELEASE_PEEK_LOCK, Metadata(uuid=hold.key))
         else:
-            raise unsupported(self.protocol, "requeue" if action is Action.REQUEUE else "reject")
+            await self._with_lock("release a message", Opcode.RELEASE_PEEK_LOCK, Metadata(uuid=hold.key))
 
     async def renew(self, hold: Hold, lock: float | None) -> None:
-        """See :meth:`Keeper.renew`."""
+        """See :meth:`Settler.renew`."""
         metadata = Metadata(uuid=hold.key, lock_duration=milliseconds(lock))
         sent_at = asyncio.get_running_loop().time()
         await self._with_lock("renew a lock", Opcode.ACQUIRE_PEEK_LOCK, metadata)
@@ -242,30 +255,30 @@ class KokaqSession(Session):
         if waiting is None:
             self.link.fail(ProtocolProblem(f"{self.address} answered a request that was not made"))
             return
-        flight, index = waiting
-        flight.take(index, answer)
+        pending, index = waiting
+        pending.take(index, answer)
 
     def _lost(self) -> None:
-        for flight, _ in self._waiting.values():
-            flight.done.set()
+        for pending, _ in self._waiting.values():
+            pending.done.set()
         self._waiting.clear()
-        for bell in self.bells:
-            bell.set()
+        for event in self.at_end:
+            event.set()
 
 
-class PushesUnderWay(Sending):
+class PendingPushes(Sending):
     """Pushes that wait for their confirmation."""
 
-    def __init__(self, session: KokaqSession, messages: Sequence[Outgoing], flight: Flight) -> None:
+    def __init__(self, session: KokaqClientSession, messages: Sequence[Outgoing], pending: PendingRequests) -> None:
         self.messages = messages
         self._session = session
-        self._flight = flight
+        self._pending = pending
 
-    async def landed(self) -> Sequence[str | ClientError | None]:
-        """See :meth:`Sending.landed`."""
+    async def outcomes(self) -> Sequence[str | ClientError | None]:
+        """See :meth:`Sending.outcomes`."""
         with suppress(TimedOut):  # the connection is over then, and the answers that are missing are None
-            await self._session.landed(self._flight)
-        return [_outcome(answer) for answer in self._flight.answers]
+            await self._session.answered(self._pending)
+        return [_outcome(answer) for answer in self._pending.answers]
 
 
 def _keep(kept: deque[Response], answer: Answer) -> None:
@@ -301,3 +314,26 @@ def _push(message: Outgoing, opaque: bytes, namespace: str, queue: str) -> Reque
     present = metadata if metadata != Metadata() else None
     kind = MessageType.OPERATIONAL
     return Request(kind, True, opaque, Opcode.PUSH, 0, 0, present, namespace, queue, message.body)
+
+
+def _choose(query: Mapping[str, str]) -> tuple[Variant, Abilities]:
+    numbering = choice(query, "numbering", {each.value: each for each in Numbering}, Numbering.CANONICAL)
+    order = choice(query, "bits", {each.value: each for each in BitOrder}, BitOrder.LOW)
+    return Variant(numbering, order), ABILITIES
+
+
+ABILITIES = Abilities(
+    "Kokaq",
+    COMMON
+    | {"confirmed publishing", "release", "renew", "lock", "pop", "peek", "get", "queue_info", "create_queue"}
+    | {"delete_queue", "create_namespace", "delete_namespace", "ping", "health", "counters", "queue", "ttl"}
+    | {"priority", "delay", "expires_at", "correlation_id", "request_id", "id", "source_info"},
+)
+CLIENT = ClientProtocol(
+    session=KokaqClientSession,
+    abilities=(ABILITIES,),
+    queue="namespace/name",
+    url_options=("numbering", "bits"),
+    variant=_choose,
+    window=16,
+)

@@ -1,7 +1,7 @@
-"""What can be known of a connection that the broker closed: PHPMQ and SSPQ have no other way to refuse a publish.
+"""What can be known of a connection that the broker closed: protocols that do not confirm refuse in no other way.
 
-The reasons are few, and some can be told from here or asked for: over Kokaq (the option ``ask``) the broker says how it
-is, what it takes, and how full a queue is.
+The reasons are few, and some can be told from here or asked for: over another protocol (the option ``ask``) it says how
+it is, what it takes, and how full a queue is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0
 
 
-class Sent:
+class Unconfirmed:
     """What went out without a confirmation, over all connections of a client."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Sent:
         self.queue = queue
 
 
-def reasons(sent: Sent) -> str:
+def reasons(sent: Unconfirmed) -> str:
     """Why a broker closes a connection that publishes, as far as one can know from here."""
     return (
         f"a broker closes without a word if a message is too large for it (the largest had {sent.largest} bytes), if "
@@ -42,15 +42,15 @@ def reasons(sent: Sent) -> str:
     )
 
 
-async def over_limit(client: AsyncClient, sent: Sent) -> str:
+async def over_limit(client: AsyncClient, sent: Unconfirmed) -> str:
     """That the largest message is more than the broker takes, if it is."""
     most = _number(str((await client.counters()).get("source", "")), "max_payload")
     over = most is not None and sent.largest > most
     return f"a message of {sent.largest} bytes is over its limit of {most}" if over else ""
 
 
-async def asked(client: AsyncClient, sent: Sent) -> str:
-    """What the broker says over Kokaq; what it does not say is left out. Empty: nothing that would explain it."""
+async def asked(client: AsyncClient, sent: Unconfirmed) -> str:
+    """What the broker says when it is asked; what it does not say is left out. Empty: nothing that would explain it."""
     told = []
     if ill := await client.health():
         told.append(f"it is not well: {ill}")

@@ -1,0 +1,30 @@
+"""What the help of commands says of protocols: which there are, and which of them can do what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.client.protocol import who_can
+from penstock.protocols import having
+
+
+def able(operation: str) -> str:
+    """The protocols that have an operation: ``PHPMQ, Kokaq``."""
+    return ", ".join(who_can(operation)) or "no protocol"
+
+
+def told(operation: str, text: str) -> str:
+    """The help of an option that only some protocols know."""
+    return f"{text} {able(operation)}."
+
+
+def with_protocols(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Put the protocols into the docstring of a command, where it has {urls}, {confirming} or {pinging}."""
+    assert function.__doc__ is not None
+    function.__doc__ = function.__doc__.format(
+        urls=", ".join(f"{each.name}://" for each in having("client")),
+        confirming=able("confirmed publishing"),
+        pinging=able("ping"),
+    )
+    return function

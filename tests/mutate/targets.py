@@ -1,0 +1,72 @@
+"""What can be mutated, and the tests that must notice: those that run in one process, and do not take long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/penstock"
+MODULES = ("core", "journal", "wire")
+
+#: Counts of bytes and steps differ in code that can be mutated; processes that tests start are not mutated; and names
+#: with backslashes in them, as those of trailing_bytes have, are not found again.
+NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
+
+
+class Tests(NamedTuple):
+    """Files and folders below tests/, and words of which each test must have one; "" = all."""
+
+    places: tuple[str, ...]
+    words: str = ""
+
+
+_CORE = (
+    "core/test_broker.py", "core/test_dead_letters.py", "core/test_event_columns.py", "core/test_events.py",
+    "core/test_expiry.py", "core/test_lane.py", "core/test_leases.py", "core/test_ordered.py",
+    "core/test_packed_column.py", "core/test_publish.py", "core/test_set_aside.py", "core/test_steps.py",
+    "core/test_table.py", "core/test_throttled.py", "core/test_writers.py",
+)  # fmt: skip
+_JOURNAL = (
+    "journal/test_arrow.py", "journal/test_block.py", "journal/test_checkpoints.py", "journal/test_checksum.py",
+    "journal/test_committer.py", "journal/test_faults.py", "journal/test_files.py", "journal/test_following.py",
+    "journal/test_full_disk.py", "journal/test_log_contract.py", "journal/test_old_versions.py",
+    "journal/test_repaired.py", "journal/test_verified.py", "cli/test_journal_commands.py",
+)  # fmt: skip
+
+#: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
+FIRST = {
+    "core": Tests(_CORE),
+    "journal": Tests(_JOURNAL),
+    "journal/format": Tests(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
+    "wire": Tests(("wire",)),
+    "wire/kokaq": Tests(("wire",), "kokaq"),
+    "wire/phpmq": Tests(("wire",), "phpmq"),
+    "wire/sspq": Tests(("wire",), "sspq"),
+}
+SECOND = {
+    "core": Tests(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
+    "journal": Tests(("damage", "simulate")),
+    "journal/format": Tests(_JOURNAL),
+    "wire": Tests(("wire",)),
+}
+
+
+def tests_for(target: str, table: dict[str, Tests]) -> Tests:
+    """Those of the longest entry that the target is, or is a part of."""
+    names = [name for name in table if target == name or target.startswith(name + "/")]
+    return table[max(names, key=len)]
+
+
+def check(target: str) -> str:
+    """The target as it is written here. Raises ValueError if there is none such."""
+    target = target.removeprefix("src/penstock/").removesuffix("/").removesuffix(".py")
+    there = (SOURCE / target).is_dir() or (SOURCE / f"{target}.py").is_file()
+    if target.partition("/")[0] not in MODULES or not there:
+        raise ValueError(f"{target!r} is none of {', '.join(MODULES)}, nor a folder or a module of one")
+    return target
+
+
+def patterns(target: str) -> list[str]:
+    """The files of a target, as mutmut wants them."""
+    return [f"src/penstock/{target}/*"] if (SOURCE / target).is_dir() else [f"src/penstock/{target}.py"]

@@ -1,0 +1,109 @@
+"""A copy of the checkout in which mutmut works: it is started as a command, and asked for its results as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from mutate.targets import NEVER, ROOT, Tests, patterns
+
+#: What the tests look at beside src and tests.
+ALSO = ("docs", "README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "penstock.example.toml")
+#: Members of an enumeration are made before mutmut is ready for their methods.
+_ENUM = re.compile(r"^(class \w+\(.*(?:Enum|Flag)\):)$", re.MULTILINE)
+_RESULT = re.compile(r"^ {4}(\S+): ([a-z ]+)$", re.MULTILINE)
+_SETTINGS = """
+
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = {files}
+also_copy = {also}
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", {words}]
+pytest_add_cli_args_test_selection = {places}
+use_git_change_detection = false
+"""
+
+
+class Failed(Exception):
+    """mutmut could not do its work: mostly, tests fail without any mutant."""
+
+
+class WorkingCopy(NamedTuple):
+    """The copy, for one target."""
+
+    folder: Path
+    target: str
+
+    def prepare(self) -> None:
+        """Copy everything anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("src", "tests", *ALSO):
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, self.folder / name, ignore=ignored)
+            else:
+                shutil.copy(ROOT / name, self.folder)
+        for file in (self.folder / "src").rglob("*.py"):
+            text = file.read_text()
+            if (marked := _ENUM.sub(r"\1  # pragma: no mutate block", text)) != text:
+                file.write_text(marked)
+
+    def mutants(self, tests: Tests) -> list[str]:
+        """Make the mutants, and find out which tests reach which. Returns the names of all."""
+        self._settle(tests)
+        self._run("run", "no mutant has this name")  # it is the only way to have them made and not tried
+        found = self.results()
+        if not found or "failed to collect stats" in self._log():
+            raise Failed(f"the tests do not pass, or mutmut fails: see {self.folder / 'log'}")
+        return sorted(found)
+
+    def attempt(self, names: list[str], jobs: int) -> dict[str, str]:
+        """Try these. Returns what became of each."""
+        if self._run("run", "--max-children", str(jobs), *names):
+            raise Failed(f"mutmut fails: see {self.folder / 'log'}")
+        found = self.results()
+        return {name: found[name] for name in names}
+
+    def results(self) -> dict[str, str]:
+        """What became of each mutant so far."""
+        told = self._ask("results", "--all", "true")
+        return dict(_RESULT.findall(told))
+
+    def show(self, name: str) -> str:
+        """What a mutant changes, as a diff."""
+        told = self._ask("show", name)
+        return told.partition("\n")[2].strip()
+
+    def _settle(self, tests: Tests) -> None:
+        words = f"not ({NEVER})" + (f" and ({tests.words})" if tests.words else "")
+        values = {
+            "files": patterns(self.target),
+            "also": list(ALSO),
+            "words": words,
+            "places": [f"tests/{place}" for place in tests.places],
+        }
+        filled = _SETTINGS.format(**{key: json.dumps(value) for key, value in values.items()})
+        (self.folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + filled)
+        for stale in (self.folder / "mutants").glob("*.json"):
+            stale.unlink()  # which tests reach what
+
+    def _run(self, *arguments: str) -> int:
+        command = [sys.executable, "-m", "mutmut", *arguments]
+        with (self.folder / "log").open("w") as log:
+            environment = os.environ | {"PYTHONPATH": ""}
+            return subprocess.run(
+                command, cwd=self.folder, stdout=log, stderr=log, env=environment, check=False
+            ).returncode
+
+    def _ask(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "mutmut", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True).stdout
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")

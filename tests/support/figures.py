@@ -1,0 +1,46 @@
+"""What the long commands count: numbers for tests and programs, which add up over the parts of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import operator
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T", bound=tuple[int, ...])
+
+
+def added(one: T, other: T) -> T:
+    """Field by field."""
+    return type(one)(*map(operator.add, one, other))
+
+
+class Difference(NamedTuple):
+    """What is there against what must be there."""
+
+    lost: int
+    doubled: int
+    examples: list[Any]
+
+    @classmethod
+    def between(cls, found: Iterable[Any], wanted: Iterable[Any]) -> Difference:
+        """Each must be there as often as it is wanted; ``doubled`` also counts what nobody has asked for."""
+        there, due = Counter(found), Counter(wanted)
+        missing, more = due - there, there - due
+        return cls(missing.total(), more.total(), [*list(missing)[:5], *list(more)[:5]])
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.doubled)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that all these commands have."""
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
+
+
+def show(figures: Any, sentence: str, *, as_json: bool) -> None:
+    """The last thing that a command says. ``figures`` is a NamedTuple of numbers."""
+    sys.stdout.write((json.dumps(figures._asdict()) if as_json else sentence) + "\n")
