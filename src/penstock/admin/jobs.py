@@ -203,14 +203,8 @@ class Jobs:
             await self._all(record, record.kind, record.state_of)
 
     async def _purge(self, record: JobRecord) -> None:
-        """All that waits goes as one event; dead letters, or one of the two alone, in steps."""
-        states = set(record.states)
-        namespace, _, name = record.queue.partition("/")
-        if {"ready", "delayed"} <= states:
-            asked = requests.Purge(namespace=namespace, name=name, by=record.by)
-            record.done += await self._broker.ask(asked, int)
-            states -= {"ready", "delayed"}
-        for state in sorted(states):
+        """State by state: messages that come meanwhile, or change their state, are left alone."""
+        for state in record.states:
             await self._all(record, "delete", state)
 
     async def _all(self, record: JobRecord, kind: str, state: str) -> None:

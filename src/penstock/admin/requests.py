@@ -286,13 +286,6 @@ class Worked(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-class Purge(_Change, frozen=True, kw_only=True, tag="purge"):
-    """Remove all ready and delayed messages at once, as one event. Answered by their number."""
-
-    namespace: str
-    name: str
-
-
 class Connections(_Request, frozen=True, kw_only=True, tag="connections"):
     """Connections with numbers above this one, or those of them that wait for messages of a queue.
 
@@ -513,7 +506,6 @@ Request = (
     | DeleteQueue
     | DeleteMessage
     | Work
-    | Purge
     | Connections
     | ConnectionNumbered
     | CloseConnection

@@ -120,11 +120,6 @@ class MessageRequests:
         """The first of each priority are the oldest of it, so few are looked at in vain."""
         return [each for each in ready_after(queue, (), limit) if each.rank < until]
 
-    def purge(self, request: requests.Purge) -> int:
-        """All ready and delayed messages, as one event: it costs the same however many there are."""
-        queue = self._queues.find(request.namespace, request.name)
-        return self._broker.purge(operator(request.by), queue, self._runtime.now())
-
     # What is told of a message
 
     def _item(self, queue: Queue, item: lane.Item) -> requests.Item:

@@ -109,8 +109,6 @@ class AdminRequests:
                 return self._messages.delete(request)
             case requests.Work():
                 return self._messages.work(request)
-            case requests.Purge():
-                return self._messages.purge(request)
             case requests.Connections():
                 return self._peers.connections(request)
             case requests.ConnectionNumbered():
