@@ -9,10 +9,10 @@ from time import perf_counter
 from benches.measure import Figure
 from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect
+from penstock.journal.contract import Durability, JournalOptions, Log
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability, Log
-from penstock.journal.memory import MemoryLog
+from penstock.journal.files.log import FileLog
+from penstock.journal.memory import MemoryDisk
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 
@@ -95,7 +95,8 @@ class Traffic:
 def flow(durability: Durability | None, count: int) -> tuple[float, float]:
     """Messages a second published, and delivered and acknowledged; on a log in memory without a durability."""
     with tempfile.TemporaryDirectory() as folder:
-        log = MemoryLog() if durability is None else FileLog(RealDisk(folder), FileLogOptions(durability))
+        disk = MemoryDisk() if durability is None else RealDisk(folder)
+        log = FileLog(disk, JournalOptions(durability or Durability.COMMIT))
         traffic = Traffic(log, thread=durability is Durability.COMMIT)
         rates = traffic.publish(count), traffic.consume(count)
         if traffic.commits:

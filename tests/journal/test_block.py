@@ -182,6 +182,28 @@ def test_a_batch_over_the_limit_is_refused() -> None:
         encode(published(1, [bytes(MAX_BLOCK)]), 1, 0)
 
 
+def test_a_batch_of_just_the_limit_is_taken() -> None:
+    rest = len(encode(published(1, [bytes(8)]), 1, 0).data) - 8
+    header, parts = encode(published(1, [bytes(MAX_BLOCK - rest)]), 1, 0)
+    assert header.length == sum(map(len, parts)) == MAX_BLOCK
+    assert block.parse_header(parts[0]) == header
+
+
+def test_only_a_block_that_was_written_after_a_sync_says_so() -> None:
+    batch = published(1, [b"a"])
+    flags = [encode(batch, 1, 0).header.flags, encode(batch, 1, 0, synced=True).header.flags]
+    assert flags == [0, block.SYNCED]
+
+
+def test_times_within_an_hour_are_kept() -> None:
+    batch = published(1, [b"a", b"b", b"c"])
+    batch.at[0] += 3_599_999_999
+    batch.at[2] += 1
+    found = parse(encode(batch, 1, 0).data)
+    assert found.base == batch.at[1]
+    assert found.at().tolist() == batch.at.tolist()
+
+
 def test_times_far_apart_are_refused() -> None:
     batch = published(1, [b"a", b"b"])
     batch.at[1] += 3_600_000_000

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from mutate.targets import FIRST, MODULES, ROOT, SECOND, check, tests_for
+from mutate.targets import FIRST, MODULES, ROOT, SECOND, check, equivalents, is_equivalent, selection_for
 from mutate.working_copy import Failed, WorkingCopy
 from support.figures import add_json, added, show
 
@@ -25,6 +25,8 @@ class Figures(NamedTuple):
     made: int = 0
     tried: int = 0
     killed: int = 0
+    #: Not noticed, and listed in ``equivalent.txt``: they do what the code does.
+    equivalent: int = 0
     survived: int = 0
     unreached: int = 0
 
@@ -33,20 +35,26 @@ def mutate(target: str, options: argparse.Namespace) -> tuple[Figures, dict[str,
     """Try the mutants of a target. Returns the figures, and the changes that nothing noticed."""
     place = WorkingCopy(Path(options.folder) / target.replace("/", "-"), target)
     place.prepare()
-    every = place.mutants(tests_for(target, FIRST))
+    first, second = selection_for(target, FIRST), selection_for(target, SECOND)
+    assert first is not None
+    every = place.mutants(first)
     chosen = every
     if options.sample is not None and options.sample < len(every):
         chosen = sorted(random.Random(options.seed).sample(every, options.sample))
     found = place.attempt(chosen, options.jobs)
     left = [name for name, status in found.items() if status in (SURVIVED, UNREACHED)]
     changes = {name: place.show(name) for name in left}
-    if left and tests_for(target, SECOND) != tests_for(target, FIRST):
-        place.mutants(tests_for(target, SECOND))
+    if left and second is not None:
+        place.mutants(second)
         found |= place.attempt(left, options.jobs)
-    survived = sum(status == SURVIVED for status in found.values())
+    known = equivalents()
+    equal = {name for name in left if found[name] == SURVIVED and is_equivalent(name, changes[name], known)}
+    survived = sum(status == SURVIVED for status in found.values()) - len(equal)
     unreached = sum(status == UNREACHED for status in found.values())
-    figures = Figures(len(every), len(found), len(found) - survived - unreached, survived, unreached)
-    return figures, {name: text for name, text in changes.items() if found[name] in (SURVIVED, UNREACHED)}
+    killed = len(found) - len(equal) - survived - unreached
+    figures = Figures(len(every), len(found), killed, len(equal), survived, unreached)
+    open_ones = {name for name in left if found[name] in (SURVIVED, UNREACHED)} - equal
+    return figures, {name: changes[name] for name in left if name in open_ones}
 
 
 def main(arguments: list[str] | None = None) -> int:

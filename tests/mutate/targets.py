@@ -14,7 +14,7 @@ MODULES = ("core", "journal", "wire")
 NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_bytes"
 
 
-class Tests(NamedTuple):
+class Selection(NamedTuple):
     """Files and folders below tests/, and words of which each test must have one; "" = all."""
 
     places: tuple[str, ...]
@@ -36,26 +36,25 @@ _JOURNAL = (
 
 #: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
 FIRST = {
-    "core": Tests(_CORE),
-    "journal": Tests(_JOURNAL),
-    "journal/format": Tests(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
-    "wire": Tests(("wire",)),
-    "wire/kokaq": Tests(("wire",), "kokaq"),
-    "wire/phpmq": Tests(("wire",), "phpmq"),
-    "wire/sspq": Tests(("wire",), "sspq"),
+    "core": Selection(_CORE),
+    "journal": Selection(_JOURNAL),
+    "journal/format": Selection(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
+    "wire": Selection(("wire",)),
+    "wire/kokaq": Selection(("wire",), "kokaq"),
+    "wire/phpmq": Selection(("wire",), "phpmq"),
+    "wire/sspq": Selection(("wire",), "sspq"),
 }
 SECOND = {
-    "core": Tests(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
-    "journal": Tests(("damage", "simulate")),
-    "journal/format": Tests(_JOURNAL),
-    "wire": Tests(("wire",)),
+    "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
+    "journal": Selection(("damage", "simulate")),
+    "journal/format": Selection(_JOURNAL),
 }
 
 
-def tests_for(target: str, table: dict[str, Tests]) -> Tests:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
-    return table[max(names, key=len)]
+    return table[max(names, key=len)] if names else None
 
 
 def check(target: str) -> str:
@@ -70,3 +69,22 @@ def check(target: str) -> str:
 def patterns(target: str) -> list[str]:
     """The files of a target, as mutmut wants them."""
     return [f"src/penstock/{target}/*"] if (SOURCE / target).is_dir() else [f"src/penstock/{target}.py"]
+
+
+def function_of(mutant: str) -> str:
+    """What a mutant is a mutant of: mutmut calls the second of ``Decoder._run`` ``xǁDecoderǁ_run__mutmut_2``."""
+    module, _, name = mutant.rpartition("__mutmut_")[0].rpartition(".")
+    return f"{module}.{name[2:].replace('ǁ', '.')}"
+
+
+def equivalents() -> set[tuple[str, str]]:
+    """The changes that change nothing anybody could see: function, and the line as the mutant has it."""
+    lines = (Path(__file__).parent / "equivalent.txt").read_text().splitlines()
+    parts = (line.partition(": ") for line in lines if line and not line.startswith("#"))
+    return {(function, changed) for function, _, changed in parts}
+
+
+def is_equivalent(mutant: str, diff: str, known: set[tuple[str, str]]) -> bool:
+    """Whether a mutant is one of those."""
+    lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return bool(lines) and all((function_of(mutant), line) in known for line in lines)

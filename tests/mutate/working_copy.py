@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from mutate.targets import NEVER, ROOT, Tests, patterns
+from mutate.targets import NEVER, ROOT, Selection, patterns
 
 #: What the tests look at beside src and tests.
 ALSO = ("docs", "README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "penstock.example.toml")
@@ -54,7 +54,7 @@ class WorkingCopy(NamedTuple):
             if (marked := _ENUM.sub(r"\1  # pragma: no mutate block", text)) != text:
                 file.write_text(marked)
 
-    def mutants(self, tests: Tests) -> list[str]:
+    def mutants(self, tests: Selection) -> list[str]:
         """Make the mutants, and find out which tests reach which. Returns the names of all."""
         self._settle(tests)
         self._run("run", "no mutant has this name")  # it is the only way to have them made and not tried
@@ -80,7 +80,7 @@ class WorkingCopy(NamedTuple):
         told = self._ask("show", name)
         return told.partition("\n")[2].strip()
 
-    def _settle(self, tests: Tests) -> None:
+    def _settle(self, tests: Selection) -> None:
         words = f"not ({NEVER})" + (f" and ({tests.words})" if tests.words else "")
         values = {
             "files": patterns(self.target),

@@ -214,7 +214,7 @@ class BrokerProcess:
         return self.process.pid
 
     @property
-    def side_door(self) -> Path:
+    def private_socket(self) -> Path:
         """The private socket."""
         return Path((self.data / "side-door").read_text()) / "door"
 

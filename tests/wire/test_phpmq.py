@@ -339,6 +339,13 @@ class TestCost:
         assert decoder.held == 0
 
 
+def test_what_is_too_large_is_told_with_its_size_and_the_limit() -> None:
+    decoder = ServerDecoder(max_payload=4)
+    assert decoder.feed(encode([Publish("q", (b"12345",), None)], Style())) == []
+    assert decoder.error is not None
+    assert (decoder.error.code, decoder.error.size, decoder.error.limit) == ("payload-too-large", 5, 4)
+
+
 class TestMemory:
     @pytest.mark.parametrize("packet", [b"P01", b"P02", b"P03"])
     @pytest.mark.parametrize("size", [2**31, 2**32, 10**29 - 1])

@@ -135,6 +135,12 @@ class TestEncode:
             encode([Send(1, payloads[:8]), Receive(), Send(2, payloads[8:])])
 
 
+def test_the_size_field_holds_four_bytes() -> None:
+    assert sspq._SIZES[2**32 - 1] == b"\xff\xff\xff\xff"
+    with pytest.raises(ValueError, match="a payload of 4294967296 bytes cannot be expressed"):
+        sspq._SIZES[2**32]
+
+
 class TestLimits:
     @pytest.mark.parametrize("kind", [0x5E, 0xEC, 0xC0, 0xDE, 0x0E, 0xFF, 0x77])
     @pytest.mark.parametrize("size", [11, 2**31 - 1, 2**32 - 1])
@@ -143,6 +149,7 @@ class TestLimits:
         assert decoder.feed(pack(">HBBI", 0x5599, kind, 0, size)) == []
         assert decoder.error is not None
         assert (decoder.error.code, decoder.error.offset) == ("payload-too-large", 4)
+        assert (decoder.error.size, decoder.error.limit) == (size, 10)
         assert not decoder.error.peer_at_fault
 
     def test_a_refused_payload_is_not_kept(self) -> None:

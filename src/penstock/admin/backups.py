@@ -1,4 +1,4 @@
-"""Backups: copies of the journal in a folder, made while the broker runs. See ``journal/files/backup.py``."""
+"""Backups: copies of the journal in a folder, made while the broker runs. See ``journal/backup.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.admin.jobs import JobRecord
 from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Backup
 from penstock.admin.times import moment
-from penstock.journal.files.backup import BackupError, copy_journal, read_manifest
+from penstock.journal.backup import BackupError, copy_journal, read_manifest
 
 #: Seconds between two looks at how far it is.
 LOOK_EVERY = 0.2

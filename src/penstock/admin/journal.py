@@ -10,7 +10,7 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,8 +18,9 @@ import numpy as np
 from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Segment
 from penstock.admin.times import moment
+from penstock.journal import Follower, open_journal
+from penstock.journal.contract import Span
 from penstock.journal.errors import Gone, LogError
-from penstock.journal.files.follower import JournalReader, Span
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.rows import Message, gather
 from penstock.schema import FINAL_KINDS, Kind, Reason
@@ -54,34 +55,33 @@ class LifeEvent(NamedTuple):
 class JournalView:
     """Reads the journal of a data folder."""
 
-    def __init__(self, folder: str) -> None:
-        """``folder`` may be empty: then there is no journal to read."""
+    def __init__(self, url: str, folder: str = "") -> None:
+        """``folder`` is where it lies, if it is in one."""
+        self._url = url
         self._folder = folder
-        self._reader: JournalReader | None = None
+        self._follower: Follower | None = None
         self._times: OrderedDict[int, int] = OrderedDict()
 
     @property
-    def reader(self) -> JournalReader:
-        """The journal. Raises ApiProblem if there is none that can be read."""
-        if not self._folder:
-            fail("refused", "an ephemeral broker has no journal on disk to read")
-        if self._reader is None:
-            self._reader = JournalReader(self._folder)
-        return self._reader
+    def reader(self) -> Follower:
+        """The journal. Raises LogError if it can't be read."""
+        if self._follower is None:
+            self._follower = open_journal(self._url).follow()
+        return self._follower
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something with the journal in a thread. What can't be read is a problem."""
         try:
             return await asyncio.to_thread(work)
         except LogError as error:
-            self._reader = None  # it may be another journal by now
+            self._follower = None  # it may be another journal by now
             fail("refused", f"the journal can not be read there: {error}")
 
     async def times(self, places: Sequence[int]) -> dict[int, int]:
         """When the messages at these places were published. Those that can't be read are left out."""
         wanted = [place for place in dict.fromkeys(places) if place]
         missing = [place for place in wanted if place not in self._times]
-        if missing and self._folder:
+        if missing:
             found = await self.run(lambda: self._published(missing))
             self._times.update(found)
             while len(self._times) > REMEMBERED:
@@ -90,8 +90,6 @@ class JournalView:
 
     async def messages(self, places: Sequence[int]) -> dict[int, Message]:
         """Messages by where they lie. Those that can't be read are left out."""
-        if not self._folder:
-            return {}
         return await self.run(lambda: self._messages(places))
 
     def _published(self, places: Iterable[int]) -> dict[int, int]:
@@ -131,9 +129,9 @@ class JournalView:
         number = bisect_right(spans, place, key=lambda span: span.first) - 1
         if number < 0 or place >= spans[number].end:
             return None
-        segment = self.reader.segment(spans[number])
+        extent = self.reader.hold(spans[number])
         try:
-            return next(segment.blocks(place, place + 1, verify=verify), None) if segment is not None else None
+            return next(extent.blocks(place, place + 1, verify=verify), None) if extent is not None else None
         except BlockError:
             return None
 
@@ -141,47 +139,54 @@ class JournalView:
 
     async def facts(self) -> dict[str, Any]:
         """What ``JournalStatus`` tells of it."""
-        if not self._folder:
-            nothing = {"earliest": 0, "latest": 0, "bytes": 0, "segments": 0, "checkpoint": None, "checkpoint_at": None}
-            return {"kind": "memory", "identity": "", **nothing}
         return await self.run(self._facts)
 
     def _facts(self) -> dict[str, Any]:
         reader = self.reader
         tail = reader.tail()
         segments = self._segments()
-        checkpoints = [entry for entry in os.scandir(self._folder) if entry.name.endswith(CHECKPOINT)]
-        newest = max(checkpoints, key=lambda entry: entry.name, default=None)
-        at = moment(int(newest.stat().st_mtime * 1e6)) if newest is not None else None
+        position, at = self._checkpoint()
         return {
-            "kind": "files",
+            "kind": "files" if self._folder else "memory",
             "identity": f"{reader.identity:016x}",
             "earliest": max(tail.floor, tail.start),
             "latest": tail.committed,
             "bytes": sum(each.bytes for each in segments),
             "segments": len(segments),
-            "checkpoint": int(newest.name.partition(".")[0], 16) if newest is not None else None,
+            "checkpoint": position,
             "checkpoint_at": at,
         }
 
+    def _checkpoint(self) -> tuple[int | None, datetime | None]:
+        """Of the newest: its position, and when it was written."""
+        entries = os.scandir(self._folder) if self._folder else ()
+        newest = max((each for each in entries if each.name.endswith(CHECKPOINT)), key=lambda e: e.name, default=None)
+        if newest is None:
+            return None, None
+        return int(newest.name.partition(".")[0], 16), moment(int(newest.stat().st_mtime * 1e6))
+
     async def segments(self) -> list[Segment]:
-        """Its files, oldest first."""
-        return await self.run(self._segments) if self._folder else []
+        """Its files, or what they are in memory, oldest first."""
+        return await self.run(self._segments)
 
     def _segments(self) -> list[Segment]:
         found = []
+        committed = self.reader.tail().committed
         for span in self.reader.spans():
-            with suppress(FileNotFoundError):
-                size = os.stat(os.path.join(self._folder, span.key[0])).st_size
-                segment = Segment(
-                    name=span.key[0],
+            extent = self.reader.hold(span)
+            if extent is None:
+                continue  # it was removed just now
+            _, sizes = extent.marks(min(committed, span.end))
+            found.append(
+                Segment(
+                    name=extent.name,
                     first=span.first,
                     end=span.end,
-                    bytes=size,
+                    bytes=sizes[-1] if sizes else 0,
                     created_at=moment(span.created),
-                    finished=span.footer is not None,
+                    finished=span.finished,
                 )
-                found.append(segment)
+            )
         return found
 
     # A message's life

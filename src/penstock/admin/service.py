@@ -31,10 +31,10 @@ class Service:
     """Everything that answers requests."""
 
     def __init__(self, settings: Settings, reporter: Reporter) -> None:
-        self.broker = Broker(settings.side_door)
+        self.broker = Broker(settings.broker_socket)
         self.mirror = Mirror(self.broker)
         self.store = Store(settings.data)
-        self.journal = JournalView(settings.data)
+        self.journal = JournalView(settings.journal, settings.data)
         audit = Audit(self.store)
         gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed))
         backups = Backups(settings.data, settings.backups)

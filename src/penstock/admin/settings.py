@@ -13,6 +13,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     #: The data folder; empty: there is no journal on disk.
     data: str
+    #: The URL of the journal: see ``journal.open_journal``.
+    journal: str = ""
     #: As in "127.0.0.1:9180" or "unix:/run/penstock/http.sock".
     address: str
     #: PEM files.
@@ -20,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str = ""
     tls_client_ca: str = ""
     #: The Unix socket on which the broker answers ``requests``.
-    side_door: str = ""
+    broker_socket: str = ""
     public_metrics: bool = False
     backups: str = ""
     lake: str = ""

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.journal.contract import Log
 from penstock.journal.errors import LogFull
 from penstock.journal.format.block import Batch
-from penstock.journal.log import Log
 
 #: Seconds between two tries of an append that found the disk full.
 RETRY = 0.2

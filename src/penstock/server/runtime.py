@@ -23,7 +23,7 @@ from penstock.endpoint.rights import Allowed
 from penstock.endpoint.rights import Rights as AskedRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.server.engine.commits import Commits
+from penstock.server.engine.commits import Commits, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
 from penstock.server.flight.readers import Readers
@@ -69,6 +69,7 @@ class Runtime:
         self.engine = engine
         self.broker = engine.broker
         self.commits = commits
+        self._commit_waiters = CommitWaiters()
         self.log = log
         self.readers = readers or Readers(log)
         self.ids = Ids(engine.log.identity, engine.broker)
@@ -192,6 +193,13 @@ class Runtime:
             self.fail(error)
         self.turn()
 
+    async def durable(self) -> None:
+        """Wait until everything that has happened so far is committed."""
+        after = self.broker.log.next_position
+        self.touched()
+        if after > self.broker.committed:
+            await self._commit_waiters.wait(after)
+
     def filled(self, error: LogFull | None) -> None:
         """The disk is full, and a commit waits for room; or (None) it has found some. Called in the loop's thread."""
         if error is None:
@@ -201,11 +209,8 @@ class Runtime:
         self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
 
     def _tell(self) -> None:
+        self._commit_waiters.release(self.broker.committed)
         for effect in self.engine.released():
-            if isinstance(effect, asyncio.Future):  # somebody waits for a commit
-                if not effect.done():
-                    effect.set_result(None)
-                continue
             session = self.sessions.get(effect.connection.id)
             if session is None:
                 continue
@@ -290,7 +295,7 @@ class Runtime:
         """Four times a second: try what was refused again, and look for peers that take too long or too much."""
         self._round = self.loop.call_later(ROUND, self._do_round)
         self.log.tell_suppressed()
-        self.readers.save(self.loop.time())
+        self.readers.save_soon(self.loop.time())
         self._visit(iter(list(self.stalled)), lambda session: session.work())
         now = self.loop.time()
         self._visit(iter(list(self.sessions.values())), lambda session: session.watch(now))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -21,10 +19,10 @@ import pyarrow.parquet as pq
 
 from penstock.client import ClientError, connect
 from penstock.flight.calls import Read
-from penstock.spark.endpoint import Endpoint
-from penstock.spark.options import Settings
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.options import SourceSettings
 from spark.fire.driver import Life
-from support.figures import Difference, added
+from spark.fire.story import Counted, kill_group
 from support.sparks import PYTHON_PATH, SparkBroker
 
 QUEUES = ("in", "work")
@@ -58,10 +56,11 @@ class Figures(NamedTuple):
     unsettled: int = 0
 
 
-class Story:
+class Story(Counted[Figures]):
     """A broker, its messages, and the drivers that come and go. Everything is in one folder."""
 
     def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(Figures())
         self.folder = folder
         self.broker = SparkBroker(folder / "broker")
         self._seed = seed
@@ -70,8 +69,6 @@ class Story:
         self._each = seed % 2 == 0
         self._done = threading.Event()
         self._number = 0
-        self.figures = Figures()
-        self.wrong: list[str] = []
 
     def run(self, rounds: int) -> Iterator[str]:
         """Kill so many drivers, and the broker now and then; then count. Tells of each round.
@@ -85,7 +82,7 @@ class Story:
                 self.broker.publish(queue)
             publishing.start()
             for number in range(rounds):
-                self._count(rounds=1)
+                self.count(rounds=1)
                 yield f"round {number}: {self._round()}"
             self._done.set()
             publishing.join()
@@ -111,16 +108,16 @@ class Story:
             if broker_at is not None:
                 time.sleep(broker_at)
                 self.broker.kill()
-                self._count(brokers_killed=1)
+                self.count(brokers_killed=1)
                 self.broker.start()
             time.sleep(life - (broker_at or 0.0))
             self._check(driver)
         except _DiedOfSpark:
-            self._count(died_of_spark=1)
+            self.count(died_of_spark=1)
             return "driver died of a fault of Spark"
         finally:
             kill_group(driver)
-        self._count(drivers_killed=1)
+        self.count(drivers_killed=1)
         options = f"{how.parts} parts of {how.limit} on {how.cores} cores"
         return f"driver ({options}) killed {life:.2f} s after it was {mark}" + (
             f", broker after {broker_at:.2f} s" if broker_at else ""
@@ -196,36 +193,27 @@ class Story:
 
     # Counting
 
-    def _count(self, **more: int) -> None:
-        self.figures = added(self.figures, Figures(**more))
-
     def _check_counts(self) -> None:
         """Everything that was published must have been read, copied and consumed once."""
         came, worked = self._published("in"), self._published("work")
         read, consumed = rows(self.folder / "read"), rows(self.folder / "consume")
         copied = [text for _, text in self._published("copied")]
-        self._compare("read", read, came)
-        self._compare("copied", copied, [text for _, text in came])
-        self._compare("consumed", consumed, worked)
+        self.compare("read", read, came)
+        self.compare("copied", copied, [text for _, text in came])
+        self.compare("consumed", consumed, worked)
         left = self._read(Read(view="live", queue="default/work", columns=["state"]))
         unsettled = sum(batch.num_rows for batch in left)
         if unsettled:
             self.wrong.append(f"{unsettled} messages were consumed and not acknowledged")
         counts = {"read": len(read), "copied": len(copied), "consumed": len(consumed), "unsettled": unsettled}
-        self._count(published=len(came) + len(worked), **counts)
-
-    def _compare(self, what: str, found: list[Any], wanted: list[Any]) -> None:
-        difference = Difference.between(found, wanted)
-        self._count(lost=difference.lost, doubled=difference.doubled)
-        if difference:
-            self.wrong.append(f"{what}: {difference}")
+        self.count(published=len(came) + len(worked), **counts)
 
     def _published(self, queue: str) -> list[tuple[int, bytes]]:
         batches = self._read(Read(queue=f"default/{queue}", columns=["position", "payload"]))
         return [(row["position"], row["payload"]) for batch in batches for row in batch.to_pylist()]
 
     def _read(self, read: Read) -> list[pq.pa.RecordBatch]:
-        endpoint = Endpoint(Settings(endpoint=self.broker.endpoint))
+        endpoint = FlightEndpoint(SourceSettings(endpoint=self.broker.endpoint))
         try:
             return list(endpoint.get(read))
         finally:
@@ -243,10 +231,3 @@ def rows(folder: Path) -> list[tuple[int, bytes]]:
         table = pq.ParquetFile(file).read(["position", "payload"])
         found.extend(zip(table["position"].to_pylist(), table["payload"].to_pylist(), strict=True))
     return found
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 for a process that leads a session, and all it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(20)

@@ -10,7 +10,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,10 +28,9 @@ from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
-from penstock.spark.pipelines.run import Broker, Run
-from spark.fire.killing import kill_group
+from penstock.spark.pipelines.run import BrokerSource, RunControl
+from spark.fire.story import Counted, kill_group
 from support.commands import COMMAND, environment
-from support.figures import Difference, added
 from support.history import Plain
 from support.sparks import PYTHON_PATH, SparkBroker
 
@@ -76,10 +75,11 @@ class Figures(NamedTuple):
     miscounted: int = 0
 
 
-class PipelineStory:
+class PipelineStory(Counted[Figures]):
     """A broker, its messages, a lake, and the pipelines that come and go. Everything is in one folder."""
 
     def __init__(self, folder: Path, seed: int, spark: SparkSession) -> None:
+        super().__init__(Figures())
         self.broker = SparkBroker(folder / "broker")
         self.lake = folder / "lake"
         self._spark = spark
@@ -87,8 +87,6 @@ class PipelineStory:
         self._random = random.Random(seed)
         self._done = threading.Event()
         self._number = 0
-        self.figures = Figures()
-        self.wrong: list[str] = []
 
     def run(self, rounds: int) -> Iterator[str]:
         """Kill so many pipelines, and the broker with every second of them; then count. Tells of each round.
@@ -101,7 +99,7 @@ class PipelineStory:
             self.broker.publish("flow", b'{"n": -1}')
             flowing.start()
             for number in range(rounds):
-                self._count(rounds=1)
+                self.count(rounds=1)
                 yield f"round {number}: {self._round(PLAN[number % len(PLAN)], with_broker=number % 2 == 1)}"
             self._done.set()
             flowing.join()
@@ -124,12 +122,12 @@ class PipelineStory:
             time.sleep(broker_at)
             if with_broker:
                 self.broker.kill()
-                self._count(brokers_killed=1)
+                self.count(brokers_killed=1)
                 self.broker.start()
             time.sleep(life - broker_at)
         finally:
             kill_group(driver)
-        self._count(pipelines_killed=1)
+        self.count(pipelines_killed=1)
         return f"{name} killed {life:.2f} s after a batch" + (
             f", the broker after {broker_at:.2f} s" if with_broker else ""
         )
@@ -162,33 +160,24 @@ class PipelineStory:
 
     # Counting
 
-    def _count(self, **more: int) -> None:
-        self.figures = added(self.figures, Figures(**more))
-
-    def _compare(self, what: str, found: Iterable[Any], wanted: Iterable[Any]) -> None:
-        difference = Difference.between(found, wanted)
-        self._count(lost=difference.lost, doubled=difference.doubled)
-        if difference:
-            self.wrong.append(f"{what}: {difference}")
-
     def _check(self) -> None:
         """Everything must be where it belongs, once."""
-        self._count(replayed=self._finish_replay())
+        self.count(replayed=self._finish_replay())
         self._archive(time.time)
         self._check_archive("archived")
         self._archive(lambda: time.time() + 3600)
         archived = self._check_archive("compacted")
-        self._count(archived=archived, published=len(self._rows("messages", "flow")))
+        self.count(archived=archived, published=len(self._rows("messages", "flow")))
         self._check_insight()
 
-    def _source(self) -> Broker:
-        return Broker({"endpoint": self.broker.endpoint})
+    def _source(self) -> BrokerSource:
+        return BrokerSource({"endpoint": self.broker.endpoint})
 
     def _archive(self, clock: Callable[[], float]) -> None:
         """Work off what is there; in another hour, what was there before is compacted."""
         self.broker.publish("flow", b'{"n": -2}')
-        options = archive_main.Options(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
-        archive_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+        options = archive_main.ArchiveOptions(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
+        archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:
         """Spark, DuckDB and pandas must find what was published, what fits and what does not together."""
@@ -197,12 +186,12 @@ class PipelineStory:
         globs = [f"{self.lake}/{table}/**/*.parquet" for table in tables]
         query = f"select position from read_parquet({globs}, union_by_name=true, hive_partitioning=false)"
         rows = [row[0] for row in duckdb.connect().execute(query).fetchall()]
-        self._compare(f"{what}, by DuckDB", rows, positions)
+        self.compare(f"{what}, by DuckDB", rows, positions)
         files = [file for table in tables for file in (self.lake / table).rglob("*.parquet")]
         frames = pd.concat([pd.read_parquet(file, columns=["position"]) for file in files])
-        self._compare(f"{what}, by pandas", frames["position"], positions)
+        self.compare(f"{what}, by pandas", frames["position"], positions)
         found = [read_table(self._spark, self.lake, table).select("position").collect() for table in tables]
-        self._compare(f"{what}, by Spark", [row["position"] for part in found for row in part], positions)
+        self.compare(f"{what}, by Spark", [row["position"] for part in found for row in part], positions)
         return len(rows)
 
     def _finish_replay(self) -> int:
@@ -212,18 +201,18 @@ class PipelineStory:
             return 0
         state = msgspec.json.decode(file.read_bytes(), type=State)
         assert state.choice.chunk_rows == chunk_rows(RATE)
-        assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, Run()).done
+        assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, RunControl()).done
         again = [row["payload"] for row in self._rows("messages", "again")]
         chosen = read_table(self._spark, self.lake, "messages").where(f"position <= {state.end}").orderBy("position")
         wanted = [bytes(row["payload"]) for row in chosen.select("payload").collect()]
-        self._compare("replayed", again, wanted)
+        self.compare("replayed", again, wanted)
         if again != wanted:
             self.wrong.append("replayed in another order")
         return len(again)
 
     def _check_insight(self) -> None:
-        options = insight_main.Options(report_seconds=0)
-        insight_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+        options = insight_main.InsightOptions(report_seconds=0)
+        insight_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
         events = self._events("events")
         plain = Plain(events)
         rows = [
@@ -233,14 +222,14 @@ class PipelineStory:
         ]
         found = {(row["namespace"], row["queue"], _minute(row)): row for row in rows}
         wanted = list(plain.rows())
-        self._count(events=len(events), minutes=len(rows))
+        self.count(events=len(events), minutes=len(rows))
         keys = [(row["namespace"], row["queue"], _minute(row)) for row in rows]
-        self._compare("minutes", keys, [key for key, _, _ in wanted])
+        self.compare("minutes", keys, [key for key, _, _ in wanted])
         for key, sums, (depth, dead, _) in wanted:
             row = found.get(key, {})
             due = {**{name: sums[name] for name in COUNTS}, "depth": depth, "dead_depth": dead}
             if {name: row.get(name) for name in due} != due:
-                self._count(miscounted=1)
+                self.count(miscounted=1)
                 self.wrong.append(f"{key} has {row}, and should have {due}")
 
     def _events(self, view: str) -> pa.Table:

@@ -65,7 +65,7 @@ class LiveHandlers:
         assert figures is not None
         times = await self._journal.times([totals.oldest])
         readers = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
-        journal = await self._journal.facts() if self._settings.data else {}
+        journal = await self._journal.facts()
         body = broker_metrics(
             figures,
             totals,

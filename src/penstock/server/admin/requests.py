@@ -52,17 +52,8 @@ class AdminRequests:
         except TokenRefused as error:
             return requests.Refusal(code="conflict", text=str(error))
         if self._broker.log.next_position > before:
-            await self._committed()
+            await self._runtime.durable()
         return answer
-
-    async def _committed(self) -> None:
-        """Wait until everything that has happened so far is durable."""
-        after = self._broker.log.next_position
-        self._runtime.touched()
-        if after > self._broker.committed:
-            done: asyncio.Future[None] = self._runtime.loop.create_future()
-            self._runtime.engine.hold(after, done)
-            await done
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:

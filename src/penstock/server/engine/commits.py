@@ -6,9 +6,12 @@ disk the next one is gathered, so each sync carries everything that arrived duri
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 from penstock.journal.committer import Committer, Measure
@@ -35,6 +38,27 @@ class Commits(Protocol):
 
     def close(self, now: int) -> None:
         """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
+
+
+class CommitWaiters:
+    """Who waits, in the event loop, until the log is durable up to a position."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._serial = count()
+
+    def wait(self, position: int) -> asyncio.Future[None]:
+        """Done once everything below the position is committed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (position, next(self._serial), done))
+        return done
+
+    def release(self, committed: int) -> None:
+        """The log is durable up to here."""
+        while self._waiting and self._waiting[0][0] <= committed:
+            done = heappop(self._waiting)[2]
+            if not done.done():  # who waited may have given up
+                done.set_result(None)
 
 
 class InlineCommit:

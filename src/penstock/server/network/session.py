@@ -25,9 +25,11 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from penstock.core.commands.publish import PublishResult, Refusal
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
@@ -358,6 +360,19 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._denied.add((right, full_name))
             self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
+
+    def publish(
+        self, queue: Queue, payloads: Sequence[bytes], properties: Properties, rest: Callable[[int], FrameT]
+    ) -> bool:
+        """Publish over a protocol that can't say no. Returns what ``handle`` should.
+
+        If not all of it is taken, ``rest`` makes a frame of what follows so many messages; that is tried again.
+        """
+        done = self.runtime.broker.publish(self.connection, queue, payloads, self.runtime.now(), properties)
+        if done.refusal is None:
+            return True
+        self.inbox[0] = rest(done.accepted)
+        return self.refused(done, queue, len(payloads[done.accepted]))
 
     def refused(self, published: PublishResult, queue: Queue, size: int) -> bool:
         """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.

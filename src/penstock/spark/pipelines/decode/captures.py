@@ -15,7 +15,7 @@ from typing import Protocol as TypingProtocol
 import pyarrow as pa
 
 from penstock.protocols import ProtocolError, having
-from penstock.spark.pipelines.decode.frames import FrameRows, Frames, Source, error_text
+from penstock.spark.pipelines.decode.frames import FrameRows, Frames, FrameSource, error_text
 from penstock.wire.located import Place
 from penstock.wire.stream import WireError
 
@@ -101,7 +101,7 @@ class Half:
     looks like the beginning of a message.
     """
 
-    def __init__(self, frames: Frames, source: Source, found: Guess | None = None) -> None:
+    def __init__(self, frames: Frames, source: FrameSource, found: Guess | None = None) -> None:
         self.source = source
         self.found = found or Guess(source.protocol, source.direction)
         self._settled = found is not None and found.protocol is not None
@@ -215,7 +215,7 @@ class Half:
 
 def read_stream(
     pieces: Iterable[bytes],
-    source: Source,
+    source: FrameSource,
     *,
     payloads: bool = False,
 ) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,78 @@
+"""What the command takes, and that the tests which it names are there. Mutants are for ``scripts/mutate``."""
+
+from __future__ import annotations
+
+import pytest
+
+from mutate import __main__ as command
+from mutate.targets import (
+    FIRST,
+    MODULES,
+    SECOND,
+    SOURCE,
+    Selection,
+    check,
+    equivalents,
+    is_equivalent,
+    patterns,
+    selection_for,
+)
+
+
+@pytest.mark.parametrize("table", [FIRST, SECOND])
+def test_what_is_named_is_there(table: dict[str, Selection]) -> None:
+    for target, tests in table.items():
+        assert check(target) == target
+        assert all((SOURCE.parents[1] / "tests" / place).exists() for place in tests.places), target
+
+
+def test_every_module_has_tests() -> None:
+    assert set(MODULES) <= FIRST.keys()
+
+
+def test_the_tests_of_the_longest_name_are_taken() -> None:
+    assert selection_for("wire/kokaq/decode", FIRST) == FIRST["wire/kokaq"]
+    assert selection_for("wire/stream", FIRST) == FIRST["wire"]
+    assert selection_for("journal/format/block", SECOND) == SECOND["journal/format"]
+    assert selection_for("wire/stream", SECOND) is None
+
+
+def test_a_target_is_a_folder_or_a_module() -> None:
+    assert patterns(check("src/penstock/journal/format/")) == ["src/penstock/journal/format/*"]
+    assert patterns(check("journal/format/block.py")) == ["src/penstock/journal/format/block.py"]
+
+
+def test_what_is_known_to_be_equivalent_is_recognised() -> None:
+    known = equivalents()
+    name, diff = (
+        "penstock.wire.sspq.xǁDecoderǁ_run__mutmut_7",
+        "--- a\n+++ b\n-    batch_head = -1\n+    batch_head = None",
+    )
+    assert is_equivalent(name, diff, known)
+    assert not is_equivalent(name, diff.replace("None", "0"), known)
+    assert not is_equivalent(name.replace("_run", "_message"), diff, known)
+    assert not is_equivalent(name, "", known)
+    parts = "--- a\n+++ b\n+    if sizes and sizes[0] < READY_SIZES and countOf(sizes, None) == len(sizes):"
+    assert is_equivalent("penstock.wire.sspq.x__send_parts__mutmut_15", parts, known)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["wire/smtp"], "'wire/smtp' is none of core, journal, wire, nor a folder or a module of one"),
+        (["server"], "'server' is none of core, journal, wire"),
+        (["wire", "--sample", "0"], "--sample must be at least 1, and is 0"),
+        (["--quick"], "unrecognized arguments: --quick"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_without_mutmut_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert command.main(["wire"]) == 3
+    assert "mutmut is not installed" in capsys.readouterr().err
