@@ -49,11 +49,11 @@ class Traffic:
         if self.commits is None:
             self.engine.commit(NOW)
         elif self.engine.broker.log.next_position - self.broker.committed < AHEAD:
-            self.commits.settle(NOW)
+            self.commits.advance(NOW)
         else:
             self.wanted.wait()
             self.wanted.clear()
-            self.commits.settle(NOW)
+            self.commits.advance(NOW)
 
     def wait(self, position: int) -> None:
         """Until everything before the position is durable."""
@@ -61,7 +61,7 @@ class Traffic:
             if self.commits is None:
                 self.engine.commit(NOW)
             else:
-                self.commits.settle(NOW)
+                self.commits.advance(NOW)
                 self.wanted.wait(0.01)
                 self.wanted.clear()
 

@@ -273,11 +273,11 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
     committed = broker.committed
     with pytest.raises(LogFull, match="No space left"):
         engine.write(staged)
-    engine.settle()
+    engine.advance()
     assert broker.committed == committed
     ballast.unlink()
     engine.write(staged)
-    engine.settle()
+    engine.advance()
     assert consume_all(opened, connection, queue) == published + 1
     engine.log.close()
     opened, connection, queue = start(RealDisk(small_disk), 0)

@@ -24,12 +24,13 @@ from penstock.core.queue import Queue
 from penstock.core.recovery.restore import restore
 from penstock.core.state import DeliveryEffect
 from penstock.core.writers import ChunkKey
+from penstock.journal.committer import Staged
 from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
-from penstock.server.engine.engine import Staged, recover
+from penstock.server.engine.engine import recover
 from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
@@ -259,7 +260,7 @@ class World:
         # A catalogue staged for a new segment is no change of state, so this holds for the position behind it too.
         state = (self.workload.now, lasting(engine.broker, self.workload.now))
         for each in staged:
-            self.known[each.batch.end] = state
+            self.known[each.batch.first + len(each.batch.kinds)] = state
         for each in staged:
             self._write(each)
         self._settle()
@@ -277,7 +278,7 @@ class World:
     def _settle(self) -> None:
         assert self.opened is not None
         engine = self.opened.engine
-        engine.settle()
+        engine.advance()
         if self.durability is not Durability.OS:
             committed = engine.log.committed
             self.safe_end = max([self.safe_end, *(end for end in self.known if end <= committed)])

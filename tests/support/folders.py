@@ -67,7 +67,7 @@ class Life:
         for each in staged:
             self._note(each.batch)
         engine.write(staged)
-        engine.settle()
+        engine.advance()
         engine.released()
 
     def checkpoint(self) -> None:

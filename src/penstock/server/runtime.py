@@ -188,7 +188,7 @@ class Runtime:
         """A commit is done. Called in the loop's thread."""
         self._news = True
         try:
-            self.commits.settle(self.now())
+            self.commits.advance(self.now())
         except Exception as error:
             self.fail(error)
         self.turn()

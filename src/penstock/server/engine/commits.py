@@ -1,6 +1,6 @@
 """Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
 
-The broker's thread stages and settles; the committer's thread writes and syncs. While one commit is on its way to the
+The broker's thread stages and advances; the committer's thread writes and syncs. While one commit is on its way to the
 disk the next one is gathered, so each sync carries everything that arrived during the one before.
 """
 
@@ -14,10 +14,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-from penstock.journal.committer import Committer, Measure
-from penstock.journal.committer import Staged as Handed
+from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
-from penstock.server.engine.engine import Engine, Staged
+from penstock.server.engine.engine import Engine
 
 
 class Commits(Protocol):
@@ -30,7 +29,7 @@ class Commits(Protocol):
     def flush(self, now: int) -> None:
         """See that what is staged gets committed."""
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
 
     def call(self, job: Callable[[], None]) -> None:
@@ -84,8 +83,8 @@ class InlineCommit:
             self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
             self._notify()
 
-    def settle(self, now: int) -> None:
-        """See Commits. Everything is settled already."""
+    def advance(self, now: int) -> None:
+        """See Commits. Everything is committed already."""
 
     def call(self, job: Callable[[], None]) -> None:
         """See Commits."""
@@ -100,9 +99,9 @@ class InlineCommit:
 class GroupCommit:
     """Runs an engine's commits in a thread.
 
-    ``notify`` is called in that thread after each commit: have the broker's thread call ``settle`` then. ``on_failure``
-    is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
-    ``on_full`` is called there when the disk is full, and with None when there is room again.
+    ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
+    ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again.
     """
 
     def __init__(
@@ -145,9 +144,9 @@ class GroupCommit:
             self._handed.extend(self.engine.stage(now))
             self._committer.wake()
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """See Commits."""
-        self.engine.settle()
+        self.engine.advance()
         self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
@@ -159,21 +158,21 @@ class GroupCommit:
         """See Commits. Ends the thread."""
         self._committer.close()  # what is on its way gets there, or not
         while self._committer.failure is None:
-            self.engine.settle()
+            self.engine.advance()
             self.flush(now)
             if not self._handed:
                 return
             self._committer.close()
         raise self._committer.failure
 
-    def _take(self) -> Handed | None:
+    def _take(self) -> Staged | None:
         self._do_jobs()
         if not self._handed:
             return None
-        batch, roll = self._handed.popleft()
+        staged = self._handed.popleft()
         if self._handed:
             self._committer.wake()
-        return Handed(batch, roll)
+        return staged
 
     def _do_jobs(self) -> None:
         while self._jobs:

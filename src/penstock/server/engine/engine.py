@@ -6,7 +6,7 @@ by the thread of ``commits``; ``write`` is for who has none::
     broker command …                        stages events, leaves effects
     staged = engine.stage(now)              everything since the last time
     engine.write(staged)                    one block each, durable on return unless the log commits with `sync`
-    engine.settle()                         moves `broker.committed`; effects that waited for it are released
+    engine.advance()                        moves `broker.committed`; effects that waited for it are released
     for effect in engine.released(): …      what may be told to whom now
 
 What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
@@ -24,22 +24,14 @@ import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.events import EventBatch
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
+from penstock.journal.committer import Staged
 from penstock.journal.contract import Checkpoint, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.rows import Message
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
-
-
-class Staged(NamedTuple):
-    """A batch on its way to the log."""
-
-    batch: EventBatch
-    #: It begins a new extent of the log.
-    roll: bool
 
 
 class Damage(NamedTuple):
@@ -80,10 +72,11 @@ class Engine:
         When the log asks for a new extent, the batch after these begins it, with a catalogue as its first row.
         """
         self._collect()
-        staged = [Staged(batch, batch.first == self._roll_at) for batch in self.broker.log.take()]
-        for each in staged:
-            self.recent.add(each.batch)
-            self._in_flight.append((each.batch.end, each.batch.size))
+        batches = self.broker.log.take()
+        for batch in batches:
+            self.recent.add(batch)
+            self._in_flight.append((batch.end, batch.size))
+        staged = [Staged(batch, batch.first == self._roll_at) for batch in batches]
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
@@ -95,7 +88,7 @@ class Engine:
         for batch, roll in staged:
             self.log.append(batch, batch.first, self.epoch, roll=roll)
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
@@ -106,9 +99,9 @@ class Engine:
             self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
-        """Stage, write and settle in one go, for callers without a thread."""
+        """Stage, write and advance in one go, for callers without a thread."""
         self.write(self.stage(now))
-        self.settle()
+        self.advance()
 
     @property
     def unwritten(self) -> int:

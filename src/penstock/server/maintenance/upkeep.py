@@ -294,7 +294,7 @@ class Upkeep:
                 self.engine.commit(now)
             extents = len(self.log.extents())
             self.trim(step.before)
-            self.engine.settle()
+            self.engine.advance()
             went += extents - len(self.log.extents())
         self.forget_places(plan)
         return went
