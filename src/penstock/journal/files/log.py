@@ -72,6 +72,7 @@ class FileLog:
         self._folder: Folder
         self._found: Recovered
         self._writer: SegmentWriter | None = None
+        self.sync_seconds = 0.0
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
         with self._disk_errors(starting=True):
@@ -178,7 +179,7 @@ class FileLog:
             writer.append(batch, epoch)
             self._end = writer.segment.end
             if self.options.durability is Durability.COMMIT:
-                writer.sync()
+                self._sync_writer(writer)
                 self._synced = self._end
             if self.options.durability is not Durability.INTERVAL:
                 self._committed = self._end
@@ -186,12 +187,17 @@ class FileLog:
             if not self._folder.start:
                 self._note_start_anyway()
 
+    def _sync_writer(self, writer: SegmentWriter) -> None:
+        began = time.perf_counter()
+        writer.sync()
+        self.sync_seconds += time.perf_counter() - began
+
     def sync(self) -> None:
         """See Log. Under OS too this waits for the disk."""
         self._check_usable()
         with self._disk_errors(fatal=True):
             if self._writer is not None:
-                self._writer.sync()
+                self._sync_writer(self._writer)
             self._committed = self._synced = self._end
             self._publish()
 

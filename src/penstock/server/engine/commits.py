@@ -7,13 +7,14 @@ disk the next one is gathered, so each sync carries everything that arrived duri
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-from penstock.journal.committer import Committer, Staged
+from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
@@ -64,14 +65,22 @@ class InlineCommit:
 
     full = None
 
-    def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        notify: Callable[[], None],
+        measure: Measure = lambda events, seconds, sync_seconds: None,
+    ) -> None:
         self.engine = engine
         self._notify = notify
+        self._measure = measure
 
     def flush(self, now: int) -> None:
         """See Commits."""
         if self.engine.broker.log.staged:
+            began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
+            self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
             self._notify()
 
     def advance(self, now: int) -> None:
@@ -103,6 +112,7 @@ class GroupCommit:
         *,
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
+        measure: Measure = lambda events, seconds, sync_seconds: None,
     ) -> None:
         self.engine = engine
         self._notify = notify
@@ -116,6 +126,7 @@ class GroupCommit:
             on_full=on_full,
             while_full=self._do_jobs,
             sync_every=sync_every,
+            measure=measure,
         )
 
     @property

@@ -130,6 +130,11 @@ class Readers:
             entry.pin = False
             self._dirty = True
 
+    @property
+    def count(self) -> int:
+        """How many are remembered."""
+        return len(self._entries)
+
     def pins(self) -> list[Pin]:
         """What is to be kept. May be called from any thread."""
         return [Pin(each.reader, each.position, each.at) for each in list(self._entries.values()) if each.pin]

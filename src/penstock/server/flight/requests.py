@@ -25,7 +25,6 @@ from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.flight.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.flight.readers import TooMany
-from penstock.server.network.access import Peer, allowed
 from penstock.server.process.options import MOST_SECONDS
 from penstock.server.runtime import ROUND, Runtime, origin_of
 
@@ -75,8 +74,7 @@ class RequestHandler:
     async def _answer(self, request: requests.Request) -> Any:
         match request:
             case Rights():
-                peer = Peer(request.address, request.subject, token=request.token)
-                return allowed(self._runtime.options.access, peer)
+                return self._runtime.allowed(request)
             case requests.Outs():
                 return self._outs()
             case requests.Lease():

@@ -17,13 +17,16 @@ import shutil
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 
+from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
 from penstock.journal.contract import ValueStore
+from penstock.server.admin.requests import AdminRequests
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.network.acceptor import peer_of
 from penstock.server.runtime import Runtime
@@ -40,15 +43,23 @@ SOCKET = "door"
 NOTE = "side-door"
 
 _LENGTH = struct.Struct("<I")
-_DECODER = msgspec.msgpack.Decoder(requests.Request)
+_DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(
+    requests.Request | admin_requests.Request
+)
+#: What is for the HTTP process.
+_ADMIN = get_args(admin_requests.Request)
 
 
 class PrivateSocket:
     """The socket and those who are connected to it."""
 
-    def __init__(self, runtime: Runtime, values: ValueStore | None = None) -> None:
-        """``values`` are the journal's, where the note is kept; None for a broker that keeps nothing."""
+    def __init__(self, runtime: Runtime, values: ValueStore | None = None, admin: AdminRequests | None = None) -> None:
+        """``values`` are the journal's, where the note is kept; None for a broker that keeps nothing.
+
+        ``admin`` answers the HTTP process.
+        """
         self._runtime = runtime
+        self._admin = admin
         self._requests = RequestHandler(runtime)
         self._values = values
         self._folder = ""
@@ -150,7 +161,7 @@ class PrivateSocket:
         del frame
         answer: object
         try:
-            answer = await self._requests.answer(request)
+            answer = await self._answer(request)
         except Exception as error:
             facts = {"request": type(request).__name__, "error": repr(error)}
             self._runtime.log.error("private socket: a request failed", **facts)
@@ -160,6 +171,13 @@ class PrivateSocket:
         await self._send(writer, answer)
         self._busy[task] = False
         return True
+
+    async def _answer(self, request: Any) -> object:
+        if not isinstance(request, _ADMIN):
+            return await self._requests.answer(request)
+        if self._admin is None:
+            return Problem(code="bad-request", text="this broker has no HTTP")
+        return await self._admin.answer(request)
 
     async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
         self._runtime.log.warning("private socket: bad request", reason=text)

@@ -91,6 +91,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        #: When it came, as the broker counts time.
+        self.since = 0
         #: Frames that the one handled now counts for, beside itself.
         self.effort = 0
         #: It was asked for already that we go on.
@@ -400,6 +402,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def protocol_error(self, error: WireError) -> None:
         """The peer's bytes make no sense: say so in the log, and end."""
         self.runtime.count("protocol_errors")
+        self.runtime.protocol_errors[f"{self.protocol} {error.code}"] += 1
         facts = {"size": error.size, "limit": error.limit} if error.limit else {}
         named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
         self.close("protocol error", offset=error.offset, code=error.code, **named, **facts, reason=error.reason)
@@ -492,6 +495,11 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self._parts.append(data)
         self._waiting_bytes += len(data)
         self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+
+    @property
+    def peer_is_slow(self) -> bool:
+        """Whether the peer takes less than could be sent."""
+        return self._peer_is_slow
 
     @property
     def starved(self) -> bool:

@@ -17,12 +17,17 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.admin.settings import Settings as HttpSettings
 from penstock.core.policy import SECOND, Policy
-from penstock.flight.settings import Settings
+from penstock.flight.settings import Settings as FlightSettings
 from penstock.journal import Journal, open_journal
 from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import JournalRefused, LogError, LogFull, is_full
 from penstock.protocols import protocols
+from penstock.server.admin.figures import BrokerMeasures
+from penstock.server.admin.process import first_token, http_process, wanted_http
+from penstock.server.admin.requests import AdminRequests
+from penstock.server.admin.tokens import TokenStore, TokensUnreadable
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.opening import Opened, open_engine
@@ -76,6 +81,9 @@ def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     except JournalRefused as error:
         log.error("the journal can not be opened", reason=str(error))
         return REFUSED
+    except TokensUnreadable as error:
+        log.error("the tokens can not be read", reason=str(error))
+        return REFUSED
     except ListenError as error:
         log.error("can not listen", reason=str(error))
         return REFUSED
@@ -104,12 +112,15 @@ class _Life:
         self.runtime: Runtime | None = None
         self.private_socket: PrivateSocket | None = None
         self.listeners: list[OpenListener] = []
-        self.flight: EndpointProcess | None = None
+        #: Processes beside the broker, by what the ready file calls them.
+        self.endpoints: dict[str, EndpointProcess] = {}
+        self.admin: AdminRequests | None = None
+        self.measures = BrokerMeasures()
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
-        flight = wanted_settings(self.options, self.log)
+        flight, http = wanted_settings(self.options, self.log), wanted_http(self.options, self.log)
         found = await self._when_room(self._open)
         if found is None:
             self.log.info("stopped")
@@ -119,7 +130,11 @@ class _Life:
         readers = Readers(self.log, journal.values, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, found.engine, self._commits(found.engine), self.log, readers)
         runtime.state_memory.stored = lambda: journal.memory_bytes
-        self.private_socket = PrivateSocket(runtime, None if self.options.ephemeral else journal.values)
+        tokens = TokenStore(None if self.options.ephemeral else Path(self.options.data))
+        runtime.token_rules = tokens.rules
+        self.admin = AdminRequests(runtime, tokens, self.measures, self._stop)
+        values = None if self.options.ephemeral else journal.values
+        self.private_socket = PrivateSocket(runtime, values, self.admin)
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
@@ -131,7 +146,13 @@ class _Life:
             maintenance.start()
             await self._first_commit(runtime)
             if not self.stopping.is_set():
-                await self._let_in(runtime, flight and replace(flight, journal=journal.address))
+                if http is not None:
+                    first_token(self.options, tokens, runtime.now(), self.log)
+                    self.measures.watch_loop(runtime.loop)
+                where = journal.address
+                await self._let_in(
+                    runtime, flight and replace(flight, journal=where), http and replace(http, journal=where)
+                )
                 scrub.start()
             await self.stopping.wait()
         finally:
@@ -140,8 +161,9 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
-            if self.flight is not None:
-                await self.flight.stop()
+            for endpoint in self.endpoints.values():
+                await endpoint.stop()
+            self.measures.stop()
             await maintenance.stop()
             await scrub.stop()
             await readers.save()
@@ -183,14 +205,16 @@ class _Life:
             durable.cancel()
             stopping.cancel()
 
-    async def _let_in(self, runtime: Runtime, flight: Settings | None) -> None:
+    async def _let_in(self, runtime: Runtime, flight: FlightSettings | None, http: HttpSettings | None) -> None:
         """Open the listeners, and say so."""
         assert self.private_socket is not None
         await self._when_room(self.private_socket.open)
         self.listeners = await open_listeners(runtime)
         if flight is not None:
-            self.flight = flight_process(replace(flight, broker_socket=self.private_socket.path), self.log)
-            await self.flight.start()
+            self.endpoints["flight"] = flight_process(replace(flight, broker_socket=self.private_socket.path), self.log)
+        if http is not None:
+            self.endpoints["http"] = http_process(replace(http, broker_socket=self.private_socket.path), self.log)
+        await asyncio.gather(*(endpoint.start() for endpoint in self.endpoints.values()))
         await self._when_room(self._say_ready)
 
     async def _open(self) -> Opened:
@@ -217,7 +241,7 @@ class _Life:
             loop.call_soon_threadsafe(self.runtime.committed)
 
         if self.options.ephemeral:
-            return InlineCommit(engine, notify)
+            return InlineCommit(engine, notify, self.measures.committed)
         journal = self.options.journal
         every = journal.interval_ms / 1000 if journal.durability == "interval" else None
 
@@ -228,7 +252,7 @@ class _Life:
             assert self.runtime is not None
             loop.call_soon_threadsafe(self.runtime.filled, error)
 
-        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every)
+        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every, measure=self.measures.committed)
         commits.start()
         return commits
 
@@ -264,8 +288,8 @@ class _Life:
 
     async def _say_ready(self) -> None:
         listeners = [{"protocol": listener.protocol, "address": listener.address} for listener in self.listeners]
-        if self.flight is not None:
-            listeners.append({"protocol": "flight", "address": self.flight.address})
+        for name, endpoint in self.endpoints.items():
+            listeners.append({"protocol": name, "address": endpoint.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -274,6 +298,8 @@ class _Life:
         told: dict[str, list[str]] = {}
         for listener in listeners:
             told.setdefault(listener["protocol"], []).append(listener["address"])
+        if self.admin is not None:
+            self.admin.listeners = told
         self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
@@ -304,8 +330,9 @@ class _Life:
                     self.log.info("certificate read again", protocol=listener.protocol, address=listener.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=listener.protocol, reason=str(error))
-        if self.flight is not None and self.flight.reload_certificate():
-            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
+        for name, endpoint in self.endpoints.items():
+            if endpoint.reload_certificate():
+                self.log.info("certificate read again", protocol=name, address=endpoint.address)
 
     # Ending
 

@@ -40,6 +40,7 @@ REFUSALS = {
     Refusal.DISK: Reason.INFRA,
     Refusal.MEMORY: Reason.INFRA,
     Refusal.DRAINING: Reason.INFRA,
+    Refusal.STOPPED: Reason.INFRA,
 }
 
 
