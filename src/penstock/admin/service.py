@@ -18,6 +18,7 @@ from penstock.admin.handlers.messages import MessageHandlers
 from penstock.admin.handlers.metrics import LiveHandlers
 from penstock.admin.handlers.peers import PeerHandlers
 from penstock.admin.handlers.queues import QueueHandlers
+from penstock.admin.handlers.sql import SqlHandlers
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
@@ -25,6 +26,8 @@ from penstock.admin.settings import Settings
 from penstock.admin.store import Store
 from penstock.endpoint.process import Reporter
 from penstock.endpoint.rights import Allowed
+from penstock.sql.pool import Pool
+from penstock.sql.requests import Settings as SqlSettings
 
 
 class Service:
@@ -42,6 +45,7 @@ class Service:
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs)
+        self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
         handlers: dict[str, Handler] = {
             **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
             **whole.handlers,
@@ -50,6 +54,7 @@ class Service:
             **PeerHandlers(self.broker).handlers,
             **JobHandlers(self.broker, self.jobs, backups).handlers,
             **self.live.handlers,
+            **SqlHandlers(self.broker, self.mirror, self.store, self.sql, reporter).handlers,
         }
         self.app = App(
             handlers,
@@ -80,6 +85,7 @@ class Service:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self.sql.close()
         self.broker.close()
         self.store.close()
 
