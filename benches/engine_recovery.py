@@ -15,12 +15,13 @@ from benches.engine_memory import resident
 from benches.measure import Figure
 from penstock.core.broker import Broker
 from penstock.core.recovery.table import Table
+from penstock.journal import open_journal
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability
+from penstock.journal.files.log import FileLog
 from penstock.schema import Kind
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_folder
+from penstock.server.engine.opening import open_engine
 
 NOW = 1_750_000_000_000_000
 PAYLOAD = bytes(range(100))
@@ -31,7 +32,7 @@ READ = 2**20
 
 def write_journal(folder: str, messages: int, batch: int, acknowledged: float = 1.0) -> None:
     """Messages, ``batch`` in a commit, and the acknowledgement of most of them a little later."""
-    log = FileLog(RealDisk(folder), FileLogOptions(Durability.OS))
+    log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
     engine = Engine(log, Table(), NOW)
     broker = engine.broker
     broker.create_namespace("default", NOW)
@@ -73,7 +74,7 @@ def just_read(folder: str) -> None:
 
 
 def start(folder: str) -> None:
-    opened = open_folder(RealDisk(folder), NOW)
+    opened = open_engine(open_journal(str(folder)).own(), NOW)
     opened.engine.log.close()
 
 
@@ -122,7 +123,7 @@ def journal(name: str, messages: int, batch: int, acknowledged: float, aim: floa
 
 def checkpoint(folder: str) -> list[Figure]:
     """Writing one, and a start from it."""
-    opened = open_folder(RealDisk(folder), NOW)
+    opened = open_engine(open_journal(str(folder)).own(), NOW)
     began = perf_counter()
     table = opened.upkeep.checkpoint(NOW)
     written = perf_counter() - began

@@ -9,10 +9,10 @@ from time import perf_counter
 from benches.measure import Figure
 from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect
+from penstock.journal.contract import Durability, JournalOptions, Log
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability, Log
-from penstock.journal.memory import MemoryLog
+from penstock.journal.files.log import FileLog
+from penstock.journal.memory import MemoryDisk
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 
@@ -49,11 +49,11 @@ class Traffic:
         if self.commits is None:
             self.engine.commit(NOW)
         elif self.engine.broker.log.next_position - self.broker.committed < AHEAD:
-            self.commits.settle(NOW)
+            self.commits.advance(NOW)
         else:
             self.wanted.wait()
             self.wanted.clear()
-            self.commits.settle(NOW)
+            self.commits.advance(NOW)
 
     def wait(self, position: int) -> None:
         """Until everything before the position is durable."""
@@ -61,7 +61,7 @@ class Traffic:
             if self.commits is None:
                 self.engine.commit(NOW)
             else:
-                self.commits.settle(NOW)
+                self.commits.advance(NOW)
                 self.wanted.wait(0.01)
                 self.wanted.clear()
 
@@ -95,7 +95,8 @@ class Traffic:
 def flow(durability: Durability | None, count: int) -> tuple[float, float]:
     """Messages a second published, and delivered and acknowledged; on a log in memory without a durability."""
     with tempfile.TemporaryDirectory() as folder:
-        log = MemoryLog() if durability is None else FileLog(RealDisk(folder), FileLogOptions(durability))
+        disk = MemoryDisk() if durability is None else RealDisk(folder)
+        log = FileLog(disk, JournalOptions(durability or Durability.COMMIT))
         traffic = Traffic(log, thread=durability is Durability.COMMIT)
         rates = traffic.publish(count), traffic.consume(count)
         if traffic.commits:

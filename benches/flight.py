@@ -26,9 +26,9 @@ from typing import Any
 import pyarrow.flight as fl
 
 from penstock.core.recovery.table import Table
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability
+from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import Engine
 
 NOW = 1_750_000_000_000_000
@@ -45,7 +45,7 @@ METADATA = ["position", "namespace", "queue", "published_at", "priority"]
 
 def write_journal(folder: str, messages: int) -> None:
     """Messages of 1 KB in one queue, none of them taken."""
-    log = FileLog(RealDisk(folder), FileLogOptions(Durability.OS))
+    log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
     engine = Engine(log, Table(), NOW)
     engine.broker.create_namespace("default", NOW)
     queue = engine.broker.create_queue("default", "q", NOW)
@@ -63,7 +63,7 @@ def broker(folder: str, *flags: str) -> Iterator[dict[str, str]]:
     ready = Path(folder) / "ready.json"
     command = [sys.executable, "-m", "penstock", "serve", "--data", folder, "--ready-file", str(ready)]
     command += [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "flight")]
-    command += ["--kokaq=127.0.0.1:0,create_queues=true", "--log-level=warning"]
+    command += ["--kokaq=127.0.0.1:0,create_queues=true", "--http=off", "--log-level=warning"]
     environment = os.environ | {"PENSTOCK_JOURNAL_RETENTION_SECONDS": "0"}  # these messages are of long ago
     with subprocess.Popen([*command, *flags], env=environment) as process:
         try:

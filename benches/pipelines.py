@@ -8,7 +8,7 @@ from typing import Any
 from benches.measure import Row, compare, report
 from benches.traffic import chunks
 from penstock.spark.pipelines.decode.captures import PIECE, TO_CLIENT, TO_SERVER, read_stream
-from penstock.spark.pipelines.decode.frames import Source
+from penstock.spark.pipelines.decode.frames import FrameSource
 from penstock.wire import kokaq, phpmq, sspq
 
 COUNT = 40_000
@@ -21,7 +21,7 @@ def streams(size: int) -> dict[str, tuple[str, str, bytes, Callable[[], Any]]]:
     ids = tuple(b"%032x" % i for i in range(COUNT))
     opaques = tuple(i.to_bytes(4, "big") for i in range(COUNT))
     kind = kokaq.MessageType.OPERATIONAL
-    run = kokaq.MetadataRun.columns(uuid=[each[:16] for each in ids], created_at=list(range(COUNT)))
+    run = kokaq.MetadataRun.of(kokaq.Metadata(uuid=each[:16], created_at=at) for at, each in enumerate(ids))
     style = phpmq.Style()
     published = phpmq.encode([phpmq.Publish("jobs", payloads, 60)], style)
     dispatched = phpmq.encode([phpmq.Dispatch("jobs", ids, payloads, (60,) * COUNT)], style)
@@ -45,7 +45,7 @@ def codec(pieces: list[bytes], make: Callable[[], Any]) -> int:
     return sum(len(decoder.feed(piece)) for piece in pieces)
 
 
-def table(pieces: list[bytes], source: Source) -> int:
+def table(pieces: list[bytes], source: FrameSource) -> int:
     return sum(batch.num_rows for batch in read_stream(pieces, source))
 
 
@@ -54,7 +54,7 @@ def rows() -> list[Row]:
     for size in (100, 1000):
         for name, (protocol, direction, stream, make) in streams(size).items():
             pieces = chunks(stream, PIECE)
-            source = Source("file", None, protocol, direction)
+            source = FrameSource("file", None, protocol, direction)
             assert table(pieces, source) == COUNT
             bare, ours = (lambda p=pieces, m=make: codec(p, m)), (lambda p=pieces, s=source: table(p, s))
             found.append(compare(f"{name} {size} B", COUNT, bare, ours, aim=2.0, rounds=7))

@@ -22,10 +22,10 @@ from pyspark.sql import SparkSession
 from benches.flight import broker, write_journal
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.decode import main as decode
-from penstock.spark.pipelines.insight.main import Insight, Options
+from penstock.spark.pipelines.insight.main import Insight, InsightOptions
 from penstock.spark.pipelines.lake.batches import Lake
-from penstock.spark.pipelines.replay import Choice, Replay
-from penstock.spark.pipelines.run import Broker, Run
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
+from penstock.spark.pipelines.run import BrokerSource, RunControl
 from penstock.spark.session import session
 from penstock.wire import sspq
 
@@ -82,7 +82,7 @@ def pipeline(spark: SparkSession) -> Iterator[tuple[Insight, Path]]:
         lake = Lake(Path(folder) / "lake", "insight")
         with lake.locked():
             lake.prepare()
-            yield Insight(spark, lake, Options(report_seconds=0)), Path(folder)
+            yield Insight(spark, lake, InsightOptions(report_seconds=0)), Path(folder)
 
 
 def seconds(spark: SparkSession, insight: Insight, folder: Path, number: int, rows: pa.Table) -> float:
@@ -106,11 +106,11 @@ def cost_of_archive_and_replay(spark: SparkSession, size: int) -> dict[str, floa
     with tempfile.TemporaryDirectory() as folder:
         write_journal(f"{folder}/data", size)
         with broker(f"{folder}/data") as addresses:
-            source, lake = Broker({"endpoint": addresses["flight"]}), f"{folder}/lake"
-            options = archive_main.Options(queue="default/q")
-            archived = archive_main.run(spark, source, lake, options, Run(once=True))
-            choice = Choice(to="default/again", create=True)
-            replayed = Replay(spark, source, lake, "bench").run(choice, None, Run())
+            source, lake = BrokerSource({"endpoint": addresses["flight"]}), f"{folder}/lake"
+            options = archive_main.ArchiveOptions(queue="default/q")
+            archived = archive_main.run(spark, source, lake, options, RunControl(once=True))
+            choice = ReplayChoice(to="default/again", create=True)
+            replayed = Replay(spark, source, lake, "bench").run(choice, None, RunControl())
     assert archived.rows == replayed.rows == size
     return {"archive": archived.seconds, "replay": replayed.seconds}
 

@@ -55,6 +55,9 @@ WORLD |= {"ssl", "subprocess", "threading", "time"}
 FILES = {"io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 PURE = {"wire": WORLD, "schema": WORLD | FILES, "core": WORLD | FILES}
 
+#: What a journal is made of: for its own package alone. All others open journals by ``open_journal``, see ``contract``.
+INSIDE = {"journal": ("penstock.journal.files", "penstock.journal.memory", "penstock.journal.repair")}
+
 #: Modules that are no package: the first one imports nothing of ours, and the command belongs to cli.
 ALONE = {"__init__": None, "__main__": "cli"}
 
@@ -90,6 +93,8 @@ def violations(package: Path) -> list[str]:
                 found.append(f"{place} imports {name}")
             elif top in PURE.get(owner or "", set()):
                 found.append(f"{place} imports {name}, and {owner} is pure")
+            elif any(name.startswith(inside) for of, each in INSIDE.items() if of != owner for inside in each):
+                found.append(f"{place} imports {name}, which is inside of its package")
     return found
 
 
@@ -168,6 +173,20 @@ class TestTheTestItself:
     def test_relative_imports_are_resolved_from_deeper_folders(self, tmp_path: Path) -> None:
         tree = self.tree(tmp_path, "wire/deep/__init__.py", "from ..stream import X\nfrom ...core import Y")
         assert violations(tree) == ["wire/deep/__init__.py imports penstock.core.Y"]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "from penstock.journal.files.disk import RealDisk",
+            "from penstock.journal import memory",
+            "def f():\n    import penstock.journal.repair.survey",
+        ],
+    )
+    def test_the_inside_of_the_journal_is_its_own(self, source: str, tmp_path: Path) -> None:
+        assert len(violations(self.tree(tmp_path, "server/bad.py", source))) == 1
+        assert violations(self.tree(tmp_path / "x", "journal/good.py", source)) == []
+        outside = "from penstock.journal import open_journal\nfrom penstock.journal.contract import Log"
+        assert violations(self.tree(tmp_path / "y", "server/good.py", outside)) == []
 
     def test_core_has_no_files(self, tmp_path: Path) -> None:
         tree = self.tree(tmp_path, "core/bad.py", "import os.path")

@@ -20,8 +20,8 @@ from penstock.cli.event_dump import positions
 from penstock.cli.main import main
 from penstock.cli.output import amount, escape, moment
 from penstock.core.properties import Properties
-from penstock.journal.errors import JournalDamaged, JournalRefused
-from penstock.journal.files.follower import DataLoss, JournalReader
+from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.repair.survey import survey
 from support.folders import Life, QuickDisk
 

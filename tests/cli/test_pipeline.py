@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import pipeline
-from penstock.spark.pipelines.run import Progress
+from penstock.spark.pipelines.run import PipelineProgress
 from support.commands import penstock
 
 COMMANDS = ("archive", "insight", "replay", "decode", "init", "submit-file")
@@ -48,7 +48,7 @@ def test_a_broker_that_is_not_there(command: tuple[str, ...], tmp_path: Path) ->
 
 
 def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    done = Progress(done=True, before_rows=1_234, total_rows=1_234)
+    done = PipelineProgress(done=True, before_rows=1_234, total_rows=1_234)
     assert pipeline._end(done, {"as_json": False}) == 0
     assert "already done: all of its 1,234 rows" in capsys.readouterr().err
     assert pipeline._end(done, {"as_json": True}) == 0

@@ -330,6 +330,14 @@ class BrokerMachine(RuleBasedStateMachine):
         result = self.broker.redrive(self.peer(number), self.queue(name), self.now, positions=positions)
         assert result == self.model.redrive(name, self.now, positions=positions, limit=10_000)
 
+    @rule(number=NUMBERS, pick=PICKS, to=PICKS, picks=st.lists(PICKS, max_size=3))
+    def move(self, number: int, pick: int, to: int, picks: list[int]) -> None:
+        name, target = self.name(pick), self.name(to)
+        positions = [self.position(name, each) for each in picks]
+        other = self.queue(target)
+        result = self.broker.move(self.peer(number), self.queue(name), self.now, positions=positions, to=other)
+        assert result == self.model.move(name, self.now, positions, target)
+
     @rule(number=NUMBERS, pick=PICKS, dead=st.booleans())
     def purge(self, number: int, pick: int, dead: bool) -> None:
         name = self.name(pick)

@@ -371,6 +371,13 @@ def dead_letters_go_back_to_work(size: int) -> Command:
     return lambda: world.broker.redrive(world.peer, world.queue, NOW)
 
 
+@scenario("move")
+def some_of_many_messages_go_to_another_queue(size: int) -> Command:
+    world, positions = wherever_they_are(size)
+    other = world.broker.create_queue("default", "other", NOW)
+    return lambda: world.broker.move(world.peer, world.queue, NOW, positions=positions[:100], to=other)
+
+
 @scenario("check_written_in_steps")
 def a_batch_of_many_partitions_is_compared(size: int) -> Command:
     world = World()

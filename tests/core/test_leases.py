@@ -90,7 +90,7 @@ def test_settling_tells_deliveries_and_who_it_was() -> None:
     house.broker.settle_leases("lake", house.broker.log.next_position, NOW + 2)
     [block] = blocks(house.broker)
     assert kinds([block]) == [Kind.LEASED, Kind.ACKNOWLEDGED, Kind.ACKNOWLEDGED, Kind.LEASE_ENDED]
-    assert block.sources == [b"spark lake"]
+    assert block.sources == [b"flight lake"]
     assert [block.value("count", row) for row in range(4)] == [2, 0, 0, 2]
     assert [block.value("deliveries", row) for row in range(4)] == [0, 1, 1, 0]
     assert [block.value("delivered_at", row) for row in range(4)] == [0, NOW + 1, NOW + 1, 0]

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
-from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.contract import JournalOptions
+from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import Workload
 
-OPTIONS = FileLogOptions(segment_bytes=4_000, reserve=512)
+OPTIONS = JournalOptions(extent_bytes=4_000, reserve=512)
 KEEP = Retention(age=40 * SECOND)
 
 Files = dict[str, bytes]
@@ -60,7 +62,7 @@ def pristine(*, clean: bool) -> Pristine:
     places = {position: opened.engine.moved.get(position, position) for position in live}
     assert opened.upkeep.log.start > 1
     assert any(place != position for position, place in places.items())
-    assert any(place < opened.upkeep.log.segments()[2].first for place in places.values())
+    assert any(place < opened.upkeep.log.extents()[2].first for place in places.values())
     opened.engine.log.close()
     return Pristine(files, older, files_of(_live(8, clean=True)[0]), now, live, places, events(files))
 

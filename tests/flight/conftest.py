@@ -1,4 +1,4 @@
-"""One broker with a Flight endpoint for the tests of a file."""
+"""One broker with a Flight endpoint for the tests of a file; for some of them two, one of which keeps nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from support.brokers import BrokerProcess
 from support.flights import Flight
 
 FREE = {"address": "127.0.0.1:0"}
+#: Files whose tests are about what an ephemeral broker does just as well.
+BOTH = {"test_reading", "test_live", "test_leasing", "test_writing"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "broker" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in BOTH:
+        metafunc.parametrize("broker", ["on disk", "in memory"], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), flight=FREE) as live:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    ephemeral = getattr(request, "param", "on disk") == "in memory"
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), flight=FREE, ephemeral=ephemeral) as live:
         yield live
+        assert (live.folder / "data").exists() != ephemeral
 
 
 @pytest.fixture(scope="module")

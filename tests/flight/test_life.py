@@ -103,6 +103,59 @@ class TestSupervised:
             assert flight.act("status")["identity"] == before["identity"]
 
 
+class TestEphemeral:
+    @pytest.fixture
+    def broker(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+        with BrokerProcess(tmp_path, flight=FREE, ephemeral=True) as live:
+            yield live
+
+    def test_killed_it_comes_back_and_reads_on(self, broker: BrokerProcess) -> None:
+        with Flight(broker.addresses["flight"]) as flight, connect(broker.url("kokaq")) as client:
+            client.publish(b"x", queue="default/x")
+            before = flight.rows()
+            [child] = children(broker.pid)
+            os.kill(child, signal.SIGKILL)
+            wait_for(lambda: "the Flight endpoint is ready" in events(broker))
+            wait_for(lambda: answers(flight))
+            assert flight.rows() == before
+            client.publish(b"y", queue="default/x")
+            assert [row["payload"] for row in flight.rows(view="live")] == [b"x", b"y"]
+
+    def test_a_broker_that_is_killed_leaves_nothing(self, broker: BrokerProcess, tmp_path: Path) -> None:
+        with Flight(broker.addresses["flight"]) as flight, connect(broker.url("kokaq")) as client:
+            client.publish_many([bytes(1000)] * 100, queue="default/x")
+            assert flight.read().num_rows == 100
+            [child] = children(broker.pid)
+            broker.kill()
+        wait_for(lambda: not runs(child))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "temporary"]
+        assert list((tmp_path / "temporary").iterdir()) == []
+
+    def test_history_is_bounded_and_what_waits_is_carried(self, tmp_path: Path) -> None:
+        """With little memory for everything there is little history: 1/8 of it, in extents of 64 KiB."""
+        limits = {"state_bytes": 4 * 2**20}
+        with (
+            BrokerProcess(tmp_path, flight=FREE, ephemeral=True, limits=limits) as live,
+            Flight(live.addresses["flight"]) as flight,
+            connect(live.url("kokaq")) as client,
+        ):
+            client.publish_many([b"kept %d" % number for number in range(30)], queue="default/kept")
+            kept = flight.rows(queue="default/kept")
+
+            def churn() -> bool:
+                client.publish_many([bytes(10_000)] * 30, queue="default/churn")
+                while (message := client.lock("default/churn")) is not None:
+                    message.ack()
+                return bool(flight.act("status")["earliest"] > kept[-1]["position"])
+
+            wait_for(churn, "history grows and grows")
+            assert problem(lambda: flight.read(start=kept[0]["position"])).code == "data-loss"
+            alive = sorted(flight.rows(view="live", queue="default/kept"), key=lambda row: row["position"])
+            assert [row["payload"] for row in alive] == [row["payload"] for row in kept]
+
+
 class TestStart:
     def start(self, folder: Path, *flags: str, **env: str) -> tuple[int, str]:
         """Exit code and log of a broker that is told to stop as soon as it is ready."""
@@ -151,14 +204,11 @@ class TestStart:
         assert code == 3
         assert "pip install 'penstock[flight]'" in log
 
-    def test_an_ephemeral_broker_has_none(self, tmp_path: Path) -> None:
-        code, log = self.start(tmp_path, "--ephemeral", PENSTOCK_FLIGHT=DEFAULT)
-        assert code == 0
-        assert "no Flight endpoint" in log
-        (tmp_path / "ready.json").unlink(missing_ok=True)
+    def test_an_ephemeral_broker_has_one(self, tmp_path: Path) -> None:
         code, log = self.start(tmp_path, "--ephemeral", "--flight=127.0.0.1:0")
-        assert code == 3
-        assert "no journal on disk" in log
+        assert code == 0
+        assert '"flight": "grpc://127.0.0.1:' in log
+        assert not (tmp_path / "data").exists()
 
     def test_a_unix_socket(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, flight={"address": f"unix:{tmp_path}/flight"}) as live:

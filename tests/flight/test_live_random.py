@@ -16,6 +16,7 @@ from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.flight.requests import LeasedRows, OutNow, Rows
+from penstock.journal.files.follower import JournalReader
 from penstock.server.flight.requests import leased_rows
 from support.folders import Life
 from support.workload import READERS
@@ -63,7 +64,7 @@ def test_it_is_what_the_broker_has(seed: int, tmp_path: Path) -> None:
             life.restart()
             life.commit()
         if live is None:
-            history = History(str(tmp_path))
+            history = History(JournalReader(tmp_path))
             live = Live(history, lambda: outs(life.opened.engine.broker), now=lambda: life.workload.now / 1e6)
         compare(life, live)
         assert history is not None
@@ -89,7 +90,7 @@ def test_damaged_messages_are_left_out(tmp_path: Path) -> None:
         damaged = engine.damage(position for position, row in known.items() if row[0] == queue.name)
         engine.broker.set_aside(queue, {position: each.reason for position, each in damaged.items()}, life.workload.now)
     assert engine.broker.damaged > 0
-    history = History(str(tmp_path))
+    history = History(JournalReader(tmp_path))
     compare(life, Live(history, lambda: outs(engine.broker), now=lambda: life.workload.now / 1e6))
     history.reader.close()
     life.stop()

@@ -14,7 +14,8 @@ from penstock.flight.calls import Advance, Plan
 from penstock.flight.history import History
 from penstock.flight.plans import Measures
 from penstock.flight.tallies import Tallies
-from penstock.journal import JournalReader
+from penstock.journal import Follower
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views import arrow
 from penstock.schema import Kind
@@ -41,7 +42,7 @@ def published(reader: JournalReader, start: int, stop: int) -> Counter[str]:
 class TestPlans:
     @pytest.mark.parametrize("partitions", [1, 3, 16, 200])
     def test_the_parts_follow_each_other_and_hold_everything(self, life: Life, partitions: int) -> None:
-        history = History(str(life.folder))
+        history = History(JournalReader(life.folder))
         assert len(history.reader.spans()) > 5
         plan = Measures(history).plan(Plan(partitions=partitions), CALLER)
         assert len(plan.ranges) >= partitions
@@ -53,24 +54,24 @@ class TestPlans:
         history.reader.close()
 
     def test_parts_have_about_the_same_size(self, life: Life) -> None:
-        history = History(str(life.folder))
+        history = History(JournalReader(life.folder))
         plan = Measures(history).plan(Plan(partitions=8), CALLER)
         sizes = [len(positions(history.reader, start, stop)) for start, stop in plan.ranges]
         assert max(sizes) < 3 * sum(sizes) / len(sizes)
         history.reader.close()
 
     def test_by_bytes(self, life: Life) -> None:
-        history = History(str(life.folder))
+        history = History(JournalReader(life.folder))
         size = sum(path.stat().st_size for path in Path(life.folder).glob("*.seg"))
         assert len(Measures(history).plan(Plan(part_bytes=size // 10), CALLER).ranges) >= 5
         history.reader.close()
 
 
-def whole(reader: JournalReader) -> tuple[int, int]:
+def whole(reader: Follower) -> tuple[int, int]:
     return reader.earliest, reader.latest
 
 
-def positions(reader: JournalReader, start: int, stop: int) -> list[int]:
+def positions(reader: Follower, start: int, stop: int) -> list[int]:
     batches = arrow.read(reader, "events", start, stop, columns=["position"])
     return [position for batch in batches for position in batch["position"].to_pylist()]
 
@@ -78,7 +79,7 @@ def positions(reader: JournalReader, start: int, stop: int) -> list[int]:
 class TestSteps:
     @pytest.mark.parametrize("rows", [1, 17, 400])
     def test_each_has_the_rows_it_says(self, life: Life, rows: int) -> None:
-        history = History(str(life.folder))
+        history = History(JournalReader(life.folder))
         measures = Measures(history)
         start, stop = whole(history.reader)
         found: list[int] = []
@@ -147,7 +148,7 @@ class TestCounts:
 class TestLag:
     def test_rows_and_seconds(self, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.flight.plans.LAG_SECONDS", LONG)
-        history = History(str(life.folder))
+        history = History(JournalReader(life.folder))
         reader = history.reader
         events = [
             (found.block.first + row, int(at), int(kind))

@@ -36,7 +36,7 @@ def test_told_nothing_it_ends() -> None:
 
 
 def test_it_says_where_it_listens_and_ends_with_its_input(folder: Path) -> None:
-    code, [said] = run(json.dumps({"data": str(folder), "address": "127.0.0.1:0"}).encode() + b"\n")
+    code, [said] = run(json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n")
     assert (code, said["type"]) == (0, "ready")
     assert said["address"].startswith("grpc://127.0.0.1:")
 
@@ -46,17 +46,17 @@ def test_it_says_where_it_listens_and_ends_with_its_input(folder: Path) -> None:
     [
         ({"address": "192.0.2.1:0"}, "Cannot assign requested address"),
         ({"address": "127.0.0.1:0", "tls_certificate": "/nowhere"}, "/nowhere: No such file"),
-        ({"address": "127.0.0.1:0", "data": "/nowhere"}, "not the data folder of a broker"),
+        ({"address": "127.0.0.1:0", "journal": "/nowhere"}, "not the data folder of a broker"),
     ],
 )
 def test_it_says_why_it_does_not_start(folder: Path, settings: dict[str, str], words: str) -> None:
-    code, [said] = run(json.dumps({"data": str(folder), **settings}).encode() + b"\n")
+    code, [said] = run(json.dumps({"journal": f"file:{folder}", **settings}).encode() + b"\n")
     assert (code, said["type"]) == (1, "failed")
     assert words in said["reason"]
 
 
 def test_it_gives_way_to_the_broker(folder: Path) -> None:
-    told = json.dumps({"data": str(folder), "address": "127.0.0.1:0"}).encode() + b"\n"
+    told = json.dumps({"journal": f"file:{folder}", "address": "127.0.0.1:0"}).encode() + b"\n"
     command = [sys.executable, "-m", "penstock.flight"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -79,7 +79,7 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
                 await asyncio.sleep(0.02)
 
     async def live() -> None:
-        process = flight_process(Settings(data=str(folder), address="127.0.0.1:0"), Logger(words))
+        process = flight_process(Settings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
         await process.start()
         try:
             monkeypatch.setattr(sys, "executable", "/nowhere/python")

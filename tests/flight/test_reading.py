@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.flight as fl
 import pytest
 
 from penstock.client import connect
-from penstock.journal import JournalReader
+from penstock.journal import open_journal
 from penstock.journal.views import arrow
 from support.brokers import BrokerProcess, wait_for
 from support.flights import Flight, problem
@@ -39,6 +40,15 @@ def settled(flight: Flight) -> bool:
     return all(row["state"] == "ready" for row in flight.rows(view="live", columns=["state"]))
 
 
+def journal_of(broker: BrokerProcess) -> str:
+    """The URL of a broker's journal: one in memory is found among the descriptors of its process."""
+    if (broker.folder / "data").exists():
+        return str(broker.folder / "data")
+    numbers = os.listdir(f"/proc/{broker.pid}/fd")
+    [listing] = [each for each in numbers if "penstock-listing" in os.readlink(f"/proc/{broker.pid}/fd/{each}")]
+    return f"memory:{broker.pid}/{listing}"
+
+
 class TestMessages:
     @pytest.mark.parametrize("protocol", SENT)
     def test_what_was_sent_is_there(self, flight: Flight, protocol: str) -> None:
@@ -56,8 +66,8 @@ class TestMessages:
         assert flight.read(pattern="nothing/*").num_rows == 0
 
     @pytest.mark.parametrize("view", ["messages", "events"])
-    def test_it_is_what_the_files_say(self, broker: BrokerProcess, flight: Flight, view: str) -> None:
-        reader = JournalReader(broker.folder / "data")
+    def test_it_is_what_the_journal_says(self, broker: BrokerProcess, flight: Flight, view: str) -> None:
+        reader = open_journal(journal_of(broker)).follow()
         stop = reader.latest
         local = pa.Table.from_batches(arrow.read(reader, view, reader.earliest, stop))
         assert flight.read(view=view, stop=stop).equals(local)

@@ -126,7 +126,7 @@ class TestWriting:
         for row in rows:
             assert (row["payload"], row["priority"], row["correlation_id"]) == (b"p", 7, b"c")
             assert row["expires_at"] - row["published_at"] == hour
-            assert row["protocol"] == "spark"
+            assert row["protocol"] == "flight"
 
     def test_nulls_are_what_the_queue_says(self, flight: Flight) -> None:
         empty = {"ttl": pa.array([None], pa.int64()), "priority": pa.array([None], pa.int32())}

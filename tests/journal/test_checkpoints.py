@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.journal.files.checkpoints import Checkpoints, Columns
+from penstock.journal.contract import Columns
+from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
 from support.simdisk import SimDisk
 

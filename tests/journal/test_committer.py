@@ -9,11 +9,11 @@ from array import array
 import pytest
 
 from penstock.journal.committer import Committer, Staged
+from penstock.journal.contract import Durability, JournalOptions, Log
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability, Log
-from penstock.journal.memory import MemoryLog
+from penstock.journal.files.log import FileLog
 from support.batches import Rowset, published
+from support.journals import MemoryLog
 from support.simdisk import SimDisk
 
 
@@ -102,7 +102,7 @@ def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
 
 
 def interval_log(disk: SimDisk) -> FileLog:
-    return FileLog(disk, FileLogOptions(Durability.INTERVAL))
+    return FileLog(disk, JournalOptions(Durability.INTERVAL))
 
 
 def test_an_interval_log_is_told_after_the_sync() -> None:

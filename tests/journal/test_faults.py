@@ -13,19 +13,19 @@ from random import Random
 
 import pytest
 
+from penstock.journal.contract import GAP, Durability, JournalOptions
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import tail
-from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment, segment_name
-from penstock.journal.log import GAP, Durability
 from support.batches import acknowledged, published
 from support.simdisk import SimDisk, SimFile
 
 DURABILITIES = list(Durability)
 
 
-def options(durability: Durability = Durability.COMMIT) -> FileLogOptions:
-    return FileLogOptions(durability, segment_bytes=2048, reserve=256)
+def options(durability: Durability = Durability.COMMIT) -> JournalOptions:
+    return JournalOptions(durability, extent_bytes=2048, reserve=256)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Story:
             batch = published(log.end, payloads) if payloads else acknowledged(log.end, [1])
             self.written.append((log.end, 0))
             log.append(batch, log.end, log.epoch, roll=roll)
-            self.written[-1] = (batch.first, log.segments()[-1].chain)
+            self.written[-1] = (batch.first, log.extents()[-1].chain)
             self.confirmed = log.committed
         if sync:
             log.sync()
@@ -320,7 +320,7 @@ def test_a_sound_segment_from_elsewhere_is_noticed() -> None:
 def test_a_full_reserve_is_not_taken_for_a_cut() -> None:
     for reserve in range(8, 400, 8):
         disk = SimDisk()
-        log = FileLog(disk, FileLogOptions(reserve=reserve))
+        log = FileLog(disk, JournalOptions(reserve=reserve))
         for _ in range(2):
             log.append(published(log.end, [b"x"]), log.end, 0)
         disk.crash("all")

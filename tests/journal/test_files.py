@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import Folder, store_folder
-from penstock.journal.files.log import FileLog, FileLogOptions
+from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from penstock.journal.files.segment_reader import KEPT_BYTES
 from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import VERSION
-from penstock.journal.log import Durability
 from support.batches import NOW, published
 from support.simdisk import SimDisk
 
@@ -67,7 +67,7 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
 def test_a_start_does_not_append_to_an_old_segment(tmp_path: Path) -> None:
     for number in range(3):
         log = FileLog(RealDisk(tmp_path))
-        assert [segment.first for segment in log.segments()] == list(range(1, number + 1))
+        assert [segment.first for segment in log.extents()] == list(range(1, number + 1))
         add(log, b"x")
         log.close()
     idle = FileLog(RealDisk(tmp_path))
@@ -80,13 +80,13 @@ def test_segments_tell_their_size_and_times() -> None:
     add(log, b"a", at=NOW)
     add(log, b"b", at=NOW + 50)
     add(log, b"c", roll=True, at=NOW + 90)
-    told = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.segments()]
+    told = [(each.first, each.end, each.created, each.last_at, each.size > 100) for each in log.extents()]
     assert told == [(1, 3, NOW, NOW + 50, True), (3, 4, NOW + 90, NOW + 90, True)]
-    assert log.free_bytes() > 0
+    assert log.space.look() > 0
 
 
 def test_a_roll_is_wanted_by_size_and_by_age() -> None:
-    log = FileLog(SimDisk(), FileLogOptions(segment_bytes=3000, segment_age=1000))
+    log = FileLog(SimDisk(), JournalOptions(extent_bytes=3000, extent_age=1000))
     add(log, b"a")
     assert not log.wants_roll
     add(log, b"x" * 3000)
@@ -101,7 +101,7 @@ def test_a_roll_is_wanted_by_size_and_by_age() -> None:
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    code = "from penstock.journal import *; import sys; FileLog(RealDisk(sys.argv[1])).close()"
+    code = "from penstock.journal import open_journal; import sys; open_journal(sys.argv[1]).own().close()"
     log = FileLog(RealDisk(tmp_path))
     second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert second.returncode == 1
@@ -217,11 +217,11 @@ def test_the_folder_file_is_checked() -> None:
 
 def test_messages_are_found_by_way_of_the_index() -> None:
     disk = SimDisk()
-    log = FileLog(disk, FileLogOptions(segment_bytes=1 << 20))
+    log = FileLog(disk, JournalOptions(extent_bytes=1 << 20))
     for number in range(3000):
         add(log, b"%d" % number * 100, roll=log.wants_roll)
-    assert len(log.segments()) > 1
-    active = log.segments()[-1]
+    assert len(log.extents()) > 1
+    active = log.extents()[-1]
     assert active.index is not None
     assert abs(len(active.index.offsets) - active.blocks_end // INDEX_STEP) <= 1
     for position in (1, 2, 777, 1500, 2999, 3000):
@@ -265,7 +265,7 @@ def test_what_is_kept_for_look_ups_is_bounded() -> None:
 
 
 def test_readers_in_other_threads(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.OS, segment_bytes=20_000))
+    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.OS, extent_bytes=20_000))
     errors: list[BaseException] = []
     done = threading.Event()
 
@@ -273,7 +273,7 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
         wanted = [end - 1, end - 9, end - 1]
         try:
             assert [m.payload for m in log.messages(wanted)] == [b"%d" % (p * 7919) for p in wanted]
-            assert next(log.read(end - 5)).first <= end - 5
+            assert next(log.read(end - 5)).first <= end - 5 or log.start > end - 9
         except Gone:
             assert log.start > end - 9  # on a busy machine the writer may be 500 events further by now
 
@@ -303,7 +303,7 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
 
 
 def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.INTERVAL), identity=9)
+    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.INTERVAL), identity=9)
     log.seal(2)
     reader = TailReader(tmp_path)
     first = reader.read()
@@ -325,7 +325,7 @@ def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
 
 
 def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), FileLogOptions(Durability.OS))
+    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.OS))
     code = """if True:
         import sys
         from penstock.journal.files.tail import TailReader

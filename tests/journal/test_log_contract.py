@@ -1,33 +1,59 @@
-"""What every log must do. A new implementation is added to ``KINDS`` and has to pass all of it."""
+"""What every journal must do. A new implementation is added to ``KINDS`` and has to pass all of it."""
 
 from __future__ import annotations
 
+import gc
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from penstock.journal.errors import Fenced, Gone, LogClosed
-from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import FIRST_POSITION, Log
-from penstock.journal.memory import MemoryLog
+from penstock.journal import Journal, OwnedJournal, open_journal
+from penstock.journal.contract import FIRST_POSITION, JournalOptions, Log
+from penstock.journal.errors import DataLoss, Fenced, Gone, JournalRefused, LogClosed, Replaced, Trimmed
+from penstock.journal.files.journal import OwnedFiles
 from support.batches import NOW, Rowset, acknowledged, published
 from support.simdisk import SimDisk
 
-OPTIONS = FileLogOptions(segment_bytes=4096, reserve=4096)
-KINDS: dict[str, Callable[[Path], Log]] = {
-    "memory": lambda _: MemoryLog(),
-    "files": lambda path: FileLog(RealDisk(path), OPTIONS),
-    "simulated files": lambda _: FileLog(SimDisk(), OPTIONS),
+OPTIONS = JournalOptions(extent_bytes=4096, reserve=4096)
+#: The URL of a journal of its own in a folder of its own.
+URLS: dict[str, Callable[[Path], str]] = {"memory": lambda _: "memory:", "files": lambda path: f"file:{path}/data"}
+KINDS: dict[str, Callable[[Path], OwnedJournal]] = {
+    **{
+        name: lambda path, url=url: open_journal(url(path), OPTIONS).own()  # type: ignore[misc]
+        for name, url in URLS.items()
+    },
+    "simulated files": lambda _: OwnedFiles(SimDisk(), OPTIONS),
 }
 
 
 @pytest.fixture(params=KINDS)
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
-    log = KINDS[request.param](tmp_path)
-    yield log
-    log.close()
+def owned(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnedJournal]:
+    """A journal of each kind, in the hands of its owner."""
+    owned = KINDS[request.param](tmp_path)
+    owned.begin()
+    yield owned
+    owned.close()
+
+
+@pytest.fixture
+def log(owned: OwnedJournal) -> Log:
+    return owned.log
+
+
+@pytest.fixture(params=URLS)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnedJournal]:
+    """One of each kind that other processes can follow."""
+    owned = KINDS[request.param](tmp_path)
+    owned.begin()
+    yield owned
+    owned.close()
 
 
 def add(log: Log, *payloads: bytes, roll: bool = False) -> Rowset:
@@ -157,10 +183,299 @@ def test_a_closed_log_takes_nothing(log: Log) -> None:
             use()
 
 
-def test_memory_can_be_bounded() -> None:
-    log = MemoryLog(most_bytes=10_000)
-    for number in range(200):
-        add(log, b"%d" % number * 50)
-        assert sum(block.header.length for block in log.read(0)) <= 10_000
-    assert log.start > 100
-    assert log.messages([200])[0].payload == b"199" * 50
+# ------------------------------------------------------------------------------------------------------------- extents
+
+
+def test_extents_are_the_log_in_stretches(log: Log) -> None:
+    for letter in b"abc":
+        add(log, bytes([letter]), bytes([letter]), roll=True)
+    extents = log.extents()
+    assert [(extent.first, extent.end) for extent in extents] == [(1, 3), (3, 5), (5, 7)]
+    assert [extent.finished for extent in extents] == [True, True, False]
+    assert all(extent.size > 0 and extent.last_at == NOW for extent in extents)
+    assert log.synced == 7
+
+
+def test_an_extent_that_is_full_is_to_be_followed_by_another(log: Log) -> None:
+    add(log, b"a", roll=log.wants_roll)
+    assert not log.wants_roll
+    add(log, bytes(OPTIONS.extent_bytes))
+    assert log.wants_roll
+
+
+def test_single_messages_are_read_from_extents_that_are_kept(log: Log) -> None:
+    for letter in b"abcd":
+        add(log, bytes([letter]), roll=True)
+    log.trim(4, keep={2})
+    assert log.start == 4
+    assert [extent.first for extent in log.kept()] == [2]
+    assert [message.payload for message in log.messages([2, 4])] == [b"b", b"d"]
+    with pytest.raises(Gone):
+        log.messages([1])
+    [kept] = log.kept()
+    log.release(kept)
+    assert list(log.kept()) == []
+    with pytest.raises(Gone):
+        log.messages([2])
+
+
+def test_a_finished_extent_is_checked_a_step_at_a_time(log: Log) -> None:
+    add(log, b"a")
+    add(log, b"b")
+    add(log, b"c", roll=True)
+    steps = list(log.check(log.extents()[0]))
+    assert [bad for _, bad in steps] == [None, None]
+    assert sum(size for size, _ in steps) > 0
+    gone = log.extents()[0]
+    log.trim(3)
+    with pytest.raises((OSError, LookupError)):
+        list(log.check(gone))
+
+
+# ------------------------------------------------------------------------------------------------------ beside the log
+
+
+def test_the_two_newest_checkpoints_are_kept(owned: OwnedJournal) -> None:
+    store = owned.checkpoints
+    assert (store.positions(), store.newest_good()) == ([], None)
+    for position in (3, 5, 9):
+        store.write(position, b"state %d" % position, {"numbers": np.arange(position)}, clean=position == 9)
+    assert store.positions() == [5, 9]
+    found = store.newest_good()
+    assert found is not None
+    assert (found.position, found.meta, found.clean) == (9, b"state 9", True)
+    assert found.columns["numbers"].tolist() == list(range(9))
+    assert store.size(9) > store.size(5) > 0
+
+
+def test_values_are_kept_by_name(owned: OwnedJournal) -> None:
+    values = owned.values
+    assert values.get("readers.json") is None
+    values.delete("readers.json")
+    values.put("readers.json", b"one")
+    values.put("readers.json", b"two")
+    values.put("other", b"")
+    assert (values.get("readers.json"), values.get("other")) == (b"two", b"")
+    values.set_aside("readers.json")
+    assert values.get("readers.json") is None
+    values.delete("other")
+    assert values.get("other") is None
+    assert not owned.log.kept()
+
+
+def test_threads_put_values_one_after_the_other(owned: OwnedJournal) -> None:
+    def put(value: bytes) -> None:
+        for _ in range(20):
+            owned.values.put("x", value)
+
+    threads = [threading.Thread(target=put, args=(b"%d" % number * 999,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = owned.values.get("x")
+    assert found is not None
+    assert found == found[:1] * 999
+
+
+def test_a_power_failure_does_not_take_back_what_was_put() -> None:
+    disk = SimDisk()
+    owned = OwnedFiles(disk, OPTIONS)
+    owned.begin()
+    owned.values.put("readers.json", b"one")
+    owned.values.put("readers.json", b"two")
+    disk.crash()
+    again = OwnedFiles(disk, OPTIONS)
+    assert again.values.get("readers.json") == b"two"
+    again.close()
+
+
+def test_there_is_room(owned: OwnedJournal) -> None:
+    space = owned.space
+    assert 0 < space.look() == space.free
+    assert space.has_room(0)
+    assert space.has_room(1000)
+    space.fill_reserve(1000, 1000)
+    assert owned.memory_bytes >= 0
+
+
+def test_a_new_journal_has_nothing_to_report(owned: OwnedJournal) -> None:
+    assert (list(owned.report), owned.given_up, owned.expects_checkpoint) == ([], (), False)
+    assert owned.check_reach(FIRST_POSITION)
+
+
+# ----------------------------------------------------------------------------------------------------------- followers
+
+
+def test_a_follower_sees_what_is_committed(shared: OwnedJournal) -> None:
+    log = shared.log
+    reader = open_journal(shared.address).follow()
+    assert (reader.identity, reader.earliest, reader.latest) == (log.identity, 1, 1)
+    for letter in b"abcd":
+        add(log, bytes([letter]), roll=letter == ord("c"))
+    assert reader.latest == 5
+    blocks = [found.block for found in reader.read(2)]
+    assert [block.value("payload", 0) for block in blocks] == [b"b", b"c", b"d"]
+    assert [(span.first, span.end, span.finished) for span in reader.spans()] == [(1, 3, True), (3, 5, False)]
+    assert reader.counts(1, 4) == {1: 3}
+    assert (reader.position_at(NOW), reader.position_at(NOW + 1)) == (1, 5)
+    assert (reader.tail().epoch, reader.tail().start) == (0, 1)
+    reader.close()
+
+
+def test_what_a_follower_holds_stays_readable(shared: OwnedJournal) -> None:
+    for letter in b"abcd":
+        add(shared.log, bytes([letter]) * 1000, roll=True)
+    reader = open_journal(shared.address).follow()
+    spans = reader.spans()
+    extent = reader.hold(spans[0])
+    assert extent is not None
+    shared.log.trim(4)
+    assert reader.hold(spans[1]) is None
+    [block] = extent.blocks(1, 2)
+    assert block.value("payload", 0) == b"a" * 1000
+    positions, sizes = extent.marks(2)
+    assert (positions[0], positions[-1], sizes == sorted(sizes)) == (1, 2, True)
+    assert [span.first for span in reader.spans()] == [4]
+
+
+def test_losses_are_told_before_reading(shared: OwnedJournal) -> None:
+    for letter in b"abcd":
+        add(shared.log, bytes([letter]), roll=True)
+    reader = open_journal(shared.address).follow()
+    shared.log.trim(3)
+    [loss] = reader.losses(1, 5)
+    assert isinstance(loss, Trimmed)
+    assert loss.lost == (1, 3)
+    with pytest.raises(Trimmed):
+        reader.read(1)
+    assert [found.block.first for found in reader.read(1, accept_loss=True)] == [3, 4]
+    with pytest.raises(DataLoss, match="the journal ends at position 5"):
+        reader.read(3, 9)
+    shared.log.set_floor(4)
+    shared.log.sync()
+    assert reader.earliest == 4
+
+
+def test_a_follower_gets_the_checkpoint_before_a_position(shared: OwnedJournal) -> None:
+    reader = open_journal(shared.address).follow()
+    assert reader.checkpoint(100) is None
+    for position in (3, 5):
+        shared.checkpoints.write(position, b"%d" % position, {})
+    for stop, wanted in ((2, None), (3, b"3"), (4, b"3"), (5, b"5"), (6, b"5")):
+        found = reader.checkpoint(stop)
+        assert (found and found.meta) == wanted
+
+
+def test_another_journal_is_not_taken_for_this_one(shared: OwnedJournal) -> None:
+    with pytest.raises(Replaced):
+        open_journal(shared.address).follow(identity=shared.log.identity ^ 1)
+
+
+FOLLOWING = """
+import sys
+from penstock.journal import open_journal
+reader = open_journal(sys.argv[1]).follow()
+print([bytes(found.block.value("payload", 0)) for found in reader.read(1)], flush=True)
+sys.stdin.readline()
+print([bytes(found.block.value("payload", 0)) for found in reader.read(3)], flush=True)
+"""
+
+
+def test_another_process_follows_by_the_address(shared: OwnedJournal) -> None:
+    add(shared.log, b"a")
+    add(shared.log, b"b")
+    command = [sys.executable, "-c", FOLLOWING, shared.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "[b'a', b'b']\n"
+        add(shared.log, b"c", roll=True)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "[b'c']\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------- URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("", "'' is no journal"),
+        ("file:", "'file:' is no journal"),
+        ("redis://x", "'redis://x' is no journal: it is file:PATH or the path of a folder, or memory:"),
+        ("memory:x", "memory:x is no journal"),
+    ],
+)
+def test_a_url_that_names_no_journal(url: str, text: str) -> None:
+    with pytest.raises(JournalRefused, match=text):
+        open_journal(url)
+
+
+def test_nothing_is_touched_before_a_role_is_taken(tmp_path: Path) -> None:
+    for url in (str(tmp_path / "a"), f"file:{tmp_path}/b"):
+        journal: Journal = open_journal(url)
+        assert journal.where == url.removeprefix("file:")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_has_one_owner(tmp_path: Path) -> None:
+    owned = open_journal(str(tmp_path)).own()
+    with pytest.raises(JournalRefused, match="in use by another broker"):
+        open_journal(f"file:{tmp_path}").own()
+    owned.close()
+    open_journal(f"file:{tmp_path}").own().close()
+
+
+def test_memory_is_followed_by_its_address_alone() -> None:
+    with pytest.raises(JournalRefused, match="names its owner"):
+        open_journal("memory:").follow()
+    with pytest.raises(JournalRefused, match="can not be checked"):
+        open_journal("memory:").tools()
+    owned = open_journal("memory:").own()
+    with pytest.raises(JournalRefused, match="belongs to a running broker"):
+        open_journal(owned.address).own()
+    owned.close()
+    with pytest.raises(JournalRefused, match="the broker has ended"):
+        open_journal(owned.address).follow()
+
+
+def test_memory_of_an_owner_that_has_ended_is_told_of() -> None:
+    owned = open_journal("memory:", OPTIONS).own()
+    owned.begin()
+    for letter in b"ab":
+        add(owned.log, bytes([letter]), roll=True)
+    reader = open_journal(owned.address).follow()
+    [first, second] = reader.spans()
+    assert reader.hold(first) is not None
+    owned.close()
+    assert reader.hold(first) is not None
+    with pytest.raises(JournalRefused, match="the broker has ended"):
+        reader.hold(second)
+
+
+def memory_files() -> set[tuple[str, str]]:
+    """The open memory files of this process."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return {each for each in found if "memfd:" in each[1]}
+
+
+def test_memory_leaves_no_descriptors_behind() -> None:
+    gc.collect()
+    before = memory_files()
+    owned = open_journal("memory:", OPTIONS).own()
+    owned.begin()
+    for letter in b"abcdef":
+        add(owned.log, bytes([letter]), roll=True)
+    owned.log.trim(5)
+    owned.checkpoints.write(3, b"", {})
+    reader = open_journal(owned.address).follow()
+    assert [found.block.first for found in reader.read(5)] == [5, 6]
+    reader.close()
+    owned.close()
+    del reader
+    assert memory_files() <= before

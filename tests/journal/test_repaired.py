@@ -16,7 +16,7 @@ from penstock.journal.format.block import BlockError, chain_to, parse_header
 from penstock.journal.repair.plan import plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey
-from penstock.server.engine.opening import open_folder
+from support.journals import open_folder
 
 LATER = NOW + 3_600_000_000
 EARLIER = Path(__file__).parents[1] / "journals" / "repaired-2"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.log import FileLogOptions
 from penstock.journal.files.mapped_segment import Verified
 from penstock.journal.format.block import BlockHeader, check_body
 from support.folders import Life
 
-SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
+SMALL = JournalOptions(extent_bytes=20_000, reserve=4096)
 
 
 class TestRuns:
@@ -58,10 +58,10 @@ class TestScans:
         return found
 
     def test_nothing_is_checked_twice(self, reader: JournalReader, checked: list[int]) -> None:
-        blocks = [(found.segment.name, found.block.offset) for found in reader.read(1)]
+        blocks = [(found.extent.name, found.block.offset) for found in reader.read(1)]
         assert len(checked) == len(blocks)
         checked.clear()
-        assert [(found.segment.name, found.block.offset) for found in reader.read(1)] == blocks
+        assert [(found.extent.name, found.block.offset) for found in reader.read(1)] == blocks
         assert checked == []
 
     def test_what_comes_later_is_checked(self, tmp_path: Path, checked: list[int]) -> None:

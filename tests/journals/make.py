@@ -6,10 +6,10 @@ import sys
 
 from penstock.core.policy import SECOND
 from penstock.core.properties import Properties
+from penstock.journal.contract import JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLogOptions
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_folder
+from support.journals import open_folder
 
 NOW = 1_750_000_000 * SECOND
 #: 2100: what has a time to live here outlives the tests.
@@ -30,7 +30,7 @@ CORRELATION_ID = b"order 17"
 
 def main(folder: str) -> None:
     """Make the journal, with a clean stop between its two halves."""
-    options = FileLogOptions(reserve=4096)
+    options = JournalOptions(reserve=4096)
     opened = open_folder(RealDisk(folder), NOW, options, min_free=0)
     _first_half(opened.engine)
     opened.engine.log.sync()

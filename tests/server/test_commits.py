@@ -1,4 +1,4 @@
-"""Chores beside group commit: what the writing thread does besides, and messages on their way to a new place."""
+"""Maintenance beside group commit: what the writing thread does besides, and messages on their way to a new place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.core.recovery.table import Table
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.log import FileLogOptions
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.inprocess import GatedLog
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
@@ -24,7 +25,7 @@ from support.workload import MORNING
 def opened_with_old_message() -> tuple[Opened, Queue, int]:
     """A folder whose first segments hold one live message and are past retention. Nothing is cached."""
     opened = open_folder(
-        SimDisk(), MORNING, FileLogOptions(segment_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
+        SimDisk(), MORNING, JournalOptions(extent_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
     )
     engine, broker = opened.engine, opened.engine.broker
     broker.create_namespace("default", MORNING)
@@ -72,7 +73,7 @@ def test_jobs_run_in_the_thread_that_writes() -> None:
 def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:
     """A message is re-driven to another queue; the segment that published it goes; then the checkpoints are lost."""
     opened, queue, kept = opened_with_old_message()
-    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)
     other = broker.create_queue("default", "other", MORNING)
     connection = broker.connect(2, b"test")
@@ -114,7 +115,7 @@ def test_an_end_tells_of_a_failure_of_the_very_last_write() -> None:
 def test_a_copy_of_an_old_message_does_not_make_a_later_request_of_the_same_id_forgotten() -> None:
     """The window of the first had passed when the second came; then the first is carried, and the checkpoints go."""
     opened, queue, _ = opened_with_old_message()
-    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk
+    engine, broker, disk = opened.engine, opened.engine.broker, opened.upkeep.log._disk  # type: ignore[attr-defined]
     assert isinstance(disk, SimDisk)
     connection = broker.connect(2, b"test")
     broker.publish(connection, queue, [b"old"], MORNING, Properties(request_id=b"r"))

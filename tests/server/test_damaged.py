@@ -13,18 +13,19 @@ import pytest
 
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
-from penstock.journal.files.log import FileLogOptions
+from penstock.journal.contract import JournalOptions
 from penstock.journal.files.segment import is_kept
 from penstock.journal.format.block import HEADER_SIZE
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 from support.inprocess import InProcess, Wire
+from support.journals import open_folder
 from support.raw import (
     ACQUIRE,
     CONFIRM,
@@ -44,7 +45,7 @@ from support.raw import (
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
-OPTIONS = FileLogOptions(segment_bytes=2_000, reserve=512)
+OPTIONS = JournalOptions(extent_bytes=2_000, reserve=512)
 COUNT = 40
 #: These three were published together: one block has them.
 TOGETHER = (10, 11, 12)
@@ -77,7 +78,7 @@ class Old:
         opened = open_folder(self.disk, MORNING, OPTIONS)  # the newest segment is another one
         opened.engine.commit(MORNING)
         place = opened.upkeep.log.locate(self.positions[TOGETHER[0]])
-        segments = opened.upkeep.log.segments()
+        segments = opened.upkeep.log.extents()
         self.segment = next(each.name for each in reversed(segments) if each.first <= place.first)
         self.offset, self.lost = place.offset, f"{place.first} to {place.end - 1}"
         opened.upkeep.checkpoint(MORNING, clean=True)
@@ -283,7 +284,7 @@ def test_the_scrub_finds_it_before_anybody_asks() -> None:
             await asyncio.sleep(0.005)
         assert sorted(scene.backlog.damaged) == [old.positions[number] for number in TOGETHER]
         (told,) = scene.events("the journal is damaged")
-        assert (told["segment"], told["offset"]) == (old.segment, old.offset)
+        assert told["place"] == f"{old.segment}, byte {old.offset}"
 
     play(old, story)
 
@@ -369,7 +370,7 @@ def test_a_lease_is_settled_without_what_could_not_be_read() -> None:
         broker, queue = scene.runtime.broker, scene.backlog
         lease = broker.lease("reader", queue, scene.runtime.now(), 1000 * SECOND)
         assert lease is not None
-        for segment in scene.opened.upkeep.log.segments()[:-1]:
+        for segment in scene.opened.upkeep.log.extents()[:-1]:
             await scene.scrub.check(segment)
         assert len(lease.messages) == COUNT - len(TOGETHER)
         assert broker.settle_lease(lease, scene.runtime.now()) == COUNT - len(TOGETHER)

@@ -13,16 +13,17 @@ import pytest
 
 from penstock.core.commands.publish import Refusal
 from penstock.core.queue import Connection, Queue
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk
-from penstock.journal.files.log import FileLogOptions
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
 MIB = 2**20
-OPTIONS = FileLogOptions(segment_bytes=MIB, reserve=64 * 1024)
+OPTIONS = JournalOptions(extent_bytes=MIB, reserve=64 * 1024)
 
 
 def start(disk: Disk, min_free: int, retention: Retention | None = None) -> tuple[Opened, Connection, Queue]:
@@ -165,7 +166,7 @@ def half_alive(disk: SimDisk, segments: int) -> tuple[Opened, Connection, Queue]
     opened, connection, queue = start(disk, 0)
     broker, engine = opened.engine.broker, opened.engine
     other = broker.create_queue("default", "other", MORNING)
-    while len(engine.log.segments()) <= segments:  # type: ignore[attr-defined]
+    while len(engine.log.extents()) <= segments:
         broker.publish(connection, queue, [bytes(2_000)] * 4, MORNING)
         broker.publish(connection, other, [bytes(2_000)] * 5, MORNING)
         engine.commit(MORNING)
@@ -207,7 +208,7 @@ def test_compaction_leaves_a_disk_alone_that_has_no_room_for_a_step_and_gives_ba
     position = opened.engine.log.end
     assert opened.upkeep.retain(MORNING) == 0  # in every segment are some to be copied
     assert opened.engine.log.end == position
-    segments = opened.upkeep.log.segments()
+    segments = opened.upkeep.log.extents()
     while queue.ready and opened.engine.broker.lowest_position() < segments[3].first:
         assert opened.engine.broker.pop(connection, queue, MORNING) is not None
     opened.engine.commit(MORNING)
@@ -224,15 +225,15 @@ def test_compaction_frees_twice_what_it_copies_also_where_copies_are_larger_than
     opened, connection, queue = start(disk, 0)
     engine, broker, log = opened.engine, opened.engine.broker, opened.upkeep.log
     other = broker.create_queue("default", "other", MORNING)
-    while len(log.segments()) < 4:
+    while len(log.extents()) < 4:
         broker.publish(connection, queue, [b"0123456789"] * 500, MORNING)
         broker.publish(connection, other, [b"0123456789"] * 500 * dead, MORNING)
         broker.purge(connection, other, MORNING)
         engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
-    before = {segment.name: segment.size for segment in log.segments()}
+    before = {segment.name: segment.size for segment in log.extents()}
     opened.upkeep.retain(MORNING)
-    after = {segment.name: segment.size for segment in log.segments()}
+    after = {segment.name: segment.size for segment in log.extents()}
     freed = sum(size for name, size in before.items() if name not in after)
     copied = sum(after.values()) - sum(before.values()) + freed
     assert 2 * copied <= freed
@@ -272,11 +273,11 @@ def test_a_disk_that_somebody_fills_stops_the_broker_and_loses_nothing(small_dis
     committed = broker.committed
     with pytest.raises(LogFull, match="No space left"):
         engine.write(staged)
-    engine.settle()
+    engine.advance()
     assert broker.committed == committed
     ballast.unlink()
     engine.write(staged)
-    engine.settle()
+    engine.advance()
     assert consume_all(opened, connection, queue) == published + 1
     engine.log.close()
     opened, connection, queue = start(RealDisk(small_disk), 0)

@@ -22,7 +22,7 @@ from penstock.flight.calls import Written
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
 from support.brokers import PATIENCE, BrokerProcess
-from support.sidedoor import Helper, lease, write
+from support.privatesocket import Helper, lease, write
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
 TABLES = '[journal]\nsegment_bytes = 200000\n[queues."default/a"]\n[queues."default/b"]\n'
@@ -38,7 +38,7 @@ def persist(broker: BrokerProcess, what: Callable[[Helper], T]) -> T:
     while True:
         helper = None
         try:
-            helper = Helper(broker.side_door)
+            helper = Helper(broker.private_socket)
             return what(helper)
         except (OSError, EOFError):
             assert time.monotonic() < deadline, "the broker did not come back"
@@ -135,5 +135,5 @@ def test_written_once_and_leased_once(tmp_path: Path) -> None:
         events = [row for batch in arrow.read(journal, "events", 1) for row in batch.to_pylist()]
         assert sum(row["count"] for row in events if row["kind"] == "written") == len(rows)
         assert sum(row["count"] for row in events if row["kind"] == "leased") == len(rows)
-        assert {row["protocol"] for row in events if row["kind"] == "acknowledged"} == {"spark"}
+        assert {row["protocol"] for row in events if row["kind"] == "acknowledged"} == {"flight"}
         assert {row["peer"] for row in events if row["kind"] in ("leased", "lease_ended")} == {"lake"}

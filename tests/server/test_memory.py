@@ -17,7 +17,7 @@ from penstock.core.queue import Connection, Queue
 from penstock.flight.calls import Problem
 from penstock.flight.requests import Write
 from penstock.server.engine.engine import Engine
-from penstock.server.flight.requests import SideRequests
+from penstock.server.flight.requests import RequestHandler
 from penstock.server.limits import memory as accounts
 from penstock.server.limits.memory import SMALL, Memory
 from penstock.server.limits.state_memory import StateMemory
@@ -517,7 +517,7 @@ class TestQueues:
     def test_flight_counts_addresses_and_not_their_ports(self) -> None:
         async def scene() -> None:
             async with running(queues_per_address=2) as broker:
-                requests, answers = SideRequests(broker.runtime), []
+                requests, answers = RequestHandler(broker.runtime), []
                 session, _ = broker.phpmq()
                 session.data_received(consume("q", 1))
                 mine = session.origin

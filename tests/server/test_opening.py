@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.journal.files.log import FileLogOptions
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.journal.contract import JournalOptions
+from penstock.journal.files.segment import Segment
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
-SMALL = FileLogOptions(segment_bytes=2_000, reserve=4096)
+SMALL = JournalOptions(extent_bytes=2_000, reserve=4096)
 
 
 def publish(opened: Opened) -> int:
@@ -35,7 +37,8 @@ def test_messages_whose_copies_are_lost_to_damage_are_set_aside_and_told_of() ->
         opened.engine.commit(MORNING)
     opened.upkeep.checkpoint(MORNING)
     assert opened.upkeep.retain(MORNING) > 0
-    newest = opened.upkeep.log.segments()[-1]
+    newest = opened.upkeep.log.extents()[-1]
+    assert isinstance(newest, Segment)
     disk.crash("all")
     disk.unlink("tail")
     disk.sync()

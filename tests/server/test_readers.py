@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,15 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
 from penstock.flight import requests
+from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.values import FileValues
 from penstock.server.flight import readers
 from penstock.server.flight.names import NotYours
 from penstock.server.flight.readers import Pin, Readers, TooMany
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
 from support.folders import Life
-from support.sidedoor import lease
+from support.privatesocket import lease
 
 NOW = 1_750_000_000 * SECOND
 
@@ -26,6 +30,18 @@ NOW = 1_750_000_000 * SECOND
 def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner: str = "") -> requests.Report:
     facts: dict[str, Any] = {"view": "messages", "where": "*/*", "lag_rows": 1, "lag_seconds": 2.0}
     return requests.Report(reader=reader, position=position, pin=pin, owner=owner, **facts)
+
+
+def kept(folder: Path, words: io.StringIO | None = None) -> Readers:
+    return Readers(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
+
+
+def begin(readers: Readers, asked: requests.Lease) -> bool:
+    return asyncio.run(readers.begin(asked, NOW))
+
+
+def save(readers: Readers) -> None:
+    asyncio.run(readers.save())
 
 
 class TestRegistry:
@@ -40,24 +56,59 @@ class TestRegistry:
         assert not found.forget("lake")
 
     def test_the_file_is_written_now_and_then(self, tmp_path: Path) -> None:
-        found = Readers(Logger(io.StringIO()), tmp_path)
-        found.save(100.0)
-        assert not (tmp_path / readers.NAME).exists()
-        found.report(report(), NOW)
-        found.save(100.0)
-        found.report(report(position=8), NOW)
-        found.save(100.0 + readers.SAVE_SECONDS / 2)
-        [before] = Readers(Logger(io.StringIO()), tmp_path).listed(Broker())
-        found.save()
-        [after] = Readers(Logger(io.StringIO()), tmp_path).listed(Broker())
-        assert (before.position, after.position) == (7, 8)
-        assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
+        async def live() -> None:
+            found = kept(tmp_path)
+            found.save_soon(100.0)
+            await finish(found)
+            assert not (tmp_path / readers.NAME).exists()
+            found.report(report(), NOW)
+            found.save_soon(100.0)
+            await finish(found)
+            found.report(report(position=8), NOW)
+            found.save_soon(100.0 + readers.SAVE_SECONDS / 2)
+            await finish(found)
+            [before] = kept(tmp_path).listed(Broker())
+            await found.save()
+            [after] = kept(tmp_path).listed(Broker())
+            assert (before.position, after.position) == (7, 8)
+            assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
+
+        async def finish(found: Readers) -> None:
+            if found._saving is not None:
+                await found._saving
+
+        asyncio.run(live())
+
+    def test_writing_does_not_hold_the_loop_up(self, tmp_path: Path) -> None:
+        """While one take-over waits for the disk, others are answered; each is on disk before its answer."""
+        go_on = threading.Event()
+
+        class Slow(FileValues):
+            def put(self, name: str, value: bytes) -> None:
+                assert go_on.wait(30)
+                super().put(name, value)
+
+        async def live() -> None:
+            found = Readers(Logger(io.StringIO()), Slow(RealDisk(tmp_path)))
+            first = asyncio.create_task(found.begin(lease(instance="one"), NOW))
+            second = asyncio.create_task(found.begin(lease(reader="other", instance="two"), NOW))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not first.done()
+            assert not second.done()
+            go_on.set()
+            assert await second
+            assert await first
+            assert {each.reader for each in kept(tmp_path).listed(Broker())} == {"lake", "other"}
+
+        asyncio.run(live())
 
     def test_a_folder_that_can_not_be_written_is_told(self, tmp_path: Path) -> None:
         words = io.StringIO()
-        found = Readers(Logger(words), tmp_path / "gone")
+        found = kept(tmp_path / "gone", words)
+        (tmp_path / "gone").rmdir()
         found.report(report(), NOW)
-        found.save()
+        save(found)
         assert "the readers can not be written down" in words.getvalue()
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,25 +122,25 @@ class TestRegistry:
             found.report(report("fourth"), NOW + 3)
 
     def test_a_name_belongs_to_who_used_it_first(self, tmp_path: Path) -> None:
-        found = Readers(Logger(io.StringIO()), tmp_path)
+        found = kept(tmp_path)
         found.report(report("old"), NOW)
         found.report(report("old", owner="a"), NOW)  # it was nobody's
-        found.begin(lease(reader="new", owner="b"), NOW)
+        begin(found, lease(reader="new", owner="b"))
         found.report(report("old", position=8), NOW)  # without rules everybody may
-        found.save()
-        found = Readers(Logger(io.StringIO()), tmp_path)
+        save(found)
+        found = kept(tmp_path)
         assert [(each.reader, each.owner) for each in found.listed(Broker())] == [("old", "a"), ("new", "b")]
         with pytest.raises(NotYours, match="'old' belongs to another identity"):
             found.report(report("old", position=9, owner="b"), NOW)
         with pytest.raises(NotYours, match="'new' belongs to another identity"):
-            found.begin(lease(reader="new", instance="2", owner="a"), NOW)
+            begin(found, lease(reader="new", instance="2", owner="a"))
         assert [each.position for each in found.listed(Broker())] == [8, 0]
 
     def test_who_has_its_share_makes_room_among_its_own(self) -> None:
         found = Readers(Logger(io.StringIO()), share=2)
         found.leasing = lambda: {"leases"}
         found.report(report("quiet", owner="a"), NOW)
-        found.begin(lease(reader="leases", owner="b"), NOW + 1)
+        begin(found, lease(reader="leases", owner="b"))
         found.report(report("loose", owner="b"), NOW + 2)
         found.report(report("pinned", pin=True, owner="b"), NOW + 3)
         assert [each.reader for each in found.listed(Broker())] == ["quiet", "leases", "pinned"]
@@ -106,39 +157,35 @@ class TestRegistry:
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
         found = Readers(Logger(io.StringIO()))
-        answers = [
-            found.begin(lease(instance=name), NOW) for name in ("one", "one", "two", "one", "two", "three", "two")
-        ]
+        answers = [begin(found, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
         assert answers == [True, True, True, False, True, True, False]
 
     def test_a_take_over_survives_a_power_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The file is synced before it gets its name, and then the folder that has the name."""
         synced: list[str] = []
-        fsync = os.fsync
 
         def noted(file: int) -> None:
             synced.append(os.readlink(f"/proc/self/fd/{file}"))
-            fsync(file)
 
         monkeypatch.setattr(os, "fsync", noted)
-        Readers(Logger(io.StringIO()), tmp_path).begin(lease(instance="one"), NOW)
+        monkeypatch.setattr(os, "fdatasync", noted)
+        begin(kept(tmp_path), lease(instance="one"))
         assert synced == [str(tmp_path / "readers.json.new"), str(tmp_path)]
 
     def test_who_has_taken_over_is_written_down_at_once(self, tmp_path: Path) -> None:
-        found = Readers(Logger(io.StringIO()), tmp_path)
-        found.save(100.0)
-        found.begin(lease(instance="one"), NOW)
-        found.begin(lease(instance="two"), NOW)
-        after_a_crash = Readers(Logger(io.StringIO()), tmp_path)
-        assert not after_a_crash.begin(lease(instance="one"), NOW)
-        assert after_a_crash.begin(lease(instance="two"), NOW)
+        found = kept(tmp_path)
+        begin(found, lease(instance="one"))
+        begin(found, lease(instance="two"))
+        after_a_crash = kept(tmp_path)
+        assert not begin(after_a_crash, lease(instance="one"))
+        assert begin(after_a_crash, lease(instance="two"))
 
 
 class TestPins:
     @pytest.fixture
     def life(self, tmp_path: Path) -> Life:
         life = Life(tmp_path / "data", 3).run(600)
-        assert len(life.opened.upkeep.log.segments()) > 4
+        assert len(life.opened.upkeep.log.extents()) > 4
         return life
 
     def plan(self, life: Life, pin: Pin | None, **limits: int) -> tuple[int, list[str]]:
@@ -149,35 +196,35 @@ class TestPins:
         return upkeep.log.floor, [reason for _, reason in plan.dropped]
 
     def test_the_floor_waits_for_a_reader(self, life: Life) -> None:
-        third = life.opened.upkeep.log.segments()[2]
+        third = life.opened.upkeep.log.extents()[2]
         now = life.workload.now
         assert self.plan(life, Pin("lake", third.first + 1, now)) == (third.first, [])
-        last = life.opened.upkeep.log.segments()[-1]
+        last = life.opened.upkeep.log.extents()[-1]
         assert self.plan(life, Pin("lake", last.end, now)) == (last.first, [])
 
     def test_not_for_one_that_was_not_heard_of(self, life: Life) -> None:
-        last, now = life.opened.upkeep.log.segments()[-1], life.workload.now
+        last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         pin = Pin("lake", 1, now - 10 * SECOND)
         assert self.plan(life, pin, pin_age=9 * SECOND) == (last.first, ["it was not heard of for too long"])
 
     def test_not_for_one_that_keeps_too_much(self, life: Life) -> None:
-        segments, now = life.opened.upkeep.log.segments(), life.workload.now
+        segments, now = life.opened.upkeep.log.extents(), life.workload.now
         size = sum(segment.size for segment in segments[2:-1])
         pin = Pin("lake", segments[2].first, now)
         assert self.plan(life, pin, pin_bytes=size) == (segments[2].first, [])
         assert self.plan(life, pin, pin_bytes=size - 1) == (segments[-1].first, ["it would keep too many bytes"])
 
     def test_the_floor_never_goes_back(self, life: Life) -> None:
-        last, now = life.opened.upkeep.log.segments()[-1], life.workload.now
+        last, now = life.opened.upkeep.log.extents()[-1], life.workload.now
         assert self.plan(life, None) == (last.first, [])
         assert self.plan(life, Pin("lake", 1, now))[0] == last.first
 
     def test_pinned_history_is_not_trimmed(self, life: Life) -> None:
         upkeep = life.opened.upkeep
-        segments, now = upkeep.log.segments(), life.workload.now
+        segments, now = upkeep.log.extents(), life.workload.now
         upkeep.retention = Retention(age=0, bytes=1)
         upkeep.pins = lambda: [Pin("lake", segments[2].first, now)]
         for _ in range(3):
             upkeep.retain(now)
         assert upkeep.log.floor == segments[2].first
-        assert upkeep.log.segments()[0].first <= segments[2].first
+        assert upkeep.log.extents()[0].first <= segments[2].first

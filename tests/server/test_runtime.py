@@ -15,7 +15,6 @@ import pytest
 
 from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Batch
-from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.network.listeners import open_listeners
@@ -26,6 +25,7 @@ from penstock.server.protocols.phpmq.listener import PhpmqListener
 from penstock.server.protocols.phpmq.session import PhpmqSession
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
+from support.journals import MemoryLog
 from support.raw import consume, publish, send
 
 NOW = 1_700_000_000_000_000

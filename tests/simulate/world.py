@@ -24,14 +24,16 @@ from penstock.core.queue import Queue
 from penstock.core.recovery.restore import restore
 from penstock.core.state import DeliveryEffect
 from penstock.core.writers import ChunkKey
+from penstock.journal.committer import Staged
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.log import Durability
-from penstock.server.engine.engine import Staged, recover
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.journal.files.log import FileLog
+from penstock.server.engine.engine import recover
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.views import difference, forget_requests, lasting
 from support.workload import Workload
@@ -54,10 +56,10 @@ class World:
         self.random = Random(seed)
         self.disk = SimDisk(seed)
         self.durability = self.random.choice((Durability.COMMIT, Durability.COMMIT, Durability.INTERVAL, Durability.OS))
-        self.options = FileLogOptions(
+        self.options = JournalOptions(
             durability=self.durability,
-            segment_bytes=self.random.choice((3_000, 10_000, 100_000)),
-            segment_age=self.random.choice((5, 60, 3600)) * SECOND,
+            extent_bytes=self.random.choice((3_000, 10_000, 100_000)),
+            extent_age=self.random.choice((5, 60, 3600)) * SECOND,
             reserve=4096,
         )
         #: What must stay free; in a small world others use the disk as well, and fill it now and then.
@@ -83,7 +85,7 @@ class World:
         self.opened: Opened | None = None
 
     def run(self, steps: int = 150) -> None:
-        """Live: steps of the clients, commits, chores, crashes."""
+        """Live: steps of the clients, commits, maintenance, crashes."""
         try:
             self._start()
             for _ in range(steps):
@@ -258,7 +260,7 @@ class World:
         # A catalogue staged for a new segment is no change of state, so this holds for the position behind it too.
         state = (self.workload.now, lasting(engine.broker, self.workload.now))
         for each in staged:
-            self.known[each.batch.end] = state
+            self.known[each.batch.first + len(each.batch.kinds)] = state
         for each in staged:
             self._write(each)
         self._settle()
@@ -276,7 +278,7 @@ class World:
     def _settle(self) -> None:
         assert self.opened is not None
         engine = self.opened.engine
-        engine.settle()
+        engine.advance()
         if self.durability is not Durability.OS:
             committed = engine.log.committed
             self.safe_end = max([self.safe_end, *(end for end in self.known if end <= committed)])

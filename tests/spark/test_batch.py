@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan
 from pyspark.sql.types import BinaryType, LongType, StructType
 
@@ -102,26 +103,35 @@ def test_parts(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     assert [int(each[:5]) for each in payloads(found)] == list(range(2000))
 
 
-@pytest.mark.parametrize("pushing", ["true", "false"])
-def test_filters(spark: SparkSession, broker: SparkBroker, queue: str, pushing: str) -> None:
+def test_filters(spark: SparkSession, broker: SparkBroker, queue: str) -> None:
     broker.publish(queue, *"abcdef")
     broker.publish(f"{queue}-other", *"xyz")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushing)
+    whole = broker.read(spark, queuePattern=f"*/{queue}*", pushFilters="true")
+    rows = whole.filter(f"queue = '{queue}'").orderBy("position").collect()
+    assert [bytes(row.payload) for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    third = rows[2].position
+    some = whole.filter(
+        f"namespace = 'default' and queue = '{queue}' and position > {third} and position < {third + 3}"
+    )
+    assert payloads(some) == [b"d", b"e"]
+    at = rows[0].published_at
+    assert whole.filter(whole.published_at >= at).count() == 9
+    assert whole.filter(whole.published_at < at).count() == 0
+    assert whole.filter("queue = 'nobody'").count() == 0
+    assert payloads(whole.filter(f"position in ({third}, {third + 1})")) == [b"c", b"d"]
+    assert payloads(whole.filter("payload = X'78'")) == [b"x"]
+
+
+def test_filters_are_pushed_only_in_a_session_that_lets_them(
+    spark: SparkSession, broker: SparkBroker, queue: str
+) -> None:
+    broker.publish(queue, *"abc")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        whole = broker.read(spark, queuePattern=f"*/{queue}*", pushFilters="true")
-        rows = whole.filter(f"queue = '{queue}'").orderBy("position").collect()
-        assert [bytes(row.payload) for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
-        third = rows[2].position
-        some = whole.filter(
-            f"namespace = 'default' and queue = '{queue}' and position > {third} and position < {third + 3}"
-        )
-        assert payloads(some) == [b"d", b"e"]
-        at = rows[0].published_at
-        assert whole.filter(whole.published_at >= at).count() == 9
-        assert whole.filter(whole.published_at < at).count() == 0
-        assert whole.filter("queue = 'nobody'").count() == 0
-        assert payloads(whole.filter(f"position in ({third}, {third + 1})")) == [b"c", b"d"]
-        assert payloads(whole.filter("payload = X'78'")) == [b"x"]
+        found = broker.read(spark, queue=queue, pushFilters="true").filter("position > 0")
+        with pytest.raises(PySparkException, match=r"'spark\.sql\.python\.filterPushdown\.enabled'"):
+            found.count()
+        assert broker.read(spark, queue=queue).filter("position > 0").count() == 3
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 

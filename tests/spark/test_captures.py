@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.pipelines.decode.captures import TO_CLIENT, TO_SERVER, read_stream
-from penstock.spark.pipelines.decode.frames import FRAMES, Source
+from penstock.spark.pipelines.decode.frames import FRAMES, FrameSource
 from penstock.spark.pipelines.decode.reassembly import read_capture
 from penstock.wire import kokaq, phpmq, sspq
 from support.packets import ACK, FIN, SYN, Block, Talk, ethernet, interface, packet, pcap, pcapng
@@ -65,7 +65,9 @@ def _requests(variant: kokaq.Variant) -> bytes:
 
 def _responses(variant: kokaq.Variant) -> bytes:
     kind = kokaq.MessageType.OPERATIONAL
-    run = kokaq.MetadataRun.columns(uuid=[UUID] * 3, time_to_live=[1, 2, 3], depth=[9, 8, 7])
+    run = kokaq.MetadataRun.of(
+        kokaq.Metadata(uuid=UUID, time_to_live=ttl, depth=depth) for ttl, depth in ((1, 9), (2, 8), (3, 7))
+    )
     frames: list[kokaq.KokaqResponse] = [
         kokaq.Pushed(kind, (b"aaaa", b"bbbb"), b"\0\1", (UUID, UUID)),
         kokaq.Deliveries(kind, kokaq.Opcode.POP, "shop", "orders", (b"e" * 4,) * 3, b"\0" * 3, run, (b"", b"x", b"yy")),
@@ -105,7 +107,9 @@ def test_frames_are_what_the_codec_says_and_stand_where_the_rows_say(name: str) 
     protocol, direction, make, decoder, singles = STREAMS[name]
     stream = make()
     frames = list(singles(decoder().feed(stream)))
-    known = Source("f", None, protocol, direction)  # the numberings of Kokaq overlap: a stream may look like either
+    known = FrameSource(
+        "f", None, protocol, direction
+    )  # the numberings of Kokaq overlap: a stream may look like either
     found = rows(read_stream([stream], known, payloads=True))
     for size in (1, 3, 50, 1000):
         assert rows(read_stream(pieces(stream, size), known, payloads=True)) == found
@@ -145,7 +149,7 @@ def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.
         if rng.random() < 0.3:
             sent.append(kokaq.Pushed(kind, (b"aaaa",), b"\0", (UUID,)))
     stream = kokaq.encode_responses(sent) + b"garbage."
-    read = partial(read_stream, source=Source("f", None, "kokaq", TO_CLIENT))
+    read = partial(read_stream, source=FrameSource("f", None, "kokaq", TO_CLIENT))
     found = [rows(read(pieces(stream, size))) for size in (100, 5000, len(stream))]
     monkeypatch.setattr("penstock.spark.pipelines.decode.kokaq.MANY", 10**9)
     assert found == [rows(read([stream]))] * 3
@@ -155,21 +159,21 @@ def test_metadata_read_all_at_once_is_what_it_is_one_by_one(monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["sspq", "phpmq 32 b'' True asked", "phpmq 36 b'\\n' False dispatched"])
 def test_the_first_bytes_tell_protocol_and_direction(name: str) -> None:
     protocol, direction, make, _, _ = STREAMS[name]
-    found = rows(read_stream(pieces(make(), 1), Source("f")))
+    found = rows(read_stream(pieces(make(), 1), FrameSource("f")))
     assert {(row["protocol"], row["direction"], row["error"]) for row in found} == {(protocol, direction, None)}
 
 
 def test_columns_of_each_protocol() -> None:
-    found = rows(read_stream([_asked(phpmq.Style())], Source("f")))
+    found = rows(read_stream([_asked(phpmq.Style())], FrameSource("f")))
     assert [row["type"] for row in found[:4]] == ["PUBLISH"] * 4
     assert [row["ttl"] for row in found[:4]] == [60, 60, 60, None]
     assert [(row["type"], row["fields"]) for row in found[4:5]] == [("CONSUME", '{"count": 10}')]
     assert [(row["type"], row["id"], row["payload"]) for row in found[5:7]] == [("ACKNOWLEDGE", ID, None)] * 2
-    found = rows(read_stream([_responses(kokaq.CANONICAL)], Source("f")))
+    found = rows(read_stream([_responses(kokaq.CANONICAL)], FrameSource("f")))
     assert [(row["type"], row["id"], row["ttl"]) for row in found[2:5]] == [("POP", UUID, 1 + n) for n in range(3)]
     assert found[2]["fields"] == '{"message_type": "OPERATIONAL", "status": "SUCCESS", "reason": "OK", "depth": 9}'
     assert found[5]["fields"] == '{"message_type": "OPERATIONAL", "status": "FAIL", "reason": "BAD"}'
-    found = rows(read_stream([_sspq()], Source("f")))
+    found = rows(read_stream([_sspq()], FrameSource("f")))
     assert [row["retries"] for row in found[:3]] == [3, 3, 3]
     assert [row["payload_size"] for row in found[:4]] == [0, 3, 300, None]
 
@@ -180,7 +184,7 @@ def test_numbers_with_leading_zeros_do_not_move_the_offsets() -> None:
     odd = one.replace(b"1\n7\n", b"3\n007\n")
     assert len(odd) == len(one) + 2
     stream = one + odd * 3 + one[:-1] + odd + one
-    found = rows(read_stream([stream], Source("f")))
+    found = rows(read_stream([stream], FrameSource("f")))
     assert [row["ttl"] for row in found] == [7] * 7
     for row in found:
         text = stream[row["offset"] : row["offset"] + row["length"]]
@@ -192,9 +196,9 @@ def test_numbers_with_leading_zeros_do_not_move_the_offsets() -> None:
 def test_a_stream_cut_anywhere_has_the_whole_frames_and_says_where_it_ends(name: str) -> None:
     _, _, make, _, _ = STREAMS[name]
     stream = make()
-    whole = rows(read_stream([stream], Source("f")))
+    whole = rows(read_stream([stream], FrameSource("f")))
     for end in range(1, len(stream)):
-        *found, last = rows(read_stream([stream[:end]], Source("f"))) or [{}]
+        *found, last = rows(read_stream([stream[:end]], FrameSource("f"))) or [{}]
         if last.get("error") is None:
             found.append(last)
             assert end - found[-1]["offset"] - found[-1]["length"] in (0, 1, 2)
@@ -206,16 +210,16 @@ def test_a_stream_cut_anywhere_has_the_whole_frames_and_says_where_it_ends(name:
 
 def test_a_garbled_stream_ends_with_the_offset_and_what_is_left() -> None:
     good = sspq.encode([sspq.Send(3, (b"one", b"two"))])
-    found = rows(read_stream(pieces(good + b"\xff" * 100, 7), Source("f")))
+    found = rows(read_stream(pieces(good + b"\xff" * 100, 7), FrameSource("f")))
     assert [row["type"] for row in found] == ["SEND", "SEND", None]
     assert (found[2]["code"], found[2]["offset"], found[2]["length"]) == ("bad-magic", len(good), 100)
     assert f"(at byte {len(good)})" in found[2]["error"]
 
 
 def test_what_is_none_of_the_protocols_is_told() -> None:
-    (row,) = rows(read_stream([b"GET / HTTP/1.1\r\n"], Source("f")))
+    (row,) = rows(read_stream([b"GET / HTTP/1.1\r\n"], FrameSource("f")))
     assert (row["code"], row["offset"], row["length"]) == ("unknown-protocol", 0, 16)
-    assert rows(read_stream([], Source("f"))) == []
+    assert rows(read_stream([], FrameSource("f"))) == []
 
 
 def conversation(asked: bytes, answered: bytes, size: int = 40) -> list[Talk]:
@@ -248,7 +252,7 @@ def test_packet_captures_of_all_sorts(link: int, order: str, nanoseconds: bool, 
     asked, answered = _asked(style), _dispatched(style)
     wrapped = [LINKS[link](packet(talk, hosts=hosts)) for talk in conversation(asked, answered)]
     found = from_pcap(pcap(wrapped, order=order, nanoseconds=nanoseconds, link=link))
-    expected = [*rows(read_stream([asked], Source("f"))), *rows(read_stream([answered], Source("f")))]
+    expected = [*rows(read_stream([asked], FrameSource("f"))), *rows(read_stream([answered], FrameSource("f")))]
     assert _without(found, "stream", "at") == _without(expected, "stream", "at")
     (stream,) = {row["stream"] for row in found}
     assert stream.endswith(":9100")
@@ -263,7 +267,7 @@ def _without(found: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("start", [1000, 2**32 - 100])
 def test_segments_out_of_order_repeated_and_overlapping(start: int) -> None:
     stream = _sspq() * 5
-    expected = rows(read_stream([stream], Source("f", None, "sspq", TO_SERVER)))
+    expected = rows(read_stream([stream], FrameSource("f", None, "sspq", TO_SERVER)))
     for seed in range(30):
         rng = random.Random(seed)
         cuts = sorted({0, len(stream), *(rng.randrange(len(stream)) for _ in range(20))})

@@ -9,7 +9,7 @@ from penstock.flight.calls import Lease, Range, Read, Status
 from penstock.flight.requests import Leased
 from penstock.spark import endpoint, schemas
 from penstock.spark.errors import BrokerAway, DataLoss
-from penstock.spark.executor import MOST_BYTES, MOST_ROWS, Part, cut, fetch
+from penstock.spark.executor import MOST_BYTES, MOST_ROWS, ReadPart, cut, fetch
 from penstock.spark.options import Use, parse
 from support.cutting import cutting
 from support.sparks import SparkBroker
@@ -21,7 +21,7 @@ CUTS = [100, 50_000, 300_000, 700_000]
 def payloads(address: str, read: Read, **options: str) -> list[bytes]:
     settings = parse({"endpoint": address, **options}, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
-    found = list(fetch(settings, Part(read), wanted))
+    found = list(fetch(settings, ReadPart(read), wanted))
     assert all(batch.schema == wanted for batch in found)
     return [payload for batch in found for payload in batch.column("payload").to_pylist()]
 
@@ -89,4 +89,4 @@ def test_batches_are_cut_without_losing_a_row() -> None:
 
 
 def test_a_part_shows_no_secret() -> None:
-    assert repr(Part(Read(start=3, stop=9))) == "Part(3..9)"
+    assert repr(ReadPart(Read(start=3, stop=9))) == "Part(3..9)"

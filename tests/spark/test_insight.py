@@ -12,7 +12,15 @@ import pytest
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight import parts
 from penstock.spark.pipelines.insight import sums as insight
-from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, Memory, bucket, duration, percentile
+from penstock.spark.pipelines.insight.minutes import (
+    COUNTS,
+    MINUTE,
+    PERCENTILES,
+    InsightState,
+    bucket,
+    duration,
+    percentile,
+)
 from penstock.spark.pipelines.lake.batches import Lake
 from support.history import Plain, nearest_rank, random_events
 
@@ -24,7 +32,7 @@ def in_one(spark: Any, events: pa.Table) -> Tables:
     """The three tables after one batch of all events."""
     times = events.column("at").cast(pa.int64()).to_pylist()
     outcome = insight.transform(spark.createDataFrame(events), insight.empty_state(spark), min(times), max(times))
-    ledger = insight.add(Memory(), outcome, max(times))
+    ledger = insight.add(InsightState(), outcome, max(times))
     rows = {"queues": ledger.queue_rows(), "dead_letters": ledger.reason_rows(), "talkers": ledger.talker_rows()}
     return {name: {tuple(row[key] for key in KEYS if key in row): row for row in found} for name, found in rows.items()}
 
@@ -33,7 +41,7 @@ def in_batches(spark: Any, events: pa.Table, folder: Path, count: int) -> Tables
     """The three tables in a lake after so many batches."""
     lake = Lake(folder, "insight")
     lake.prepare()
-    pipeline = insight_main.Insight(spark, lake, insight_main.Options())
+    pipeline = insight_main.Insight(spark, lake, insight_main.InsightOptions())
     size = events.num_rows // count + 1
     for number in range(count):
         pipeline.batch(spark.createDataFrame(events.slice(number * size, size)), number)
@@ -55,9 +63,9 @@ def test_tables_are_the_same_from_batches_that_read_only_what_they_are_about(
 ) -> None:
     """Parts of a few messages, of which there are too many at last, so that they are put together as well."""
     monkeypatch.setattr(parts, "GRAIN", 8)
-    choices: list[parts.Choice] = []
+    choices: list[parts.PartChoice] = []
 
-    def choose(*given: Any) -> parts.Choice:
+    def choose(*given: Any) -> parts.PartChoice:
         monkeypatch.setattr(parts, "MOST_PARTS", 0 if len(choices) == 2 else 10_000)
         choices.append(real(*given))
         return choices[-1]

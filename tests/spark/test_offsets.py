@@ -9,22 +9,22 @@ import pytest
 
 from penstock.spark.errors import SourceError
 from penstock.spark.offsets import MOST_PARTS, Offset, lengths, offset, shares, subject
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 JOURNAL = "0123456789abcdef"
-READ = Settings(queue="default/jobs")
-CONSUME = Settings(queue="default/jobs", mode="consume", reader="worker")
+READ = SourceSettings(queue="default/jobs")
+CONSUME = SourceSettings(queue="default/jobs", mode="consume", reader="worker")
 
 
-@pytest.mark.parametrize("settings", [READ, CONSUME, Settings(), Settings(pattern="a/*", view="events")])
+@pytest.mark.parametrize("settings", [READ, CONSUME, SourceSettings(), SourceSettings(pattern="a/*", view="events")])
 @pytest.mark.parametrize("parts", [None, (), (3,), (1, 2, 3)])
-def test_there_and_back(settings: Settings, parts: tuple[int, ...] | None) -> None:
+def test_there_and_back(settings: SourceSettings, parts: tuple[int, ...] | None) -> None:
     one = Offset(JOURNAL, 7, settings.mode, subject(settings), parts, 3 if settings.mode == "consume" else 0)
     assert offset(json.loads(json.dumps(one.to_dict())), settings) == one
 
 
 @pytest.mark.parametrize("settings", [READ, CONSUME])
-def test_those_of_an_older_version_are_of_anything(settings: Settings) -> None:
+def test_those_of_an_older_version_are_of_anything(settings: SourceSettings) -> None:
     mode = {"mode": "consume"} if settings is CONSUME else {}
     found = offset({"identity": JOURNAL, "position": 7, **mode}, settings)
     assert (found.position, found.of, found.parts) == (7, None, None)
@@ -58,24 +58,28 @@ def test_another_mode() -> None:
 @pytest.mark.parametrize(
     ("was", "now", "says"),
     [
-        (READ, Settings(queue="default/other"), "of view=messages, queue=default/jobs, and .* queue=default/other"),
-        (READ, Settings(pattern="default/*"), r"queue=default/jobs, and .* queuePattern=default/\*"),
-        (Settings(pattern="a/*"), Settings(), r"queuePattern=a/\*, and .* queuePattern=\*/\*"),
-        (READ, Settings(queue="default/jobs", view="events"), "of view=messages, .* reads view=events"),
+        (
+            READ,
+            SourceSettings(queue="default/other"),
+            "of view=messages, queue=default/jobs, and .* queue=default/other",
+        ),
+        (READ, SourceSettings(pattern="default/*"), r"queue=default/jobs, and .* queuePattern=default/\*"),
+        (SourceSettings(pattern="a/*"), SourceSettings(), r"queuePattern=a/\*, and .* queuePattern=\*/\*"),
+        (READ, SourceSettings(queue="default/jobs", view="events"), "of view=messages, .* reads view=events"),
     ],
 )
-def test_of_something_else(was: Settings, now: Settings, says: str) -> None:
+def test_of_something_else(was: SourceSettings, now: SourceSettings, says: str) -> None:
     with pytest.raises(SourceError, match=f"{says}.*startingPosition=7 it goes on"):
         offset(Offset(JOURNAL, 7, of=subject(was)).to_dict(), now)
 
 
 def test_all_queues_can_be_said_in_two_ways() -> None:
-    assert subject(Settings()) == subject(Settings(pattern="*/*"))
+    assert subject(SourceSettings()) == subject(SourceSettings(pattern="*/*"))
 
 
 @pytest.mark.parametrize("change", [{"queue": "default/other"}, {"reader": "another"}])
 def test_leases_of_something_else(change: dict[str, str]) -> None:
-    now = Settings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
+    now = SourceSettings(**{"queue": "default/jobs", "reader": "worker", **change}, mode="consume")  # type: ignore[arg-type]
     with pytest.raises(
         SourceError, match=f"the checkpoint is of queue=default/jobs, reader=worker.*{change.popitem()[1]}"
     ):

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.spark import values
 from penstock.spark.errors import BadOption
-from penstock.spark.options import OPTIONS, Settings, Use, parse
+from penstock.spark.options import OPTIONS, SourceSettings, Use, parse
 
 
 def test_none_are_needed() -> None:
-    assert parse({}, Use.BATCH) == Settings()
+    assert parse({}, Use.BATCH) == SourceSettings()
 
 
 def test_names_have_no_case() -> None:
@@ -194,4 +194,4 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_every_option_fills_a_field() -> None:
-    assert {option.field for option in OPTIONS} == set(Settings.__struct_fields__)
+    assert {option.field for option in OPTIONS} == set(SourceSettings.__struct_fields__)

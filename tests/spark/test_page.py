@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 from penstock.spark import schemas
-from penstock.spark.options import OPTIONS, Settings
+from penstock.spark.options import OPTIONS, SourceSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -35,7 +37,7 @@ def test_every_option_is_there() -> None:
 )
 def test_defaults(option: str, default: str) -> None:
     row = next(row for row in tables(section("Options"))[0] if f"`{option}`" in row[0])
-    assert row[2].strip("`") == getattr(Settings(), default)
+    assert row[2].strip("`") == getattr(SourceSettings(), default)
 
 
 def test_schemas() -> None:
@@ -43,3 +45,13 @@ def test_schemas() -> None:
     for view, shown in {"messages": messages, "live": messages + more, "events": events}.items():
         fields = schemas.spark_schema(view).fields
         assert shown == [(field.name, field.dataType.simpleString()) for field in fields]
+
+
+PIPELINES = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("row", tables(PIPELINES.split("\n## As a library\n")[1])[0], ids=lambda row: str(row[0]))
+def test_functions_of_pipelines_are_where_the_page_says(row: list[str]) -> None:
+    place, name, names = re.fullmatch(r"`([\w.]+)\.(\w+)\(([\w, ]+)\)`", row[0]).groups()  # type: ignore[union-attr]
+    function = getattr(importlib.import_module(f"penstock.spark.pipelines.{place}"), name)
+    assert list(inspect.signature(function).parameters) == names.split(", ")

@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.pipelines.insight import parts
-from penstock.spark.pipelines.insight.parts import Held, Part, Touch, choose, describe, standing
+from penstock.spark.pipelines.insight.parts import QueueInPart, StatePart, Touch, choose, describe, standing
 
 
-def part(low: int, high: int | None = None, rows: int = 1000, **more: Any) -> Part:
-    return Part(low, low if high is None else high, [f"{low}.parquet"], rows, [Held("default", "jobs", low)], **more)
+def part(low: int, high: int | None = None, rows: int = 1000, **more: Any) -> StatePart:
+    return StatePart(
+        low, low if high is None else high, [f"{low}.parquet"], rows, [QueueInPart("default", "jobs", low)], **more
+    )
 
 
 def touch(*grains: int, emptied: str = "", forget: int = 0) -> Touch:
@@ -58,8 +60,8 @@ def test_too_many_parts_with_few_messages_are_put_together(monkeypatch: pytest.M
 
 
 def test_the_oldest_of_what_is_not_read() -> None:
-    one = Part(0, 0, [], 3, [Held("a", "x", 7), Held("a", "y", None)])
-    other = Part(1, 1, [], 1, [Held("a", "x", 5), Held("a", "z", 9)])
+    one = StatePart(0, 0, [], 3, [QueueInPart("a", "x", 7), QueueInPart("a", "y", None)])
+    other = StatePart(1, 1, [], 1, [QueueInPart("a", "x", 5), QueueInPart("a", "z", 9)])
     assert sorted(standing([one, other])) == [("a", "x", 5), ("a", "z", 9)]
     assert standing([]) == []
 
@@ -71,6 +73,6 @@ def test_a_part_is_described_by_its_files(tmp_path: Path) -> None:
     }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "0.parquet")
     found = describe(4, [(4, 6)], [tmp_path / "0.parquet"], ["new.parquet"])
-    held = [Held("a", "x", 3), Held("a", "y", None), Held("a", "z", None)]
-    assert found == Part(4, 6, ["new.parquet"], 4, held, purged_at=8)
+    held = [QueueInPart("a", "x", 3), QueueInPart("a", "y", None), QueueInPart("a", "z", None)]
+    assert found == StatePart(4, 6, ["new.parquet"], 4, held, purged_at=8)
     assert describe(5, [(4, 6)], [tmp_path / "0.parquet"], []).high == 5

@@ -27,8 +27,8 @@ from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
-from penstock.spark.pipelines.replay import Choice, Replay, read_table
-from penstock.spark.pipelines.run import Broker, Failed, Progress, Run, take_lag
+from penstock.spark.pipelines.replay import Replay, ReplayChoice, read_table
+from penstock.spark.pipelines.run import BrokerSource, PipelineFailed, PipelineProgress, RunControl, take_lag
 from penstock.wire import kokaq, phpmq, sspq
 from support.history import Plain, random_events
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 NOON = 1_767_268_800.0
 
 
-def source(broker: SparkBroker) -> Broker:
-    return Broker({"endpoint": broker.endpoint})
+def source(broker: SparkBroker) -> BrokerSource:
+    return BrokerSource({"endpoint": broker.endpoint})
 
 
 def counts(folder: Path, spark: SparkSession) -> tuple[int, int]:
@@ -54,15 +54,17 @@ def counts(folder: Path, spark: SparkSession) -> tuple[int, int]:
     return rows, distinct
 
 
-def until(run: Callable[[Run], Progress], enough: Callable[[Progress], bool]) -> Progress:
+def until(
+    run: Callable[[RunControl], PipelineProgress], enough: Callable[[PipelineProgress], bool]
+) -> PipelineProgress:
     """Run on and on, and stop it when enough was done."""
     stop = threading.Event()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: PipelineProgress) -> None:
         if enough(progress):
             stop.set()
 
-    return run(Run(seconds=0, stop=stop, tell=tell))
+    return run(RunControl(seconds=0, stop=stop, tell=tell))
 
 
 # ------------------------------------------------------------------------------------------------------------ archive
@@ -72,21 +74,21 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake, now = new_broker(), tmp_path / "lake", [NOON]
-    options = archive_main.Options(clock=lambda: now[0])
+    options = archive_main.ArchiveOptions(clock=lambda: now[0])
 
-    def run(how: Run) -> Progress:
+    def run(how: RunControl) -> PipelineProgress:
         return archive_main.run(spark, source(broker), str(lake), options, how)
 
     broker.publish("jobs", *[b"one"] * 500)
     broker.publish("7", b"looks like a number")
-    assert run(Run(once=True)).rows == 501
-    assert run(Run(once=True)).rows == 0
+    assert run(RunControl(once=True)).rows == 501
+    assert run(RunControl(once=True)).rows == 0
     broker.publish("jobs", *[b"two"] * 100)
     assert until(run, lambda progress: progress.rows >= 100).rows == 100
     assert counts(lake / "messages", spark) == (601, 601)
     now[0] += 3600
     broker.publish("jobs", b"three")
-    assert run(Run(once=True)).rows == 1
+    assert run(RunControl(once=True)).rows == 1
     assert counts(lake / "messages", spark) == (602, 602)
     hour = lake / "messages" / "namespace=default" / "queue=jobs" / "date=2026-01-01"
     assert [len(list((hour / name).iterdir())) for name in ("hour=12", "hour=13")] == [1, 1]
@@ -99,26 +101,26 @@ def test_archive_once_then_on_and_on_restarted_and_compacted(
     now[0] -= 7200
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     broker.publish("jobs", b"four")
-    assert run(Run(once=True)).rows == 1
+    assert run(RunControl(once=True)).rows == 1
     assert sorted(path.name for path in hour.iterdir()) == ["hour=12", "hour=13"]
     assert counts(lake / "messages", spark) == (603, 603)
     shutil.rmtree(lake / "_penstock" / "archive-messages" / "checkpoint")
     with pytest.raises(LakeError, match="has messages of another journal than the broker's"):
-        archive_main.run(spark, source(new_broker("other")), str(lake), options, Run(once=True))
+        archive_main.run(spark, source(new_broker("other")), str(lake), options, RunControl(once=True))
     # All that is known of the table is lost.
     shutil.rmtree(lake / "_penstock")
     with pytest.raises(LakeError, match="what was written to it is not known any more"):
-        run(Run(once=True))
+        run(RunControl(once=True))
 
 
 def test_archive_decodes_grows_and_quarantines(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
-    inferring = archive_main.Options(table="orders", format="json", schema="infer")
+    inferring = archive_main.ArchiveOptions(table="orders", format="json", schema="infer")
 
-    def run(options: archive_main.Options) -> int:
-        return archive_main.run(spark, source(broker), str(lake), options, Run(once=True)).rows
+    def run(options: archive_main.ArchiveOptions) -> int:
+        return archive_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).rows
 
     broker.publish("orders", b"no json", b"{}", b"[]")  # that is no schema
     assert run(inferring) == 3
@@ -142,16 +144,19 @@ def test_archive_decodes_grows_and_quarantines(
         "value.id is 5.5, not a whole number",
     ]
     with pytest.raises(LakeError, match="has been written with format json, not raw"):
-        run(archive_main.Options(table="orders"))
+        run(archive_main.ArchiveOptions(table="orders"))
     with pytest.raises(LakeError, match=r"column value\.id of the table is int64"):
-        run(archive_main.Options(table="orders", format="json", schema="id string, name string"))
+        run(archive_main.ArchiveOptions(table="orders", format="json", schema="id string, name string"))
     broker.publish("orders", b'{"id": 6, "name": "y", "more": true}')
-    assert run(archive_main.Options(table="orders", format="json", schema="id long, name string, more boolean")) == 1
+    assert (
+        run(archive_main.ArchiveOptions(table="orders", format="json", schema="id long, name string, more boolean"))
+        == 1
+    )
     for wrong in ("json", "csv"):
         with pytest.raises(ValueError, match="needs a schema"):
-            run(archive_main.Options(table="other", format=wrong))
+            run(archive_main.ArchiveOptions(table="other", format=wrong))
     with pytest.raises(ValueError, match="can't be understood"):
-        run(archive_main.Options(table="other", format="json", schema="id lnog"))
+        run(archive_main.ArchiveOptions(table="other", format="json", schema="id lnog"))
 
 
 ODD_NAMES = [
@@ -176,7 +181,7 @@ def test_archive_of_queues_with_odd_names(
     long = ["x" * 255, "=" * 100, "☃" * 84, "x" * 249]
     for name in [*ODD_NAMES, *long]:
         broker.publish(quote(name, safe=""), b"\0" + name.encode())
-    archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))
+    archive_main.run(spark, source(broker), str(lake), archive_main.ArchiveOptions(), RunControl(once=True))
     table = read_table(spark, lake, "messages")
     names = {bytes(row["payload"])[1:].decode(): row["queue"] for row in table.select("payload", "queue").collect()}
     assert {name: names[name] for name in [*ODD_NAMES, long[3]]} == {name: name for name in [*ODD_NAMES, long[3]]}
@@ -186,8 +191,8 @@ def test_archive_of_queues_with_odd_names(
     query = f"select distinct queue from read_parquet('{lake}/messages/**/*.parquet', {text})"
     assert {row[0] for row in duckdb.connect().execute(query).fetchall()} == set(names.values())
     assert set(map(str, pd.read_parquet(lake / "messages")["queue"])) == set(names.values())
-    with pytest.raises(Failed, match=r"has only a part of the name default/xxxx.*: say where to, with --to"):
-        Replay(spark, source(broker), str(lake), "own").run(Choice(), None, Run())
+    with pytest.raises(PipelineFailed, match=r"has only a part of the name default/xxxx.*: say where to, with --to"):
+        Replay(spark, source(broker), str(lake), "own").run(ReplayChoice(), None, RunControl())
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -195,11 +200,11 @@ def test_archive_into_tables_with_transactions(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, kind: str
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
-    options = archive_main.Options(kind=kind)
+    options = archive_main.ArchiveOptions(kind=kind)
     broker.publish("jobs", *[b"one"] * 50)
 
     def run() -> int:
-        return archive_main.run(spark, source(broker), str(lake), options, Run(once=True)).rows
+        return archive_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).rows
 
     assert run() == 50
     # As if it had been killed after the table's commit: neither Spark nor the lake know of the batch.
@@ -240,12 +245,12 @@ def test_insight_is_what_the_journal_says(
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
 
-    def run(how: Run) -> Progress:
-        return insight_main.run(spark, source(broker), str(lake), insight_main.Options(report_seconds=0), how)
+    def run(how: RunControl) -> PipelineProgress:
+        return insight_main.run(spark, source(broker), str(lake), insight_main.InsightOptions(report_seconds=0), how)
 
     broker.publish("jobs", *[b"x" * 10] * 300)
     broker.take("jobs")
-    assert run(Run(once=True)).rows > 600
+    assert run(RunControl(once=True)).rows > 600
     broker.publish("jobs", *[b"y"] * 20)
     before = len(broker.take("jobs"))
     with connect(broker.url("phpmq", "/jobs")) as client:
@@ -279,10 +284,10 @@ def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_re
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"x"] * 100)
-    options = insight_main.Options(report_seconds=0)
+    options = insight_main.InsightOptions(report_seconds=0)
     told: list[str] = []
 
-    def in_the_batch(progress: Progress) -> bool:
+    def in_the_batch(progress: PipelineProgress) -> bool:
         told.append(progress.doing)
         return progress.doing.startswith("batch 0: ")
 
@@ -291,7 +296,7 @@ def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_re
     assert told[-2].startswith("batch 0: ")
     report = lake / "insight" / "report.html"
     assert not report.exists()
-    assert insight_main.run(spark, source(broker), str(lake), options, Run(once=True)).done
+    assert insight_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).done
     assert "default/jobs" in report.read_text()
 
 
@@ -308,18 +313,18 @@ def test_insight_killed_after_a_batch_was_decided_in_a_lake_that_was_moved(
     tables: dict[str, list[dict[str, Any]]] = {}
     first = Lake(tmp_path / "whole", "insight")
     first.prepare()
-    insight_main.Insight(spark, first, insight_main.Options()).batch(frames[0], 0)
+    insight_main.Insight(spark, first, insight_main.InsightOptions()).batch(frames[0], 0)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for name in ("whole", "killed"):
         if name != "whole":
-            pipeline = insight_main.Insight(spark, Lake(tmp_path / name, "insight"), insight_main.Options())
+            pipeline = insight_main.Insight(spark, Lake(tmp_path / name, "insight"), insight_main.InsightOptions())
             with monkeypatch.context() as patched:
                 patched.setattr(Lake, "_move", _killed)
                 with pytest.raises(Killed):
                     pipeline.batch(frames[1], 1)
         again = Lake(tmp_path / name, "insight")
         again.prepare()
-        insight_main.Insight(spark, again, insight_main.Options()).batch(frames[1], 1)
+        insight_main.Insight(spark, again, insight_main.InsightOptions()).batch(frames[1], 1)
         tables[name] = [row for table in insight_main.TABLES for row in _rows(tmp_path / name / "insight" / table)]
     assert tables["killed"] == tables["whole"]
 
@@ -337,10 +342,10 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     monkeypatch.setattr(replays, "PART_BYTES", 4096)  # so that there are some parts
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
-    archive_main.run(spark, source(broker), str(lake), archive_main.Options(), Run(once=True))
-    choice = Choice(where="cast(payload as string) != '7'", to="default/again", create=True, chunk_rows=10)
+    archive_main.run(spark, source(broker), str(lake), archive_main.ArchiveOptions(), RunControl(once=True))
+    choice = ReplayChoice(where="cast(payload as string) != '7'", to="default/again", create=True, chunk_rows=10)
 
-    def replay(name: str, chosen: Choice, how: Run, rate: float | None = None) -> Progress:
+    def replay(name: str, chosen: ReplayChoice, how: RunControl, rate: float | None = None) -> PipelineProgress:
         return Replay(spark, source(broker), str(lake), name).run(chosen, rate, how)
 
     first = until(lambda how: replay("one", choice, how), lambda progress: progress.rows >= 30)
@@ -351,22 +356,24 @@ def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     earlier = sorted(int(payload) for payload in range(100) if payload != 7)[19]
     positions = read_table(spark, lake, "messages").where(f"cast(payload as string) = '{earlier}'").select("position")
     state.write_text(json.dumps({**known, "chunk": 2, "rows": 20, "position": positions.collect()[0][0]}))
-    assert replay("one", choice, Run()).done
+    assert replay("one", choice, RunControl()).done
     assert [int(payload) for payload in broker.take("again")] == [number for number in range(100) if number != 7]
-    again = replay("one", choice, Run())
+    again = replay("one", choice, RunControl())
     assert (again.rows, again.before_rows, again.total_rows, again.done) == (0, 99, 99, True)
     with pytest.raises(LakeError, match="is another one"):
-        replay("one", Choice(to="default/again"), Run())
+        replay("one", ReplayChoice(to="default/again"), RunControl())
     start = positions.collect()[0][0]
-    journal = Choice(table="", queue="default/jobs", from_position=start, to_position=start + 5, to="default/again")
+    journal = ReplayChoice(
+        table="", queue="default/jobs", from_position=start, to_position=start + 5, to="default/again"
+    )
     began = time.monotonic()
-    assert replay("two", journal, Run(), rate=20).rows == 5
+    assert replay("two", journal, RunControl(), rate=20).rows == 5
     assert time.monotonic() - began >= 0.2
     assert [int(payload) for payload in broker.take("again")] == list(range(earlier, earlier + 5))
     with pytest.raises(ValueError, match=r"the filter can't be understood: .*nosuch"):
-        replay("three", Choice(where="nosuch = 1", to="default/again"), Run())
+        replay("three", ReplayChoice(where="nosuch = 1", to="default/again"), RunControl())
     with pytest.raises(LakeError, match="there is no table other"):
-        replay("four", Choice(table="other", to="default/again"), Run())
+        replay("four", ReplayChoice(table="other", to="default/again"), RunControl())
 
 
 # ------------------------------------------------------------------------------------------------------------- decode
@@ -416,7 +423,7 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
     stop = threading.Event()
     stop.set()
     before = sorted(output.iterdir())
-    assert not decode.run(spark, [str(captures)], decode.Captures(), str(output), Run(stop=stop)).whole
+    assert not decode.run(spark, [str(captures)], decode.Captures(), str(output), RunControl(stop=stop)).whole
     assert sorted(output.iterdir()) == before
     again = decode.run(spark, [str(captures / "garbled.bin")], decode.Captures(), str(output))
     assert (again.frames, again.errors) == (1, 1)
@@ -426,7 +433,7 @@ def test_decode_of_real_traffic_is_what_the_codecs_say(
 
 @pytest.mark.parametrize("told", [None, "null", "{}", "nonsense", '{"lagMessages": 7, "lagSeconds": 1.5}'])
 def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
-    progress = Progress()
+    progress = PipelineProgress()
     take_lag({"sources": [{"latestOffset": told}]}, progress)
     take_lag(None, progress)
     assert progress.lag_rows == (7 if told and "lag" in told else None)
@@ -435,4 +442,4 @@ def test_lag_is_what_the_source_tells_if_it_tells(told: str | None) -> None:
 def test_what_payloads_are_is_checked_before_anything_runs() -> None:
     Decoding("json", pack(pa.struct([("id", pa.int64())]))).check()
     with pytest.raises(ValueError, match="is no name for a table"):
-        archive_main.lake_of("lake", archive_main.Options(table="../up"))
+        archive_main.lake_of("lake", archive_main.ArchiveOptions(table="../up"))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.pipelines.run import Broker
+from penstock.spark.pipelines.run import BrokerSource
 from support.sparks import SparkBroker
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_query_that_starts_does_no_harm_to_another(
 ) -> None:
     """With one data source for both this fails every time: "Illegal size 3004 of collection, expected 3005"."""
     broker.publish(queue, *[b"x"] * 10)
-    source = Broker({"endpoint": broker.endpoint, "queue": f"default/{queue}"})
+    source = BrokerSource({"endpoint": broker.endpoint, "queue": f"default/{queue}"})
     starting, other = source.stream(spark), source.stream(spark)
     variables(other).putAll({f"PENSTOCK_TEST_{number}": "" for number in range(MANY)})
     rows: list[int] = []
@@ -60,7 +60,7 @@ def test_a_query_that_starts_does_no_harm_to_another(
 
 
 def test_streams_that_are_loaded_at_once_have_a_data_source_each(spark: SparkSession, broker: SparkBroker) -> None:
-    source, frames = Broker({"endpoint": broker.endpoint}), []
+    source, frames = BrokerSource({"endpoint": broker.endpoint}), []
     threads = [threading.Thread(target=lambda: frames.append(source.stream(spark))) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.flight.calls import ForgetReader, Read
 from penstock.spark.consume import ConsumingReader
 from penstock.spark.errors import DataLoss, SourceError
-from penstock.spark.executor import Part
+from penstock.spark.executor import ReadPart
 from penstock.spark.options import Use, parse
-from penstock.spark.reader import Reader
+from penstock.spark.reader import StreamReaderBase
 from penstock.spark.schemas import spark_schema
 from penstock.spark.stream import StreamReader
 from support.brokers import wait_for
@@ -35,19 +35,19 @@ LIMIT = ReadMaxRows(10**9)
 
 
 @pytest.fixture
-def readers() -> Iterator[list[Reader]]:
+def readers() -> Iterator[list[StreamReaderBase]]:
     """They are stopped in the end."""
-    found: list[Reader] = []
+    found: list[StreamReaderBase] = []
     yield found
     for reader in found:
         reader.stop()
 
 
 @pytest.fixture
-def reader(broker: SparkBroker, queue: str, readers: list[Reader]) -> Callable[..., Reader]:
+def reader(broker: SparkBroker, queue: str, readers: list[StreamReaderBase]) -> Callable[..., StreamReaderBase]:
     """Makes readers, as many drivers one after the other would."""
 
-    def make(on: SparkBroker = broker, **options: Any) -> Reader:
+    def make(on: SparkBroker = broker, **options: Any) -> StreamReaderBase:
         known = {"endpoint": on.endpoint, "queue": queue, **options}
         consuming = known.get("mode") == "consume"
         settings = parse({name: str(value) for name, value in known.items()}, Use.STREAMS)
@@ -58,11 +58,11 @@ def reader(broker: SparkBroker, queue: str, readers: list[Reader]) -> Callable[.
     return make
 
 
-def tickets(reader: Reader, start: dict[str, Any], end: dict[str, Any]) -> list[Read]:
+def tickets(reader: StreamReaderBase, start: dict[str, Any], end: dict[str, Any]) -> list[Read]:
     """The parts, after the offsets were in Spark's log."""
     parts = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
-    assert all(isinstance(part, Part) for part in parts)
-    return [part.read for part in parts if isinstance(part, Part)]
+    assert all(isinstance(part, ReadPart) for part in parts)
+    return [part.read for part in parts if isinstance(part, ReadPart)]
 
 
 def payloads(broker: SparkBroker, parts: list[Read]) -> list[list[bytes]]:
@@ -71,14 +71,14 @@ def payloads(broker: SparkBroker, parts: list[Read]) -> list[list[bytes]]:
         return [[row["payload"] for batch in flight.get(part) for row in batch.to_pylist()] for part in parts]
 
 
-def next_end(reader: Reader, start: dict[str, Any]) -> dict[str, Any]:
+def next_end(reader: StreamReaderBase, start: dict[str, Any]) -> dict[str, Any]:
     """The end of the batch that begins there, once the reader has heard of it."""
     ends: list[dict[str, Any]] = []
     wait_for(lambda: ends.append(reader.latestOffset(start, ReadAllAvailable())) or ends[-1] != start)  # type: ignore[func-returns-value]
     return ends[-1]
 
 
-def test_the_parts_stay_as_they_were(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:
+def test_the_parts_stay_as_they_were(broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]) -> None:
     broker.publish(queue, *(f"{n:05}" + "x" * 200 for n in range(500)))
     first = reader(minPartitions=2)
     start = first.initialOffset()
@@ -96,7 +96,7 @@ def test_the_parts_stay_as_they_were(broker: SparkBroker, queue: str, reader: Ca
 
 @pytest.mark.parametrize("begin", ["earliest", "latest"])
 def test_the_first_batch_begins_where_it_began(
-    broker: SparkBroker, queue: str, reader: Callable[..., Reader], begin: str
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], begin: str
 ) -> None:
     """Spark does not keep where that is, but asks for it again."""
     broker.publish(queue)
@@ -111,7 +111,9 @@ def test_the_first_batch_begins_where_it_began(
     assert sorted(chain(*payloads(broker, planned))) == [b"a", b"b", b"c", b"d"]
 
 
-def test_what_was_not_planned_has_no_parts(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:
+def test_what_was_not_planned_has_no_parts(
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
+) -> None:
     """A source that has nothing new, in a query that has others too."""
     broker.publish(queue, "a")
     one = reader()
@@ -124,7 +126,7 @@ def test_what_was_not_planned_has_no_parts(broker: SparkBroker, queue: str, read
 
 
 def test_lost_positions_shift_nothing(
-    new_broker: Callable[..., SparkBroker], queue: str, reader: Callable[..., Reader]
+    new_broker: Callable[..., SparkBroker], queue: str, reader: Callable[..., StreamReaderBase]
 ) -> None:
     broker = new_broker(journal=FORGETFUL)
     broker.publish(queue, *[b"x" * 10_000] * 12)
@@ -141,7 +143,9 @@ def test_lost_positions_shift_nothing(
     assert payloads(broker, left)[:2] == [[], []]
 
 
-def test_offsets_of_an_older_version_go_on(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:
+def test_offsets_of_an_older_version_go_on(
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
+) -> None:
     broker.publish(queue, *"abcd")
     one = reader(minPartitions=2)
     start, status = one.initialOffset(), broker.status()
@@ -158,7 +162,7 @@ def test_offsets_of_an_older_version_go_on(broker: SparkBroker, queue: str, read
 
 @pytest.mark.parametrize("change", [{"queue": "other"}, {"view": "events"}, {"mode": "consume", "readerName": "r"}])
 def test_a_checkpoint_of_something_else(
-    broker: SparkBroker, queue: str, reader: Callable[..., Reader], change: dict[str, str]
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], change: dict[str, str]
 ) -> None:
     broker.publish(queue, "a")
     one = reader()
@@ -175,7 +179,9 @@ def consuming(queue: str, **options: Any) -> dict[str, Any]:
     return {"mode": "consume", "readerName": f"reader-{queue}", **options}
 
 
-def test_leased_rows_stay_in_their_parts(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:
+def test_leased_rows_stay_in_their_parts(
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
+) -> None:
     broker.publish(queue, *(f"{n:03}" for n in range(100)))
     first = reader(**consuming(queue, minPartitions=2))
     start = first.initialOffset()
@@ -190,7 +196,7 @@ def test_leased_rows_stay_in_their_parts(broker: SparkBroker, queue: str, reader
 
 
 def test_leases_that_have_gone_back(
-    broker: SparkBroker, queue: str, reader: Callable[..., Reader], caplog: pytest.LogCaptureFixture
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.publish(queue, *"abcd")
     first = reader(**consuming(queue, minPartitions=2))
@@ -202,7 +208,7 @@ def test_leases_that_have_gone_back(
 
 
 def test_some_leased_messages_are_gone(
-    broker: SparkBroker, queue: str, reader: Callable[..., Reader], caplog: pytest.LogCaptureFixture
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is left is read, and none of it twice."""
     broker.publish(queue, *"abcde")
@@ -214,7 +220,9 @@ def test_some_leased_messages_are_gone(
     assert "5 messages are left" in caplog.text
 
 
-def test_lag_is_what_lies_behind_the_batch(broker: SparkBroker, queue: str, reader: Callable[..., Reader]) -> None:
+def test_lag_is_what_lies_behind_the_batch(
+    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
+) -> None:
     broker.publish(queue, *"abcde")
     for options in ({}, consuming(queue)):
         one = reader(**options)

@@ -21,7 +21,7 @@ from penstock.client import connect
 from penstock.flight.calls import Write
 from penstock.spark import endpoint, sink
 from penstock.spark.errors import RowsDiffer, SourceError
-from penstock.spark.options import Settings, Use, parse
+from penstock.spark.options import SourceSettings, Use, parse
 from penstock.spark.sink import BatchWriter
 from support.queries import ended
 from support.sparks import SparkBroker
@@ -139,7 +139,7 @@ def test_a_repetition_counts_as_done_if_it_fits(
         writer.commit([task(settings, partition, rows) for partition, rows in enumerate(second)])
 
 
-def task(settings: Settings, partition: int, rows: list[str]) -> sink.Done:
+def task(settings: SourceSettings, partition: int, rows: list[str]) -> sink.TaskWritten:
     name = Write(queue=settings.queue, writer=settings.writer, epoch=1, partition=partition)
     return sink.write(settings, name, iter([pa.record_batch({"payload": pa.array(rows, pa.string())})]))
 
@@ -198,7 +198,7 @@ def test_a_write_that_adds_nothing_is_told(broker: SparkBroker, queue: str, capl
         writer = BatchWriter(settings, StructType([StructField("payload", StringType())]), overwrite=False)
         name = Write(queue=settings.queue, writer=writer.name, epoch=epoch)
         done = sink.write(settings, name, iter([pa.record_batch({"payload": ["x"]})]))
-        writer.commit([done, sink.Done(writer.name, 1)])
+        writer.commit([done, sink.TaskWritten(writer.name, 1)])
         assert bool(caplog.text) == bool(words)
         assert words in caplog.text
 
@@ -222,7 +222,7 @@ def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
     broker.publish(queue, "x")
     reach = sink._reach
 
-    def reach_and_halt(settings: Settings) -> None:
+    def reach_and_halt(settings: SourceSettings) -> None:
         reach(settings)
         monkeypatch.setattr(endpoint, "FIRST_PATIENCE", 0.2)
         os.kill(broker.pid, signal.SIGSTOP)

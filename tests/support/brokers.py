@@ -142,6 +142,8 @@ class BrokerProcess:
             self._options = {"phpmq": [FREE], "sspq": [FREE], "kokaq": [kokaq], **self._options}
         if "flight" not in self._options and "flight" not in tables:  # it takes a second to start: for who asks for it
             self._options["flight"] = "off"
+        if "http" not in self._options and "http" not in tables:
+            self._options["http"] = "off"
         self._listeners: list[dict[str, str]] = []
         self._peers: list[Peer] = []
 
@@ -212,7 +214,7 @@ class BrokerProcess:
         return self.process.pid
 
     @property
-    def side_door(self) -> Path:
+    def private_socket(self) -> Path:
         """The private socket."""
         return Path((self.data / "side-door").read_text()) / "door"
 

@@ -23,9 +23,9 @@ class Outcome(NamedTuple):
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without anything that would configure a broker; and no Flight endpoint, which takes a second to start."""
+    """Ours, without anything that would configure a broker; and no processes beside it, which take a while."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    return {**kept, "COLUMNS": "200", "PENSTOCK_FLIGHT": "off", **extra}
+    return {**kept, "COLUMNS": "200", "PENSTOCK_FLIGHT": "off", "PENSTOCK_HTTP": "off", **extra}
 
 
 def penstock(*arguments: object, stdin: bytes | None = b"", timeout: float = 60, **env: str) -> Outcome:

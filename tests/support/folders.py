@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk, RealFile
-from penstock.journal.files.log import FileLogOptions
-from penstock.journal.log import Durability
 from penstock.schema import Kind
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.maintenance.upkeep import Retention
+from support.journals import open_folder
 from support.workload import Workload
 
 #: Small segments: a few hundred events each.
-SMALL = FileLogOptions(segment_bytes=20_000, reserve=4096)
+SMALL = JournalOptions(extent_bytes=20_000, reserve=4096)
 
 
 class QuickDisk(RealDisk):
@@ -39,7 +39,7 @@ def _quick(file: RealFile) -> RealFile:
 class Life:
     """A broker on a folder, and what its clients published: position -> what the view of messages must show."""
 
-    def __init__(self, folder: Path, seed: int = 1, options: FileLogOptions = SMALL, *, age: int = 0) -> None:
+    def __init__(self, folder: Path, seed: int = 1, options: JournalOptions = SMALL, *, age: int = 0) -> None:
         self.folder = folder
         self.options = options
         self.retention = Retention(age=age)
@@ -67,7 +67,7 @@ class Life:
         for each in staged:
             self._note(each.batch)
         engine.write(staged)
-        engine.settle()
+        engine.advance()
         engine.released()
 
     def checkpoint(self) -> None:
@@ -112,4 +112,4 @@ MESSAGE_COLUMNS = (
     "payload", "expires_at", "priority", "retries", "correlation_id", "request_id", "asked_id", "source_info",
 )  # fmt: skip
 
-WEAK = FileLogOptions(durability=Durability.OS, segment_bytes=20_000, reserve=4096)
+WEAK = JournalOptions(durability=Durability.OS, extent_bytes=20_000, reserve=4096)

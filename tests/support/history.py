@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
-from penstock.server.engine.opening import open_folder
+from support.journals import open_folder
 from support.workload import Workload
 
 MINUTE = 60_000_000

@@ -15,7 +15,6 @@ from penstock.core.queue import Queue
 from penstock.core.recovery.table import Table
 from penstock.journal.errors import LogFailed
 from penstock.journal.format.block import Batch
-from penstock.journal.memory import MemoryLog
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.network.access import Peer
@@ -29,6 +28,7 @@ from penstock.server.protocols.phpmq.session import PhpmqSession
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.protocols.sspq.session import SspqSession
 from penstock.server.runtime import Runtime
+from support.journals import MemoryLog
 
 SessionT = TypeVar("SessionT", bound=Session[Any])
 
@@ -37,7 +37,7 @@ class GatedLog(MemoryLog):
     """A log on a disk that can be stopped, and that can fail."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(extent_bytes=50_000)
         self._open = threading.Event()
         self._open.set()
         self.broken = False

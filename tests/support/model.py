@@ -466,6 +466,22 @@ class Model:
         self._dispatch(to or name, now)
         return len(chosen)
 
+    def move(self, name: str, now: int, positions: Sequence[int], to: str) -> int:
+        if name == to:
+            return 0
+        waiting = {message.position: message for message in self.queues[name].waiting}
+        chosen = [waiting[position] for position in dict.fromkeys(positions) if position in waiting]
+        if not chosen:
+            return 0
+        self._remove(name, chosen, "moved_out")
+        self.queues[to].messages += chosen
+        self.queues[to].counters["moved_in"] += len(chosen)
+        for message in chosen:
+            message.state, message.place, message.due, message.expires = "ready", self._next(), 0, 0
+            message.retries, message.deliveries = message.published_retries, 0
+        self._dispatch(to, now)
+        return len(chosen)
+
     def purge(self, name: str) -> int:
         waiting = self.queues[name].waiting
         self._remove(name, waiting, "purged")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.client import connect
 from penstock.flight.calls import Action, Range, Read, Readers, Status
 from penstock.flight.requests import Reader
-from penstock.spark.endpoint import Endpoint
-from penstock.spark.options import Settings
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.options import SourceSettings
 from penstock.spark.session import session
 from support.brokers import BrokerProcess
 
@@ -90,9 +90,9 @@ class SparkBroker(BrokerProcess):
             return flight.ask(action, answer)
 
     @contextmanager
-    def flight(self) -> Iterator[Endpoint]:
+    def flight(self) -> Iterator[FlightEndpoint]:
         """A connection to its endpoint."""
-        endpoint = Endpoint(Settings(endpoint=self.endpoint))
+        endpoint = FlightEndpoint(SourceSettings(endpoint=self.endpoint))
         try:
             yield endpoint
         finally:

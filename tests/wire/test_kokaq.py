@@ -272,38 +272,11 @@ class TestDeliveries:
 
 
 class TestMetadataRun:
-    def test_columns_are_the_same_as_rows(self) -> None:
-        cases: list[dict[str, list[Any]]] = [
-            {"uuid": [UUID, UUID[::-1]], "version": [1, 2**32 - 1], "time_to_live": [0, 7], "priority": [2**64 - 1, 0]},
-            {"version": [1, None], "source": ["one", "two"], "uuid": [UUID, None]},
-            {"correlation_id": [b"", b"abc"], "others": [(), (Field(0x7F, b"x"),)]},
-            {"version": [], "uuid": []},
-            {},
-        ]
-        for fields in cases:
-            rows = [Metadata(**dict(zip(fields, row, strict=True))) for row in zip(*fields.values(), strict=True)]
-            run = MetadataRun.columns(**fields)
-            assert run == MetadataRun.of(rows)
-            assert list(run) == rows == [run[at] for at in range(len(run))]
-            assert hash(run) == hash(MetadataRun.of(rows))
-
-    @pytest.mark.parametrize(
-        ("fields", "reason"),
-        [
-            ({"uuid": [UUID, UUID[:15]]}, r"field 0x05 \(uuid\) has 15 bytes, not 16"),
-            ({"request_id": [UUID + b"x", UUID]}, r"field 0x08 \(request_id\) has 17 bytes, not 16"),
-            ({"version": [1, 2**32]}, r"field 0x02 \(version\) is 4294967296, outside of 0 to 4294967295"),
-            ({"version": [1, 1], "priority": [1, -1]}, r"field 0x40 \(priority\) is -1, outside of"),
-            ({"version": [1, 1], "uuid": [UUID]}, "the columns of a run are equally long"),
-        ],
-    )
-    def test_what_cannot_be_written(self, fields: dict[str, Any], reason: str) -> None:
-        with pytest.raises(ValueError, match=reason):
-            MetadataRun.columns(**fields)
-
-    def test_an_unknown_field(self) -> None:
-        with pytest.raises(TypeError, match="flavour"):
-            MetadataRun.columns(flavour=[1])
+    def test_a_run_is_a_sequence_of_metadata(self) -> None:
+        rows = [Metadata(uuid=UUID, version=1), Metadata(source="one", others=(Field(0x7F, b"x"),)), Metadata()]
+        run = MetadataRun.of(rows)
+        assert list(run) == rows == [run[at] for at in range(len(run))]
+        assert hash(run) == hash(MetadataRun.of(rows))
 
     def test_metadata_is_kept_as_it_came_however_it_arrives(self) -> None:
         """An integer in fewer bytes than we send: whether it stands in a run or alone, its bytes are the same."""

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from penstock.cli.output import escape, moment
-from penstock.journal.files.follower import Found, JournalReader
+from penstock.journal.contract import GAP, Follower, Found
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
-from penstock.journal.log import GAP
 from penstock.patterns import fits_queue
 from penstock.schema import COLUMNS, Kind, Reason, Rows
 
@@ -26,7 +25,7 @@ _FIRST = {"position", "at", "kind", "queue"}
 Event = dict[str, Any]
 
 
-def position_of(reader: JournalReader, text: str) -> int:
+def position_of(reader: Follower, text: str) -> int:
     """A position, from a number, `earliest`, `latest` or a time. Raises ValueError."""
     if text == "earliest":
         return reader.earliest
@@ -40,7 +39,7 @@ def position_of(reader: JournalReader, text: str) -> int:
 
 
 def events(
-    reader: JournalReader,
+    reader: Follower,
     start: int,
     stop: int,
     *,
@@ -64,7 +63,7 @@ def events(
 
 def _queue_of(found: Found, row: int, limit: int) -> QueueName | None:
     number = int(found.block.queues[row])
-    return found.segment.name_of(number, limit) if number else None
+    return found.extent.name_of(number, limit) if number else None
 
 
 def _event(found: Found, row: int, name: QueueName | None, *, payload: bool) -> Event:

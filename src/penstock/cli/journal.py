@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,8 @@ import click
 from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
-from penstock.journal.errors import JournalRefused
-from penstock.journal.files.checkpoints import Checkpoints
-from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.folder import NAME, load_folder, take_lock
-from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.segment import is_segment
-from penstock.journal.repair.plan import RepairPlan, plan
-from penstock.journal.repair.rewrite import carry_out
-from penstock.journal.repair.survey import Survey, survey
+from penstock.journal import Follower, Journal, open_journal
+from penstock.journal.contract import ExtentInfo, Repair, Verdict
 from penstock.schema import Kind
 
 EXIT_CODES = """\b
@@ -37,15 +29,11 @@ _folder_argument = click.argument(
 )
 
 
-def _check_is_journal(folder: Path) -> None:
-    if not any(name == NAME or is_segment(name) for name in os.listdir(folder)):
-        raise JournalRefused(f"{folder} is not a journal: it has neither {NAME} nor segments")
-
-
-def _size(folder: Path) -> int:
-    with suppress(OSError):  # a segment may be trimmed meanwhile, and this is for a progress bar only
-        return sum(path.stat().st_size for path in folder.glob("*.seg"))
-    return 0
+def _open(folder: Path) -> Journal:
+    """The journal in a folder. Raises JournalRefused if there is none."""
+    found = open_journal(f"file:{folder}")
+    found.tools().check()
+    return found
 
 
 @click.group("journal", epilog=EXIT_CODES)
@@ -74,17 +62,17 @@ def verify(folder: Path, as_json: bool) -> int:
 
     Says what is wrong, in which file, at which byte, and which positions are lost by it. Works while a broker runs.
     """
-    _check_is_journal(folder)
-    with measuring("checking", _size(folder)) as done:
-        found = survey(RealDisk(folder, read_only=True), done)
+    tools = _open(folder).tools()
+    with measuring("checking", tools.size()) as done:
+        found = tools.verify(done)
     if as_json:
-        tell(_survey_json(folder, found))
+        tell(_verdict_json(folder, found))
     else:
         _show_problems(folder, found)
     return FAILED if found.problems else OK
 
 
-def _show_problems(folder: Path, found: Survey) -> None:
+def _show_problems(folder: Path, found: Verdict) -> None:
     for note in found.notes:
         say(f"note: {note}")
     if found.problems:
@@ -93,20 +81,19 @@ def _show_problems(folder: Path, found: Survey) -> None:
         say("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
         say(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
         return
-    size = amount(sum(segment.size for segment in found.segments))
-    say(f"{folder} is sound: {len(found.segments)} segments, {size}, up to position {found.end - 1}.")
+    say(f"{folder} is sound: {found.extents} segments, {amount(found.bytes)}, up to position {found.end - 1}.")
 
 
-def _survey_json(folder: Path, found: Survey) -> dict[str, Any]:
+def _verdict_json(folder: Path, found: Verdict) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "sound": not found.problems,
         "startable": found.startable,
         "problems": [problem._asdict() for problem in found.problems],
-        "notes": list(map(str, found.notes)),
-        "segments": len(found.segments),
-        "blocks": sum(segment.blocks for segment in found.segments),
-        "bytes": sum(segment.size for segment in found.segments),
+        "notes": found.notes,
+        "segments": found.extents,
+        "blocks": found.blocks,
+        "bytes": found.bytes,
         "end": found.end,
     }
 
@@ -129,8 +116,7 @@ def info(folder: Path, as_json: bool) -> None:
 
     Reads no more than that takes; damage inside of segments is not noticed. See verify.
     """
-    _check_is_journal(folder)
-    found = _info(folder)
+    found = _info(_open(folder))
     if as_json:
         tell(found)
         return
@@ -142,44 +128,38 @@ def info(folder: Path, as_json: bool) -> None:
             table(list(found[name][0]), rows, title=name.capitalize())
 
 
-def _info(folder: Path) -> dict[str, Any]:
-    disk = RealDisk(folder, read_only=True)
-    reader = JournalReader(folder)
-    tail, kept = reader.tail(), load_folder(disk)
+def _info(journal: Journal) -> dict[str, Any]:
+    reader, told = journal.follow(), journal.tools().info()
+    tail = reader.tail()
     earliest = max(tail.floor, tail.start)
-    segments = _segments(folder, reader)
     counts, names = reader.counts(earliest, tail.committed, accept_loss=True), reader.catalogue().names
-    checkpoints = Checkpoints(disk, reader.identity)
     return {
         "identity": f"{reader.identity:016x}",
-        "created": moment(kept.created) if kept else "",
+        "created": moment(told.created) if told.created is not None else "",
         "epoch": tail.epoch,
         "durability": tail.durability.name.lower(),
         "start": tail.start,
         "earliest": earliest,
         "latest": tail.committed,
-        "bytes": sum(segment["bytes"] for segment in segments),
-        "segments": segments,
+        "bytes": sum(extent.bytes for extent in told.extents),
+        "segments": list(map(_extent, told.extents)),
         "queues": [
             {"number": number, "queue": str(name), "published": counts.get(number, 0)}
             for number, name in sorted(names.items())
         ],
-        "checkpoints": [{"position": at, "bytes": checkpoints.size(at)} for at in checkpoints.positions()],
+        "checkpoints": [{"position": at, "bytes": size} for at, size in told.checkpoints],
     }
 
 
-def _segments(folder: Path, reader: JournalReader) -> list[dict[str, Any]]:
-    return [
-        {
-            "file": span.key[0],
-            "first": span.first,
-            "events": span.end - span.first,
-            "from": moment(span.created),
-            "bytes": (folder / span.key[0]).stat().st_size,
-            "state": "growing" if span.footer is None else "finished",
-        }
-        for span in reader.spans()
-    ]
+def _extent(told: ExtentInfo) -> dict[str, Any]:
+    return {
+        "file": told.name,
+        "first": told.first,
+        "events": told.events,
+        "from": moment(told.created),
+        "bytes": told.bytes,
+        "state": "finished" if told.finished else "growing",
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------- dump
@@ -217,8 +197,7 @@ def dump(
 
     Times are UTC unless they say otherwise. Bytes that are not printable are shown escaped.
     """
-    _check_is_journal(folder)
-    reader = JournalReader(folder)
+    reader = _open(folder).follow()
     low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
     wanted = frozenset(Kind[kind.upper()] for kind in kinds)
     shown = events(reader, low, max(low, min(high, reader.latest)), pattern=queue, kinds=wanted, payload=payload)
@@ -231,7 +210,7 @@ def dump(
             break
 
 
-def _where(reader: JournalReader, option: str, text: str) -> int:
+def _where(reader: Follower, option: str, text: str) -> int:
     try:
         return position_of(reader, text)
     except ValueError:
@@ -261,22 +240,17 @@ def repair(folder: Path, as_json: bool, yes: bool) -> int:
 
     Messages whose acknowledgement is lost come back; messages that are lost are counted as dropped.
     """
-    _check_is_journal(folder)
-    disk = RealDisk(folder)
-    lock = take_lock(disk)
-    try:
-        with measuring("checking", _size(folder)) as done:
-            found = survey(disk, done)
-        todo = plan(disk, found)
+    tools = _open(folder).tools()
+    with ExitStack() as stack:
+        with measuring("checking", tools.size()) as done:
+            todo = stack.enter_context(tools.repair(done))
         if not todo.idle:
             if not as_json:
-                _show_plan(found, todo)
+                _show_plan(todo)
             _ask(folder, yes=yes)
-        with measuring("repairing", _size(folder)) as done:
-            kept = [] if todo.idle else carry_out(disk, todo, done)
-        after = found if todo.idle else survey(disk)
-    finally:
-        lock.close()
+        with measuring("repairing", tools.size()) as done:
+            kept = todo.carry_out(done)
+        after = todo.check()
     if as_json:
         tell(_repair_json(folder, todo, kept, after))
     else:
@@ -285,7 +259,7 @@ def repair(folder: Path, as_json: bool, yes: bool) -> int:
     return FAILED if after.problems else OK
 
 
-def _repair_json(folder: Path, todo: RepairPlan, kept: list[str], after: Survey) -> dict[str, Any]:
+def _repair_json(folder: Path, todo: Repair, kept: list[str], after: Verdict) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "changed": not todo.idle,
@@ -295,18 +269,15 @@ def _repair_json(folder: Path, todo: RepairPlan, kept: list[str], after: Survey)
     }
 
 
-def _show_plan(found: Survey, todo: RepairPlan) -> None:
-    table(["file", "at byte", "what is wrong"], [(p.file, p.offset, p.text) for p in found.problems], title="Damage")
+def _show_plan(todo: Repair) -> None:
+    rows = [(p.file, p.offset, p.text) for p in todo.found.problems]
+    table(["file", "at byte", "what is wrong"], rows, title="Damage")
     for lost in todo.lost:
         say(f"Lost: {positions(lost)}.")
     if not todo.lost:
         say("No event is lost.")
-    if todo.new:
-        say(f"To be written: {', '.join(new.name for new in todo.new)}")
-    for old, new in todo.renamed:
-        say(f"To get its name back: {old} is {new}")
-    if todo.strays or todo.copied or todo.moved:
-        say(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
+    for line in todo.plan():
+        say(line)
 
 
 def _ask(folder: Path, *, yes: bool) -> None:

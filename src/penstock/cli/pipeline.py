@@ -15,7 +15,7 @@ import click
 
 from penstock.cli.errors import INTERRUPTED, CommandGroup
 from penstock.cli.output import json_option, note, say, tell
-from penstock.cli.pipeline_progress import Signs, ending, signs, values
+from penstock.cli.pipeline_progress import ProgressDisplay, ending, progress_display, values
 from penstock.protocols import having
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipelines.run import Broker, Progress, Run
+    from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl
 
 DEFAULT_LAKE = "penstock-lake"
 
@@ -97,17 +97,17 @@ _STREAM = [
 ]
 
 
-def _broker(flags: dict[str, Any]) -> Broker:
-    from penstock.spark.pipelines.run import Broker  # noqa: PLC0415
+def _broker(flags: dict[str, Any]) -> BrokerSource:
+    from penstock.spark.pipelines.run import BrokerSource  # noqa: PLC0415
 
     given = {"endpoint": flags["endpoint"], "token": flags["token"], "tlsCa": flags["tls_ca"]}
-    broker = Broker({**{name: value for name, value in given.items() if value}, **flags["more"]})
+    broker = BrokerSource({**{name: value for name, value in given.items() if value}, **flags["more"]})
     broker.reach()
     return broker
 
 
 @contextmanager
-def _session(name: str, flags: dict[str, Any], shown: Signs) -> Iterator[SparkSession]:
+def _session(name: str, flags: dict[str, Any], shown: ProgressDisplay) -> Iterator[SparkSession]:
     """A session, ended at the end: Spark's own process must not outlive us."""
     from penstock.spark.session import session  # noqa: PLC0415
 
@@ -149,27 +149,28 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _running(flags: dict[str, Any], shown: Signs) -> Iterator[Run]:
+def _running(flags: dict[str, Any], shown: ProgressDisplay) -> Iterator[RunControl]:
     """How to run: Ctrl-C and SIGTERM stop it cleanly, and progress is shown."""
-    from penstock.spark.pipelines.run import Run  # noqa: PLC0415
+    from penstock.spark.pipelines.run import RunControl  # noqa: PLC0415
 
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield Run(once=flags.get("once", True), seconds=flags.get("every", 5.0), stop=stop, tell=shown.show)
+        yield RunControl(once=flags.get("once", True), seconds=flags.get("every", 5.0), stop=stop, tell=shown.show)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def _started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, Run]]:
-    """Spark, and how to run something on it. Both are shown to be alive."""
-    with signs(flags["as_json"]) as shown, _session(name, flags, shown) as spark, _running(flags, shown) as run:
+def _started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, RunControl]]:
+    """Spark, and how to run something on it. How far both are is shown."""
+    shows = progress_display(flags["as_json"])
+    with shows as shown, _session(name, flags, shown) as spark, _running(flags, shown) as run:
         yield spark, run
 
 
-def _end(progress: Progress, flags: dict[str, Any], *lines: str) -> int:
+def _end(progress: PipelineProgress, flags: dict[str, Any], *lines: str) -> int:
     """Say how it ended. A stream that was stopped by a signal has done what it was told."""
     once = flags.get("once", True)
     if flags["as_json"]:
@@ -212,7 +213,7 @@ def archive(**flags: Any) -> int:
     """
     from penstock.spark.pipelines.archive import main as archive_main  # noqa: PLC0415
 
-    options = archive_main.Options(
+    options = archive_main.ArchiveOptions(
         queue=flags["queue"], pattern=flags["pattern"], table=flags["table"], kind=flags["kind"], format=flags["form"],
         schema=_text_or_file(flags["schema"]), compact=flags["compact"], max_bytes=flags["max_bytes"],
     )  # fmt: skip
@@ -251,7 +252,7 @@ def insight(**flags: Any) -> int:
     """
     from penstock.spark.pipelines.insight import main as insight_main  # noqa: PLC0415
 
-    options = insight_main.Options(
+    options = insight_main.InsightOptions(
         pattern=flags["pattern"], delay=int(flags["delay"] * 60_000_000),
         report_seconds=flags["report_every"], report_hours=flags["report_hours"],
     )  # fmt: skip
@@ -294,9 +295,9 @@ def replay(**flags: Any) -> int:
       penstock pipeline replay --name big --table orders --where "value.country = 'CH'" --to shop/review --rate 50
       penstock pipeline replay --name tail --from journal --from-position 1000 --to shop/copy
     """
-    from penstock.spark.pipelines.replay import Choice, Replay, chunk_rows  # noqa: PLC0415
+    from penstock.spark.pipelines.replay import Replay, ReplayChoice, chunk_rows  # noqa: PLC0415
 
-    choice = Choice(
+    choice = ReplayChoice(
         table=flags["table"] if flags["source"] == "archive" else "", queue=flags["queue"], where=flags["where"],
         from_time=flags["from_time"], to_time=flags["to_time"], from_position=flags["from_position"],
         to_position=flags["to_position"], to=flags["to"], create=flags["create"], chunk_rows=chunk_rows(flags["rate"]),

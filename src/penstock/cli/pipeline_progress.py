@@ -1,4 +1,4 @@
-"""Signs of life of a pipeline: a line that moves on a terminal, a line now and then elsewhere, values for programs."""
+"""The progress of a pipeline: a line that moves on a terminal, a line now and then elsewhere, values for programs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from penstock.cli.output import escape, tell
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.run import Progress as Done
+    from penstock.spark.pipelines.run import PipelineProgress
 
 #: Seconds between two lines where there is no terminal, and between two values for programs while a batch goes on.
 NOTE_EVERY, TELL_EVERY = 15.0, 5.0
 
 
-class Signs:
+class ProgressDisplay:
     """Where progress is shown."""
 
     def __init__(self, console: Console, *, as_json: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +38,7 @@ class Signs:
         self.bar.update(self._task, description=escape(text))
         self._note(text)
 
-    def show(self, progress: Done) -> None:
+    def show(self, progress: PipelineProgress) -> None:
         """How far the pipeline is."""
         done, total = share(progress)
         self.bar.update(self._task, description=escape(words(progress)), completed=done, total=total)
@@ -56,15 +56,15 @@ class Signs:
 
 
 @contextmanager
-def signs(as_json: bool) -> Iterator[Signs]:
-    """Signs of life on standard error, even while Spark is kept from writing there."""
+def progress_display(as_json: bool) -> Iterator[ProgressDisplay]:
+    """ProgressDisplay of life on standard error, even while Spark is kept from writing there."""
     with os.fdopen(os.dup(2), "w", buffering=1) as file:
-        found = Signs(Console(file=file, soft_wrap=True), as_json=as_json)
+        found = ProgressDisplay(Console(file=file, soft_wrap=True), as_json=as_json)
         with found.bar:
             yield found
 
 
-def share(progress: Done) -> tuple[float, float | None]:
+def share(progress: PipelineProgress) -> tuple[float, float | None]:
     """How much of how much is done; None: who knows."""
     if progress.total_rows is not None:
         return progress.before_rows + progress.rows, progress.total_rows
@@ -73,7 +73,7 @@ def share(progress: Done) -> tuple[float, float | None]:
     return 0, None
 
 
-def words(progress: Done) -> str:
+def words(progress: PipelineProgress) -> str:
     """The same for people, in one line."""
     parts = [progress.doing] if progress.doing else []
     if progress.tasks:
@@ -85,11 +85,11 @@ def words(progress: Done) -> str:
     return ", ".join(parts)
 
 
-def _of_all(progress: Done) -> str:
+def _of_all(progress: PipelineProgress) -> str:
     return f"{progress.before_rows + progress.rows:,} of {progress.total_rows:,} rows done"
 
 
-def values(progress: Done) -> dict[str, Any]:
+def values(progress: PipelineProgress) -> dict[str, Any]:
     """The same for programs."""
     return {
         "rows": progress.rows, "batches": progress.batches, "seconds": round(progress.seconds, 3),
@@ -99,7 +99,7 @@ def values(progress: Done) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ending(progress: Done, *, once: bool) -> str:
+def ending(progress: PipelineProgress, *, once: bool) -> str:
     """What to say at the end: what is done, and if it was interrupted, what is not."""
     if progress.done and not progress.rows and progress.before_rows:
         done = f"already done: all of its {progress.before_rows:,} rows, by an earlier run"

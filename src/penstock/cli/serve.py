@@ -17,6 +17,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "data": ("data",),
     **{name: (name,) for name in protocols()},
     "flight": ("flight",),
+    "http": ("http",),
+    "admin_token_file": ("admin_token_file",),
     "durability": ("journal", "durability"),
     "ephemeral": ("ephemeral",),
     "ready_file": ("ready_file",),
@@ -54,6 +56,12 @@ def options(command: Any) -> Any:
             click.option("--data", metavar="DIR", help="The data folder. [default: ./penstock-data]"),
             *(_listener_option(protocol) for protocol in protocols().values()),
             click.option("--flight", metavar="ADDR", help="Arrow Flight, for tables. [default: 127.0.0.1:8815]"),
+            click.option("--http", metavar="ADDR", help="HTTP: API, metrics, console. [default: 127.0.0.1:9180]"),
+            click.option(
+                "--admin-token-file",
+                metavar="FILE",
+                help="Write the first admin token here, for its user alone, instead of printing it once.",
+            ),
             click.option(
                 "--durability",
                 type=_choice(JournalOptions, "durability"),
@@ -85,8 +93,8 @@ def command(config: str | None, **given: Any) -> int:
     flags; `penstock config show` tells what results. penstock.example.toml has every option.
 
     ADDR is host:port (port 0: a free one), [ipv6]:port or unix:PATH, then options of the listener after commas; `off`
-    for none. A flag may be given several times, but for --flight. Addresses that other machines can reach need TLS or
-    --insecure-bind.
+    for none. A flag may be given several times, but for --flight and --http. Addresses that other machines can reach
+    need TLS or --insecure-bind.
 
     A first SIGTERM or SIGINT drains: nobody new, what is out goes back, everything on disk. A second one ends at once.
     SIGHUP reads TLS certificates again.

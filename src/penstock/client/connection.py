@@ -69,7 +69,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         """See asyncio."""
         self._heard = True
         if self.failure is not None:
-            return  # read on while closing: unread bytes would turn the farewell into a reset
+            return  # read on while closing: unread bytes would turn the close into a reset
         frames = self._decoder.feed(data)
         if frames:
             self._on_frames(frames)
@@ -146,7 +146,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
             raise error from None
 
     async def close(self) -> None:
-        """Send what is still to be sent, say farewell, and wait until the broker has heard it.
+        """Send what is still to be sent, close our side, and wait until the broker has closed its own.
 
         The half-close matters: closing at once, with bytes unread on our side, would make the system reset the
         connection, and the broker could lose what it had not read yet.

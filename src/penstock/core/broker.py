@@ -51,6 +51,7 @@ class Broker(BrokerState):
     end_writer = commands.write.end_writer
 
     redrive = commands.redrive.redrive
+    move = commands.redrive.move
     purge = commands.purge.purge
     purge_dead = commands.purge.purge_dead
     delete_message = commands.purge.delete_message

@@ -38,7 +38,7 @@ class ListedQueue(QueueEntry, kw_only=True):
         return QueueEntry(self.namespace, self.name, self.policy, self.created_at, self.counters)
 
 
-class CatalogueRow(msgspec.Struct):
+class CatalogueDetail(msgspec.Struct):
     """The detail of a ``CATALOGUE`` row. ``lost`` is there after a repair: the positions that it could not save."""
 
     namespaces: list[str]
@@ -51,7 +51,7 @@ class CatalogueRow(msgspec.Struct):
     held: int = 0
 
 
-class HeldRow(msgspec.Struct, omit_defaults=True):
+class HeldDetail(msgspec.Struct, omit_defaults=True):
     """The detail of a ``HELD`` row: some of the leases and writers."""
 
     #: What was known before is replaced.
@@ -68,19 +68,19 @@ def held_rows(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -
     return [msgspec.json.encode(row) for row in rows]
 
 
-def _parts(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> Iterator[HeldRow]:
-    part, size = HeldRow(), 0
+def _parts(leases: Mapping[int, Lease], writers: Mapping[str, WriterEntry]) -> Iterator[HeldDetail]:
+    part, size = HeldDetail(), 0
     for position, lease in leases.items():
         part.leases[position] = entry = lease.describe()
         size += 1_000 + 24 * len(entry.runs)
         if size > ROW_BYTES:
             yield part
-            part, size = HeldRow(), 0
+            part, size = HeldDetail(), 0
     for name, writer in writers.items():
         part.writers[name] = writer
         size += 1_000 + 56 * len(writer.chunks)
         if size > ROW_BYTES:
             yield part
-            part, size = HeldRow(), 0
+            part, size = HeldDetail(), 0
     if size:
         yield part

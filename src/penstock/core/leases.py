@@ -55,7 +55,7 @@ class Lease:
         self.position = position
         self.entry = entry
         self.queue = queue
-        self.connection = Connection(LEASE, b"spark " + entry.reader.encode())
+        self.connection = Connection(LEASE, b"flight " + entry.reader.encode())
 
     @property
     def messages(self) -> list[int]:

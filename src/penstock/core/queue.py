@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.core.budget import LOOK
 from penstock.core.policy import Policy
 from penstock.core.structures.heads import Heads
-from penstock.core.structures.indexed_lanes import PriorityLane, RankedLane
+from penstock.core.structures.indexed_lanes import DeadLane, PriorityLane, RankedLane
 from penstock.core.structures.lane import Deadline, Item, Lane
 from penstock.core.structures.ordered import Ordered
 from penstock.core.structures.request_ids import RequestIds
@@ -158,7 +158,7 @@ class Queue:
         #: Sorted by the time at which the message becomes ready, or expires if that is earlier.
         self.delayed = RankedLane()
         #: Sorted by the event that made the message a dead letter.
-        self.dead = RankedLane()
+        self.dead = DeadLane()
         self.out: dict[int, Out] = {}
         #: Messages that can't be read, by position: see ``commands/set_aside``.
         self.damaged: dict[int, DamagedMessage] = {}
@@ -176,6 +176,11 @@ class Queue:
         self.waiting: deque[Subscription] = deque()
         self.waiting_dead: deque[Subscription] = deque()
         self.counters = Counters()
+        #: Windows and single receives that want messages of it.
+        self.subscribers = 0
+        #: Messages given out since the broker started, and those of them that had been given out before.
+        self.delivered = 0
+        self.redelivered = 0
         self.ready = 0
         self.ready_bytes = 0
 
@@ -208,6 +213,11 @@ class Queue:
                 f"{here} are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "
                 f"{len(self.dead)} dead, {len(self.damaged)} damaged)"
             )
+
+    def count_delivered(self, messages: int, again: int) -> None:
+        """So many were given out, some of them not for the first time."""
+        self.delivered += messages
+        self.redelivered += again
 
     def configure(self, policy: Policy) -> None:
         """Other rules hold from now on."""

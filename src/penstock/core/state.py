@@ -76,6 +76,8 @@ class BrokerState:
         #: How many writers each owner has, and partitions of them.
         self.shares: dict[str, tuple[int, int]] = {}
         self.draining = False
+        #: Nothing is taken in, and everything given out: an operator lets the queues get empty.
+        self.publishing_stopped = False
         #: Set while the disk is too full to take more; consuming goes on.
         self.disk_full = False
         #: The same for the memory that the queues take.

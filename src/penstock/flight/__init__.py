@@ -9,11 +9,11 @@
       access       who calls, and what they may do
       history      ranges of the journal, checked
       views        the columns of each view
-      measuring    how far a reader may go, parts of a range, lag; counts of `tallies`
+      plans        how far a reader may go, parts of a range, lag; counts of `tallies`
       live         what is in the queues now
       leased       what a reader has leased
-      writing      record batches as chunks of messages
-      side_door    asking the broker
+      writes       record batches as chunks of messages
+      broker       asking the broker, over its private socket
 
 The first three are plain values without pyarrow, so that the broker and the data source can share them.
 """

@@ -6,6 +6,7 @@ one. When nobody answers, the client is told that the broker is away: the superv
 
 from __future__ import annotations
 
+import os
 import socket
 from struct import Struct
 from threading import BoundedSemaphore, Lock
@@ -25,10 +26,12 @@ AT_A_TIME = 32
 KEPT = 8
 
 _LENGTH = Struct("<I")
+#: Process, user and group of a peer.
+_PEER = Struct("iII")
 T = TypeVar("T")
 
 
-class SideDoor:
+class BrokerClient:
     """Asks the broker. Threads may share one: each question has a connection to itself."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
@@ -68,6 +71,7 @@ class SideDoor:
         try:
             connection.settimeout(self._patience)
             connection.connect(self._path)
+            _check_user(connection)
         except BaseException:
             connection.close()
             raise
@@ -87,6 +91,13 @@ class SideDoor:
         if not keep:
             connection.close()
         return _decoded(answer, kind)
+
+
+def _check_user(connection: socket.socket) -> None:
+    """Raises ConnectionError unless our own user listens there: a name outside of any folder is anybody's to take."""
+    _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    if user != os.getuid():
+        raise ConnectionError("another user listens there")
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

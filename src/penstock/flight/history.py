@@ -13,8 +13,8 @@ from penstock.endpoint.rights import Right
 from penstock.flight.access import Caller, chosen, queue_name
 from penstock.flight.calls import Pick, Range, Read
 from penstock.flight.problems import trouble
-from penstock.journal import JournalReader
-from penstock.journal.files.follower import DataLoss
+from penstock.journal.contract import Follower
+from penstock.journal.errors import DataLoss
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views import arrow
 
@@ -56,8 +56,8 @@ class Checked(NamedTuple):
 class History:
     """The journal of the broker that this process belongs to."""
 
-    def __init__(self, folder: str) -> None:
-        self.reader = JournalReader(folder)
+    def __init__(self, reader: Follower) -> None:
+        self.reader = reader
 
     def status(self) -> Range:
         """Which journal, from where to where."""

@@ -22,9 +22,8 @@ from penstock.flight.history import Chooser, History
 from penstock.flight.problems import trouble
 from penstock.flight.requests import OutNow
 from penstock.flight.views import LIVE, split
-from penstock.journal import Checkpoints, JournalReader, RealDisk
+from penstock.journal.contract import Follower
 from penstock.journal.errors import Gone
-from penstock.journal.files.checkpoints import BadCheckpoint
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.arrow import spellings
 from penstock.journal.views.placed import Holding, Places
@@ -103,20 +102,13 @@ class Live:
         return table
 
 
-def newest_table(reader: JournalReader, stop: int) -> Table:
+def newest_table(reader: Follower, stop: int) -> Table:
     """The state of the newest checkpoint that does not lie behind a position."""
-    checkpoints = Checkpoints(RealDisk(reader.folder, read_only=True), reader.identity)
-    for position in reversed(checkpoints.positions()):
-        if position <= stop:
-            try:
-                found = checkpoints.read(position)
-            except (FileNotFoundError, BadCheckpoint):
-                continue  # it was replaced by a newer one just now, or the broker's next start will tell of it
-            return Table(msgspec.json.decode(found.meta, type=Meta), found.columns)
-    return Table()
+    found = reader.checkpoint(stop)
+    return Table() if found is None else Table(msgspec.json.decode(found.meta, type=Meta), found.columns)
 
 
-def _taken(reader: JournalReader, table: Table, outs: OutNow, now: int, queues: Chooser) -> Snapshot:
+def _taken(reader: Follower, table: Table, outs: OutNow, now: int, queues: Chooser) -> Snapshot:
     names = {number: QueueName(entry.namespace, entry.name) for number, entry in table.meta.queues.items()}
     wanted = [number for number, name in names.items() if queues is None or queues(name)]
     states = _states(table, np.frombuffer(outs.messages, "<u8"), now)

@@ -1,7 +1,7 @@
 """How far a reader may go, into which parts a range falls, and how much lies behind a position.
 
-None of it touches a payload: the sparse index says where in a file a position is, and two small columns say what a
-block has of which queue. What was counted of a stretch that can't change any more is remembered.
+None of it touches a payload: an extent's marks say how many bytes lie before a position, and two small columns say what
+a block has of which queue. What was counted of a stretch that can't change any more is remembered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Measures:
         return _advanced(pieces, stop, call.max_rows or 2**63, call.max_bytes or 2**63)
 
     def plan(self, call: Plan, caller: Caller) -> Planned:
-        """Parts of about the same size on disk."""
+        """Parts of about the same size."""
         _only_history(call.view)
         if call.part_bytes <= 0 or call.partitions < 0:
             raise trouble("bad-request", "part_bytes is above 0, and partitions not below")
@@ -137,16 +137,16 @@ class Measures:
         return 0
 
     def _sizes(self, start: int, stop: int) -> tuple[Floats, Floats]:
-        """Positions of a range, a few for each file, and how many bytes lie before each of them."""
+        """Positions of a range, a few for each extent, and how many bytes lie before each of them."""
         positions: list[Floats] = []
         sizes: list[Floats] = []
         before = 0.0
         for span in self._reader.spans():
             low, high = max(span.first, start), min(span.end, stop)
-            segment = self._reader.segment(span) if low < high else None
-            if segment is None:
+            extent = self._reader.hold(span) if low < high else None
+            if extent is None:
                 continue
-            marks, offsets = (np.array(each, np.float64) for each in segment.marks(high))
+            marks, offsets = (np.array(each, np.float64) for each in extent.marks(high))
             inner = (marks > low) & (marks < high)
             ends = np.interp([low, high], marks, offsets)
             positions.append(np.concatenate(([low], marks[inner], [high])))

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow.flight as fl
 
 from penstock.flight.calls import Code, Problem
-from penstock.journal import DataLoss, JournalDamaged, LogError, Replaced
+from penstock.journal.errors import DataLoss, JournalDamaged, LogError, Replaced
 
 #: Flight errors travel in headers, which gRPC keeps below 8 KiB.
 MOST_TEXT = 1000

@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Doorman, Peer, chosen, queue_name
-from penstock.flight.broker import SideDoor
+from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
@@ -21,6 +21,7 @@ from penstock.flight.problems import trouble
 from penstock.flight.settings import Settings
 from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
+from penstock.journal import open_journal
 
 #: A position, a number of rows or bytes, a time in microseconds: all that fits into 63 bits.
 MOST = 2**63 - 1
@@ -32,15 +33,15 @@ class Service:
     """All calls. Threads may share one."""
 
     def __init__(self, settings: Settings) -> None:
-        self.door = SideDoor(settings.side_door)
-        self.history = History(settings.data)
+        self.broker = BrokerClient(settings.broker_socket)
+        self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)
-        self.live = Live(self.history, lambda: self.door.ask(requests.Outs(), requests.OutNow))
+        self.live = Live(self.history, lambda: self.broker.ask(requests.Outs(), requests.OutNow))
         self.doorman = Doorman(self._rights)
 
     def _rights(self, peer: Peer) -> Allowed:
         question = Rights(address=peer.address, subject=peer.subject, token=peer.token)
-        return self.door.ask(question, Allowed)
+        return self.broker.ask(question, Allowed)
 
     # Tables
 
@@ -65,7 +66,7 @@ class Service:
         return self.live.read(call.columns, self.history.chooser(call, caller))
 
     def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:
-        return self.door.ask(request, requests.Rows)
+        return self.broker.ask(request, requests.Rows)
 
     def write(
         self, call: calls.Write, caller: Caller, shape: pa.Schema, batches: Iterable[pa.RecordBatch]
@@ -80,7 +81,7 @@ class Service:
                 raise trouble("bad-request", "a digest is of one batch: send the next in a call of its own")
             request = as_request(call, number, batch, caller.peer.name, caller.identity)
             self._check_publish(request, call.queue, caller)
-            yield self.door.ask(request, calls.Written)
+            yield self.broker.ask(request, calls.Written)
 
     def _check_publish(self, request: requests.Write, otherwise: str, caller: Caller) -> None:
         """A chunk without rows goes nowhere, but makes its writer known: it counts as one to the descriptor's queue."""
@@ -155,24 +156,24 @@ class Service:
                 return self._readers(caller)
             case calls.ForgetReader():
                 caller.demand_one_of("read", "consume", "administer")
-                return self.door.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
+                return self.broker.ask(requests.ForgetReader(reader=call.reader, owner=caller.manages), bool)
             case calls.CheckWritten():
                 caller.demand_somewhere("publish")
                 asked = requests.CheckWritten(
                     writer=call.writer, epoch=call.epoch, parts=call.parts, owner=caller.identity
                 )
-                return self.door.ask(asked, bool)
+                return self.broker.ask(asked, bool)
             case calls.EndWriter():
                 caller.demand_one_of("publish", "administer")
-                return self.door.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)
+                return self.broker.ask(requests.EndWriter(writer=call.writer, owner=caller.manages), bool)
             case calls.Writers():
                 caller.demand_one_of("publish", "administer")
-                return self.door.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
+                return self.broker.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
 
     def _readers(self, caller: Caller) -> list[requests.Reader]:
         """The caller's own, and those of what it may read: the names of other queues are none of its business."""
         caller.demand_one_of("read", "consume", "administer")
-        readers = self.door.ask(requests.Readers(), list[requests.Reader])
+        readers = self.broker.ask(requests.Readers(), list[requests.Reader])
         if caller.may_everywhere("read") or not caller.manages:
             return readers
         names = {str(name) for name in self.history.names() if caller.may("read", name)}
@@ -198,13 +199,13 @@ class Service:
             peer=caller.peer.name,
             owner=caller.identity,
         )
-        self.door.ask(report, bool)
+        self.broker.ask(report, bool)
         return lag
 
     def _waiting(self, call: calls.Progress, caller: Caller) -> calls.Lag:
         """What a consuming reader could still take."""
         queues = [str(name) for name in self.history.queues(call, caller, "consume")]
-        found = self.door.ask(requests.Waiting(queues=queues), requests.Waits)
+        found = self.broker.ask(requests.Waiting(queues=queues), requests.Waits)
         return self.measures.waiting(found.rows, found.place)
 
     def _lease(self, call: calls.Lease, caller: Caller) -> requests.Leased:
@@ -228,7 +229,7 @@ class Service:
             may=caller.patterns("consume"),
             owner=caller.identity,
         )
-        return self.door.ask(request, requests.Leased)
+        return self.broker.ask(request, requests.Leased)
 
 
 def _check_numbers(call: msgspec.Struct) -> None:

@@ -8,8 +8,8 @@ import msgspec
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the endpoint is to be."""
 
-    #: The data folder.
-    data: str
+    #: The URL of the journal: see ``journal.open_journal``.
+    journal: str = ""
     #: As in "127.0.0.1:8815", "[::1]:0" or "unix:/run/penstock/flight.sock".
     address: str
     #: PEM files.
@@ -17,4 +17,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str = ""
     tls_client_ca: str = ""
     #: The Unix socket on which the broker answers ``requests``.
-    side_door: str = ""
+    broker_socket: str = ""

@@ -1,23 +1,21 @@
 """How many rows and bytes of which queue lie between two positions, remembered for what can't change any more.
 
-A segment is counted in stretches of about 2 MiB. Those of a finished segment are added up once all are known. Of the
-segment that grows, the last stretch is counted on from where it was left.
+An extent is counted in stretches of about 2 MiB. Those of a finished extent are added up once all are known. Of the
+extent that grows, the last stretch is counted on from where it was left.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import pairwise
 from threading import Lock
 
 import numpy as np
 
 from penstock.flight.history import Chooser
-from penstock.journal import JournalReader
-from penstock.journal.files.follower import Found, Span
-from penstock.journal.files.mapped_segment import MappedSegment
+from penstock.journal.contract import Follower, Found, HeldExtent, Span
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.merge import merged
@@ -26,7 +24,7 @@ from penstock.schema import Kind
 
 #: Index entries of a stretch.
 STRETCH = 32
-#: Stretches that are remembered, of segments that are not counted whole.
+#: Stretches that are remembered, of extents that are not counted whole.
 REMEMBERED = 10_000
 #: Growing stretches that are remembered: one for each reader that is near the end.
 GROWING = 100
@@ -62,7 +60,7 @@ class Tally:
 
     def count(self, found: Found, start: int, stop: int) -> None:
         """Count the rows of a block that lie between two positions."""
-        block, segment = found
+        block, extent = found
         low, high = max(start - block.first, 0), min(stop, block.end) - block.first
         kinds, queues = block.kinds[low:high], block.queues[low:high]
         numbers, which = np.unique(queues, return_inverse=True)
@@ -71,7 +69,7 @@ class Tally:
         events = np.bincount(which[SHOWN[kinds]], minlength=len(numbers))
         sizes = np.bincount(which[published], _sizes(block)[low:high][published], minlength=len(numbers))
         for at, number in enumerate(numbers.tolist()):
-            name = segment.name_of(number, block.end) if number else None
+            name = extent.name_of(number, block.end) if number else None
             self.add(name, int(messages[at]), int(sizes[at]), int(events[at]))
 
 
@@ -85,13 +83,13 @@ def _sizes(block: Block) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 class Tallies:
     """Counts of the journal. Threads may share one."""
 
-    def __init__(self, reader: JournalReader) -> None:
+    def __init__(self, reader: Follower) -> None:
         self._reader = reader
         self._lock = Lock()
-        self._whole: dict[tuple[str, int], Tally] = {}
-        self._stretches: OrderedDict[tuple[tuple[str, int], int, int], Tally] = OrderedDict()
+        self._whole: dict[Hashable, Tally] = {}
+        self._stretches: OrderedDict[tuple[Hashable, int, int], Tally] = OrderedDict()
         #: Of a growing stretch: up to where it was counted.
-        self._growing: OrderedDict[tuple[tuple[str, int], int], tuple[int, Tally]] = OrderedDict()
+        self._growing: OrderedDict[tuple[Hashable, int], tuple[int, Tally]] = OrderedDict()
 
     def between(self, start: int, stop: int, deadline: float) -> tuple[Tally, bool]:
         """The tally of a range, and whether it is exact: after the deadline the rest is estimated by what is known."""
@@ -118,7 +116,7 @@ class Tallies:
         return stop
 
     def _parts(self, span: Span, start: int, stop: int, deadline: float) -> Iterator[tuple[int, int, Tally | None]]:
-        """The stretches of a segment that reach into a range, and what is in them; None: there was no time."""
+        """The stretches of an extent that reach into a range, and what is in them; None: there was no time."""
         low, high = max(span.first, start), min(span.end, stop)
         if low >= high:
             return
@@ -126,15 +124,15 @@ class Tallies:
         if whole is not None and (low, high) == (span.first, span.end):
             yield low, high, whole
             return
-        segment = self._reader.segment(span)
-        if segment is None:
+        extent = self._reader.hold(span)
+        if extent is None:
             return
         total = Tally()
-        complete = span.footer is not None and (low, high) == (span.first, span.end)
-        for first, end in _stretches(segment, high):
+        complete = span.finished and (low, high) == (span.first, span.end)
+        for first, end in _stretches(extent, high):
             if end <= low or first >= high:
                 continue
-            tally = self._stretch(span, segment, max(first, low), min(end, high), deadline)
+            tally = self._stretch(span, extent, max(first, low), min(end, high), deadline)
             complete = complete and tally is not None
             if tally is not None and complete:
                 total.merge(tally)
@@ -143,7 +141,7 @@ class Tallies:
             with self._lock:
                 self._whole[span.key] = total
 
-    def _stretch(self, span: Span, segment: MappedSegment, low: int, high: int, deadline: float) -> Tally | None:
+    def _stretch(self, span: Span, extent: HeldExtent, low: int, high: int, deadline: float) -> Tally | None:
         key = (span.key, low, high)
         with self._lock:
             known = self._stretches.get(key)
@@ -157,11 +155,11 @@ class Tallies:
             tally.merge(growing)
         else:
             counted_to = low
-        blocks = (Found(block, segment) for block in segment.blocks(counted_to, high, verify=False))
+        blocks = (Found(block, extent) for block in extent.blocks(counted_to, high, verify=False))
         for found in merged(blocks) if counted_to < high else ():
             tally.count(found, counted_to, high)
         with self._lock:
-            if span.footer is None and high == span.end:
+            if not span.finished and high == span.end:
                 self._growing[(span.key, low)] = (high, tally)
             else:
                 self._stretches[key] = tally
@@ -174,14 +172,14 @@ class Tallies:
         for name, counts in list(total._counts.items()):
             total.add(name, *(round(count * more) for count in counts))
 
-    def _forget(self, spans: list[Span]) -> None:
+    def _forget(self, spans: Sequence[Span]) -> None:
         """Segments that were trimmed away."""
         here = {span.key for span in spans}
         with self._lock:
             self._whole = {key: tally for key, tally in self._whole.items() if key in here}
 
 
-def _stretches(segment: MappedSegment, limit: int) -> Iterator[tuple[int, int]]:
-    """Where the stretches of a segment begin and end."""
-    marks = segment.marks(limit)[0]
+def _stretches(extent: HeldExtent, limit: int) -> Iterator[tuple[int, int]]:
+    """Where the stretches of an extent begin and end."""
+    marks = extent.marks(limit)[0]
     return pairwise(sorted({*marks[:-1:STRETCH], marks[-1]}))

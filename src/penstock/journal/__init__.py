@@ -1,83 +1,45 @@
 """The durable, ordered log of events. Each commit is one block, and each block is columnar.
 
-    block         one commit in bytes, and back: `encode`, `parse`, `Block`
-    rows          single messages out of blocks: `Message`
-    log           the contract of a log: `Log`, `Durability`; `errors` has what can go wrong
-    memory        the log in memory: `MemoryLog`
-    files         the log in a folder: `FileLog`, which stands on
-      disk          the only door to files: `Disk`, `RealDisk`
-      folder        whose folder it is, and the lock
-      segment       the layout of a segment file, its index
-      writing       the segment that grows
-      reading       blocks in order, by position, and after a bad one
-      recovery      what a start checks and puts right
-      tail          how far it goes, for other processes: `TailReader`
-    checkpoints   the state before a position: `Checkpoints`
-    committer     group commit in a thread: `Committer`
-    following     reading from another process: `JournalReader`, `DataLoss`; it stands on
-      mapped        segments as others read them
-      catalogue     the names of the queues
-    arrow         what is read as Arrow batches; needs pyarrow, so it is not imported here
-      placed        messages by where they lie, for those that are in a queue
-      merging       many small blocks as one
-      selecting     which rows, and how many blocks make a batch
-    survey        every byte looked at
-    repair        what to do about damage; `bridge` is put over what is lost, `rewriting` does it
+    contract      what the rest may expect of a journal, and the roles in which it is opened: owner, follower, tools
+    open_journal  a journal by its URL, in this module
+    errors        what can go wrong
+    committer     group commit in a thread
+    format/       one commit in bytes and back, single messages out of blocks, the names of the queues
+    files/        the journal in a folder
+    memory        the journal in memory, which is that of ``files`` without a disk
+    views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
+    repair/       every byte looked at, and what to do about damage
 
-A batch's way in: `Committer` → `FileLog.append` → `block.encode` → `SegmentWriter` → `Disk`. A block's way out:
+A batch's way in: `Committer` → `Log.append` → `block.encode` → `SegmentWriter` → `Disk`. A block's way out:
 `Disk` → `read_blocks` → `block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md
 has the format, byte by byte.
 """
 
-from penstock.journal.committer import Committer, Staged
-from penstock.journal.errors import (
-    Fenced,
-    Gone,
-    JournalDamaged,
-    JournalRefused,
-    LogClosed,
-    LogError,
-    LogFailed,
-    LogFull,
-)
-from penstock.journal.files.checkpoints import Checkpoint, Checkpoints
-from penstock.journal.files.disk import Disk, RealDisk
-from penstock.journal.files.follower import DataLoss, JournalReader, Replaced, Trimmed
-from penstock.journal.files.log import FileLog, FileLogOptions
-from penstock.journal.files.tail import Tail, TailReader
-from penstock.journal.format.block import Batch, Block, BlockError
-from penstock.journal.format.rows import Message
-from penstock.journal.log import Durability, Log
-from penstock.journal.memory import MemoryLog
+from __future__ import annotations
 
-__all__ = [
-    "Batch",
-    "Block",
-    "BlockError",
-    "Checkpoint",
-    "Checkpoints",
-    "Committer",
-    "DataLoss",
-    "Disk",
-    "Durability",
-    "Fenced",
-    "FileLog",
-    "FileLogOptions",
-    "Gone",
-    "JournalDamaged",
-    "JournalReader",
-    "JournalRefused",
-    "Log",
-    "LogClosed",
-    "LogError",
-    "LogFailed",
-    "LogFull",
-    "MemoryLog",
-    "Message",
-    "RealDisk",
-    "Replaced",
-    "Staged",
-    "Tail",
-    "TailReader",
-    "Trimmed",
-]
+import re
+
+from penstock.journal.contract import Follower, Journal, JournalOptions, JournalTools, OwnedJournal
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.journal import FileJournal
+from penstock.journal.memory import MemoryJournal
+
+__all__ = ["Follower", "Journal", "JournalOptions", "JournalTools", "OwnedJournal", "open_journal"]
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+def open_journal(url: str, options: JournalOptions | None = None) -> Journal:
+    """The journal at a URL: ``file:PATH`` or a bare path, or ``memory:``. Nothing is touched before a role is taken.
+
+    ``options`` are for its owner. Raises JournalRefused for a URL that names no journal.
+    """
+    matched = _URL.fullmatch(url)
+    scheme, rest = matched.groups() if matched is not None else ("file", url)
+    if scheme == "memory":
+        return MemoryJournal(rest, options)
+    if scheme == "file" and rest:
+        return FileJournal(rest, options)
+    raise JournalRefused(
+        f"{url!r} is no journal: it is file:PATH or the path of a folder, or memory: (./{url} is a path in any case)"
+    )

@@ -16,12 +16,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.journal.contract import Log
 from penstock.journal.errors import LogFull
 from penstock.journal.format.block import Batch
-from penstock.journal.log import Log
 
 #: Seconds between two tries of an append that found the disk full.
 RETRY = 0.2
+
+
+#: Told of events that were appended, in how many seconds, and of those for the sync; 0 where there was none.
+Measure = Callable[[int, float, float], None]
 
 
 class Staged(NamedTuple):
@@ -51,8 +55,12 @@ class Committer:
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         while_full: Callable[[], None] = lambda: None,
         sync_every: float | None = None,
+        measure: Measure = lambda events, seconds, sync_seconds: None,
     ) -> None:
-        """``sync_every`` is for a log that commits with ``sync``: the seconds that an event waits for it at most."""
+        """``sync_every`` is for a log that commits with ``sync``: the seconds that an event waits for it at most.
+
+        ``measure`` is told of every append and sync, in the committer's thread.
+        """
         self._log = log
         self._take = take
         self._on_committed = on_committed
@@ -60,6 +68,7 @@ class Committer:
         self._on_full = on_full
         self._while_full = while_full
         self._sync_every = sync_every
+        self._measure = measure
         self._sync_due: float | None = None
         self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
         self._told = log.committed
@@ -129,6 +138,7 @@ class Committer:
 
     def _try(self, staged: Staged) -> bool:
         """Append. False if there is no room, and there is time to wait for it."""
+        began, synced = time.perf_counter(), self._sync_seconds()
         try:
             self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
         except LogFull as error:
@@ -138,10 +148,13 @@ class Committer:
                 self.full = error
                 self._on_full(error)
             return False
+        self._measure(len(staged.batch.kinds), time.perf_counter() - began, self._sync_seconds() - synced)
         return True
 
     def _sync(self) -> None:
+        synced = self._sync_seconds()
         self._log.sync()
+        self._measure(0, 0.0, self._sync_seconds() - synced)
         self._sync_due = None
         self._tell()
 
@@ -156,3 +169,7 @@ class Committer:
     def _patience(self) -> float | None:
         """How long to wait for more, at most."""
         return None if self._sync_due is None else max(self._sync_due - time.monotonic(), 0.0)
+
+    def _sync_seconds(self) -> float:
+        """What syncs have taken so far, of a log that has a disk and counts that."""
+        return float(getattr(self._log, "sync_seconds", 0.0))

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the operating system says that there is no room."""
+    return error.errno in _FULL
+
 
 class LogError(Exception):
     """Whatever goes wrong with a log."""
@@ -39,11 +48,35 @@ class JournalDamaged(JournalRefused):
             f"the journal in {where} is damaged: {segment}, byte {offset}: {reason}. Lost: positions {lost[0]} to "
             f"{lost[1] - 1}. To keep the rest: penstock journal repair {where}"
         )
+        #: Where it lies, for people.
+        self.place = f"{segment}, byte {offset}"
         self.segment = segment
         self.offset = offset
         self.lost = lost
         self.reason = reason
 
+
+class DataLoss(LogError):
+    """Events that were shown, or were still to be read, are gone. ``lost`` is their range of positions, end excluded.
+
+    A reader that accepts the loss goes on at ``lost[1]``.
+    """
+
+    def __init__(self, lost: tuple[int, int], text: str) -> None:
+        super().__init__(f"positions {lost[0]} to {lost[1] - 1} are lost: {text}")
+        self.lost = lost
+
+
+class Trimmed(DataLoss):
+    """Retention has removed the events, or moved the beginning of the history past them."""
+
+
+class Replaced(DataLoss):
+    """Another journal is in the place of the one that was read before: all positions are void."""
+
+
+#: Of a checkpoint that the log does not reach back to.
+TOO_OLD = "it is older than the first segment, and of no use"
 
 #: What reading a message raises where its payload can't be had.
 UNREADABLE = (JournalDamaged, Gone, LogFailed)

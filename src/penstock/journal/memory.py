@@ -1,154 +1,288 @@
-"""The log in memory: for tests, and for brokers that are told to keep nothing (``--ephemeral``)."""
+"""The journal in memory: for tests, and for brokers that are told to keep nothing (``--ephemeral``).
+
+It is the journal of ``files`` on a disk that is memory: each file is a memory file of the kernel (``memfd``), which has
+no name in any file system and is gone with the last process that has it open. So an owner that is killed leaves nothing
+behind. Other processes of the same user reach the files through the owner's descriptors (``/proc/PID/fd``), and map
+them as they map files on disk: what a reader holds stays readable, and reading costs the owner nothing. One more memory
+file, the listing, tells them which descriptor is which file.
+
+    listing
+     0            8         12        16
+    +------------+---------+---------+--------------------------------------+
+    | generation | length  | CRC     | JSON: {name: [descriptor, inode], …} |
+    +------------+---------+---------+--------------------------------------+
+"""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from contextlib import suppress
+from struct import Struct
+from threading import RLock
+from time import sleep
+from typing import NoReturn
 
-from penstock.journal.errors import Fenced, Gone, LogClosed
-from penstock.journal.format.block import Batch, Block, encode
-from penstock.journal.format.rows import Message, gather, gather_numbers
-from penstock.journal.log import FIRST_POSITION
+import msgspec
+
+from penstock.journal.contract import UNBOUNDED, JournalOptions, JournalTools
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.disk import RealFile
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.files.journal import OwnedFiles
+from penstock.journal.format.checksum import crc32
+
+SCHEME = "memory:"
+_HEADER = Struct("<QII")
+#: A reader that meets a half-written listing looks again.
+_TRIES = 1000
 
 
-class MemoryLog:
-    """Keeps encoded blocks, so that it gives back just what the file log would. See ``log.Log`` for the contract."""
+class MemoryJournal:
+    """A journal in memory: a new one, or by its ``address`` that of a running broker. See ``contract.Journal``."""
 
-    def __init__(self, *, most_bytes: int | None = None, identity: int | None = None) -> None:
-        """``most_bytes`` bounds what is kept: older blocks go, whether they are trimmed or not."""
-        self._most_bytes = most_bytes
-        self._identity = int.from_bytes(os.urandom(8), "little") if identity is None else identity
-        self._blocks: list[Block] = []  # replaced when blocks go, so that a reader keeps what it iterates over
-        self._bytes = 0
-        self._chain = 0
-        self._end = FIRST_POSITION
-        self._epoch = 0
-        self._floor = 0
-        self._closed = False
+    def __init__(self, address: str = "", options: JournalOptions | None = None) -> None:
+        """Raises JournalRefused for an address that is none."""
+        self.where = SCHEME + address
+        self._address = address
+        self._options = options
+        if address:
+            _parse(address)
+
+    def own(self) -> OwnedMemory:
+        """See Journal."""
+        if self._address:
+            raise JournalRefused(f"{self.where} belongs to a running broker: {SCHEME} alone is a new one")
+        return OwnedMemory(self._options)
+
+    def follow(self, *, identity: int | None = None) -> JournalReader:
+        """See Journal."""
+        if not self._address:
+            raise JournalRefused(f"{SCHEME} is a new journal: who reads one names its owner, as in {SCHEME}PID/NUMBER")
+        return JournalReader(SharedMemory(*_parse(self._address)), identity=identity)
+
+    def tools(self) -> JournalTools:
+        """See Journal."""
+        raise JournalRefused("a journal in memory can not be checked or repaired: it ends with its broker")
+
+
+def _parse(address: str) -> tuple[int, int]:
+    process, _, number = address.partition("/")
+    if not (process.isdecimal() and number.isdecimal()):
+        raise JournalRefused(f"{SCHEME}{address} is no journal: {SCHEME} is a new one, {SCHEME}PID/NUMBER a broker's")
+    return int(process), int(number)
+
+
+class OwnedMemory(OwnedFiles):
+    """The journal of a broker that keeps nothing: see ``contract.OwnedJournal``."""
+
+    def __init__(self, options: JournalOptions | None = None) -> None:
+        self._memory = MemoryDisk()
+        super().__init__(self._memory, options)
+        self.address = self._memory.address
 
     @property
-    def identity(self) -> int:
-        """See Log."""
-        return self._identity
+    def memory_bytes(self) -> int:  # type: ignore[override]
+        """See OwnedJournal."""
+        return sum(extent.size for extent in (*self.log.extents(), *self.log.kept()))
 
     @property
-    def start(self) -> int:
-        """See Log."""
-        return self._blocks[0].first if self._blocks else self._end
-
-    @property
-    def end(self) -> int:
-        """See Log."""
-        return self._end
-
-    @property
-    def committed(self) -> int:
-        """See Log. In memory everything is as durable as it gets."""
-        return self._end
-
-    @property
-    def epoch(self) -> int:
-        """See Log."""
-        return self._epoch
-
-    @property
-    def wants_roll(self) -> bool:
-        """See Log. The first block of all has the catalogue."""
-        return self._end == FIRST_POSITION
-
-    @property
-    def bytes(self) -> int:
-        """What is kept."""
-        return self._bytes
-
-    @property
-    def floor(self) -> int:
-        """See Log."""
-        return max(self._floor, self.start)
-
-    def set_floor(self, position: int) -> None:
-        """See Log."""
-        self._floor = position
-
-    def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
-        """See Log. There is nothing to roll."""
-        self._check_usable()
-        if epoch != self._epoch or not expected_position == batch.first == self._end:
-            raise Fenced(
-                f"the log is at position {self._end}, epoch {self._epoch}; this append was meant for"
-                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
-            )
-        encoded = encode(batch, epoch, self._chain, synced=True)
-        block = Block(encoded.header, memoryview(encoded.data), 0)
-        self._chain = block.header.crc
-        self._blocks.append(block)
-        self._bytes += block.header.length
-        self._end = block.end
-        if self._most_bytes is not None and self._bytes > self._most_bytes:
-            self._shrink(self._most_bytes)
-
-    def sync(self) -> None:
-        """See Log."""
-        self._check_usable()
-
-    def seal(self, epoch: int) -> None:
-        """See Log."""
-        self._check_usable()
-        if epoch <= self._epoch:
-            raise Fenced(f"the log is at epoch {self._epoch}; {epoch} is not a newer one")
-        self._epoch = epoch
-
-    def read(self, start: int) -> Iterator[Block]:
-        """See Log."""
-        blocks, limit = self._blocks, self._end
-        at = bisect_right(blocks, start, key=attrgetter("end"))
-        while at < len(blocks) and blocks[at].end <= limit:
-            yield blocks[at]
-            at += 1
-
-    def locate(self, position: int) -> Block:
-        """The block that has this position. Raises Gone."""
-        blocks = self._blocks
-        at = bisect_right(blocks, position, key=attrgetter("first")) - 1
-        if at < 0 or position >= blocks[at].end:
-            raise Gone(f"position {position} is not in the log, which goes from {self.start} to {self._end - 1}")
-        return blocks[at]
-
-    def message(self, position: int) -> Message:
-        """The message at a position. Raises Gone."""
-        return self.messages([position])[0]
-
-    def messages(self, positions: Iterable[int]) -> list[Message]:
-        """See Log."""
-        return gather(positions, self.locate)
-
-    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
-        """See Log."""
-        return gather_numbers(name, positions, self.locate)
-
-    def trim(self, before: int) -> None:
-        """See Log."""
-        self._check_usable()
-        self._drop(bisect_right(self._blocks, before, key=attrgetter("end")))
+    def space(self) -> MemorySpace:
+        """See OwnedJournal."""
+        return MemorySpace()
 
     def close(self) -> None:
-        """See Log."""
-        self._closed = True
+        """See OwnedJournal. What others hold stays readable for them."""
+        super().close()
+        self._memory.close()
 
-    def _shrink(self, size: int) -> None:
-        """Drop the oldest blocks, down to nine tenths: it copies the list, which must not happen on every append."""
-        count, kept = 0, self._bytes
-        while kept > size * 9 // 10 and count < len(self._blocks) - 1:
-            kept -= self._blocks[count].header.length
-            count += 1
-        self._drop(count)
 
-    def _drop(self, count: int) -> None:
-        self._bytes -= sum(block.header.length for block in self._blocks[:count])
-        self._blocks = self._blocks[count:]
+class MemorySpace:
+    """Room in memory is what ``limits.state_bytes`` leaves: nothing bounds it here. See ``contract.Space``."""
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise LogClosed("the log was closed")
+    free = UNBOUNDED
+
+    def look(self) -> int:
+        """See Space."""
+        return UNBOUNDED
+
+    def has_room(self, size: int) -> bool:
+        """See Space."""
+        return True
+
+    def fill_reserve(self, min_free: int, state: int) -> None:
+        """See Space. Memory is not set aside."""
+
+
+class MemoryFile(RealFile):
+    """An open memory file."""
+
+    def allocate(self, size: int) -> None:
+        """See File. Pages come as they are written: taking them before would have the kernel clear them first."""
+        if size > self.size():
+            self.truncate(size)
+
+    def sync(self) -> None:
+        """See File."""
+
+    def __del__(self) -> None:
+        self.close()  # or who forgets it keeps the memory
+
+
+class MemoryDisk:
+    """A folder of memory files: see ``files.disk.Disk``. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self.where = "memory"
+        self._changing = RLock()
+        self._files: dict[str, int] = {}
+        self._listing = os.memfd_create("penstock-listing")
+        self._generation = 0
+        self._tell()
+
+    @property
+    def address(self) -> str:
+        """By which another process finds it."""
+        return f"{SCHEME}{os.getpid()}/{self._listing}"
+
+    def names(self) -> list[str]:
+        """See Disk."""
+        return list(self._files)
+
+    def create(self, name: str) -> MemoryFile:
+        """See Disk."""
+        with self._changing:
+            if name in self._files:
+                raise FileExistsError(name)
+            self._files[name] = os.memfd_create(f"penstock-{name}")
+            self._tell()
+            return self.open(name)
+
+    def open(self, name: str) -> MemoryFile:
+        """See Disk."""
+        with self._changing:
+            if name not in self._files:
+                raise FileNotFoundError(name)
+            return MemoryFile(os.dup(self._files[name]))
+
+    def rename(self, old: str, new: str) -> None:
+        """See Disk."""
+        with self._changing:
+            replaced = self._files.get(new)
+            self._files[new] = self._files.pop(old)
+            self._tell()
+            if replaced is not None:
+                os.close(replaced)
+
+    def unlink(self, name: str) -> None:
+        """See Disk."""
+        with self._changing:
+            gone = self._files.pop(name)
+            self._tell()
+            os.close(gone)
+
+    def sync(self) -> None:
+        """See Disk."""
+
+    def free(self) -> int:
+        """See Disk."""
+        return UNBOUNDED
+
+    def lock(self, name: str) -> MemoryFile:
+        """See Disk. Nobody else can have it."""
+        return MemoryFile(os.memfd_create("penstock-lock"))
+
+    def close(self) -> None:
+        """Give the memory back, as far as nobody else has it open."""
+        with self._changing:
+            for descriptor in (*self._files.values(), self._listing):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._files, self._listing = {}, -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _tell(self) -> None:
+        """Write the listing anew, in one call, for who reads it meanwhile."""
+        self._generation += 1
+        entries = {name: (number, os.fstat(number).st_ino) for name, number in self._files.items()}
+        data = msgspec.json.encode(entries)
+        os.pwrite(self._listing, _HEADER.pack(self._generation, len(data), crc32(data)) + data, 0)
+
+
+class SharedMemory:
+    """The memory files of another process: see ``files.disk.SharedDisk``. Threads may share one."""
+
+    def __init__(self, process: int, listing: int) -> None:
+        """Raises JournalRefused if there is no such process, or none of ours."""
+        self.where = f"{SCHEME}{process}/{listing}"
+        self._folder = f"/proc/{process}/fd"
+        self._path = f"{self._folder}/{listing}"
+        self._listing = -1
+        try:
+            self._listing = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._refuse()
+        self._changing = RLock()
+        self._generation = 0
+        self._entries: dict[str, tuple[int, int]] = {}
+
+    def __del__(self) -> None:
+        if self._listing >= 0:
+            os.close(self._listing)
+
+    def names(self) -> list[str]:
+        """See ReadableDisk."""
+        return list(self._look())
+
+    def numbered(self) -> list[tuple[str, int]]:
+        """See SharedDisk."""
+        return [(name, inode) for name, (_, inode) in self._look().items()]
+
+    def number(self, name: str) -> int:
+        """See SharedDisk."""
+        entry = self._look().get(name)
+        if entry is None:
+            raise FileNotFoundError(name)
+        return entry[1]
+
+    def open(self, name: str) -> MemoryFile:
+        """See ReadableDisk."""
+        return MemoryFile(self.descriptor(name))
+
+    def descriptor(self, name: str) -> int:
+        """See SharedDisk. A number that was given back, and means another file by now, is noticed."""
+        number, inode = self._look().get(name, (-1, -1))
+        with suppress(OSError):
+            found = os.open(f"{self._folder}/{number}", os.O_RDONLY | os.O_CLOEXEC)
+            if os.fstat(found).st_ino == inode:
+                return found
+            os.close(found)
+        self._check_owner()
+        raise FileNotFoundError(name)
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        with self._changing:
+            for _ in range(_TRIES):
+                generation, length, checksum = _HEADER.unpack(os.pread(self._listing, _HEADER.size, 0))
+                if generation == self._generation:
+                    return self._entries
+                data = os.pread(self._listing, length, _HEADER.size)
+                if crc32(data) == checksum:
+                    self._entries = msgspec.json.decode(data, type=dict[str, tuple[int, int]])
+                    self._generation = generation
+                    return self._entries
+                sleep(0)
+        raise JournalRefused(f"{self.where} can not be read")
+
+    def _check_owner(self) -> None:
+        """Raises JournalRefused if the process is gone, or another one has its number."""
+        try:
+            if os.stat(self._path).st_ino == os.fstat(self._listing).st_ino:
+                return
+        except OSError:
+            pass
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise JournalRefused(f"{self.where} is not to be had: the broker has ended, or is another user's") from None

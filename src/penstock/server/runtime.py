@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
+from penstock.endpoint.rights import Allowed
+from penstock.endpoint.rights import Rights as AskedRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.server.engine.commits import Commits
+from penstock.server.engine.commits import Commits, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
 from penstock.server.flight.readers import Readers
 from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import Memory
 from penstock.server.limits.state_memory import StateMemory
-from penstock.server.network.access import Peer, Rights, names_subject, plain_address
+from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
 from penstock.server.process.logs import Logger
-from penstock.server.process.options import BrokerOptions
+from penstock.server.process.options import AccessRule, BrokerOptions
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -67,6 +69,7 @@ class Runtime:
         self.engine = engine
         self.broker = engine.broker
         self.commits = commits
+        self._commit_waiters = CommitWaiters()
         self.log = log
         self.readers = readers or Readers(log)
         self.ids = Ids(engine.log.identity, engine.broker)
@@ -87,7 +90,12 @@ class Runtime:
         #: Why the journal can't be kept small for now, if that is so.
         self.upkeep_trouble = ""
         self.counters: Counter[str] = Counter()
+        #: By protocol and code, and connections by protocol.
+        self.protocol_errors: Counter[str] = Counter()
+        self.connected: Counter[str] = Counter()
         self.started_at = self.now()
+        #: Tokens that were made while the broker runs, as rules.
+        self.token_rules: Callable[[int], list[AccessRule]] = lambda now: []
         #: Connections by origin, with those whose handshake is not done.
         self._peers: Counter[str] = Counter()
         #: When bytes last came from anybody, on the loop's clock.
@@ -180,10 +188,17 @@ class Runtime:
         """A commit is done. Called in the loop's thread."""
         self._news = True
         try:
-            self.commits.settle(self.now())
+            self.commits.advance(self.now())
         except Exception as error:
             self.fail(error)
         self.turn()
+
+    async def durable(self) -> None:
+        """Wait until everything that has happened so far is committed."""
+        after = self.broker.log.next_position
+        self.touched()
+        if after > self.broker.committed:
+            await self._commit_waiters.wait(after)
 
     def filled(self, error: LogFull | None) -> None:
         """The disk is full, and a commit waits for room; or (None) it has found some. Called in the loop's thread."""
@@ -194,11 +209,8 @@ class Runtime:
         self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
 
     def _tell(self) -> None:
+        self._commit_waiters.release(self.broker.committed)
         for effect in self.engine.released():
-            if isinstance(effect, asyncio.Future):  # somebody waits for a commit
-                if not effect.done():
-                    effect.set_result(None)
-                continue
             session = self.sessions.get(effect.connection.id)
             if session is None:
                 continue
@@ -283,7 +295,7 @@ class Runtime:
         """Four times a second: try what was refused again, and look for peers that take too long or too much."""
         self._round = self.loop.call_later(ROUND, self._do_round)
         self.log.tell_suppressed()
-        self.readers.save(self.loop.time())
+        self.readers.save_soon(self.loop.time())
         self._visit(iter(list(self.stalled)), lambda session: session.work())
         now = self.loop.time()
         self._visit(iter(list(self.sessions.values())), lambda session: session.watch(now))
@@ -352,6 +364,12 @@ class Runtime:
         self.log.warning(event, protocol=protocol, peer=peer.address, limit=limit)
         return False
 
+    def allowed(self, asked: AskedRights) -> Allowed:
+        """What a peer of one of our own processes may do."""
+        token, digest = ("", asked.token) if asked.hashed else (asked.token, "")
+        peer = Peer(asked.address, asked.subject, token=token, token_sha256=digest)
+        return allowed(self.options.access, peer, self.token_rules(self.now()), closed=asked.closed)
+
     def leave(self, peer: Peer) -> None:
         """A peer that was let in is gone."""
         origin = origin_of(peer.address)
@@ -368,7 +386,9 @@ class Runtime:
         session.origin = origin_of(session.peer.address)
         if session.peer.user is not None:
             session.origin += f" user {session.peer.user}"
+        session.since = self.now()
         self.sessions[self._next_id] = session
+        self.connected[session.protocol] += 1
         self._next_id += 1
         self.count("connections")
 
@@ -391,6 +411,7 @@ class Runtime:
         self.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
+            self.connected[session.protocol] -= 1
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 try:
                     self.broker.disconnect(connection, self.now(), _unshown)

@@ -10,12 +10,12 @@ from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Locate, Pick, Plan, Planned, Range, Read, Status
 from penstock.spark import schemas
-from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.endpoint import FlightEndpoint, log
 from penstock.spark.errors import BadOption, DataLoss, NoQueue
-from penstock.spark.executor import Part, fetch
+from penstock.spark.executor import ReadPart, fetch
 from penstock.spark.filters import Narrowed
 from penstock.spark.names import check_there, no_queue
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 #: Told with every loss, so that whoever gets the error knows what can be done.
 ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
@@ -24,7 +24,7 @@ ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
 class BatchReader(DataSourceReader):
     """A read of a view. ``partitions`` runs once, on the driver; ``read`` in each task."""
 
-    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
         self._settings = settings
         self._columns = columns
         self._schema = schema
@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts to read."""
-        endpoint = Endpoint(self._settings)
+        endpoint = FlightEndpoint(self._settings)
         try:
             found = list(self._parts(endpoint))
         finally:
@@ -42,11 +42,11 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
-        if not isinstance(partition, Part):
+        if not isinstance(partition, ReadPart):
             return iter(())
         return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
 
-    def _parts(self, endpoint: Endpoint) -> Iterator[Part]:
+    def _parts(self, endpoint: FlightEndpoint) -> Iterator[ReadPart]:
         settings = self._settings
         status = endpoint.ask(Status(), Range)
         pick = self._narrowed.pick(Pick(queue=settings.queue, pattern=settings.pattern))
@@ -68,12 +68,12 @@ class BatchReader(DataSourceReader):
         for low, high in planned.ranges:
             yield part(settings, pick, (low, high), planned.identity, self._columns)
 
-    def _live(self, pick: Pick, status: Range) -> Part:
-        return Part(
+    def _live(self, pick: Pick, status: Range) -> ReadPart:
+        return ReadPart(
             Read(queue=pick.queue, pattern=pick.pattern, view="live", columns=self._columns, identity=status.identity)
         )
 
-    def _range(self, endpoint: Endpoint, status: Range) -> tuple[int, int]:
+    def _range(self, endpoint: FlightEndpoint, status: Range) -> tuple[int, int]:
         settings, narrowed = self._settings, self._narrowed
         start = max(beginning(endpoint, settings, status), narrowed.start)
         stop = min(place(endpoint, settings.ending_position, settings.ending_timestamp, status), status.latest)
@@ -94,7 +94,7 @@ class FilteringReader(BatchReader):
 NOTHING = InputPartition(None)
 
 
-def place(endpoint: Endpoint, position: int | str, timestamp: int | None, status: Range) -> int:
+def place(endpoint: FlightEndpoint, position: int | str, timestamp: int | None, status: Range) -> int:
     """The position that the options mean."""
     if timestamp is not None:
         return max(endpoint.ask(Locate(at=timestamp), int), status.earliest)
@@ -103,7 +103,7 @@ def place(endpoint: Endpoint, position: int | str, timestamp: int | None, status
     return status.earliest if position == "earliest" else status.latest
 
 
-def beginning(endpoint: Endpoint, settings: Settings, status: Range) -> int:
+def beginning(endpoint: FlightEndpoint, settings: SourceSettings, status: Range) -> int:
     """The position at which the options say to begin. Raises BadOption if the journal does not go as far."""
     found = place(endpoint, settings.starting_position, settings.starting_timestamp, status)
     if found > status.latest:
@@ -114,7 +114,9 @@ def beginning(endpoint: Endpoint, settings: Settings, status: Range) -> int:
     return found
 
 
-def plan(endpoint: Endpoint, settings: Settings, pick: Pick, span: tuple[int, int], identity: str) -> Planned:
+def plan(
+    endpoint: FlightEndpoint, settings: SourceSettings, pick: Pick, span: tuple[int, int], identity: str
+) -> Planned:
     """Cut a range into parts. Lost positions are an error, or a line in the log, as the options say."""
     asked = Plan(
         queue=pick.queue,
@@ -135,9 +137,9 @@ def plan(endpoint: Endpoint, settings: Settings, pick: Pick, span: tuple[int, in
     return planned
 
 
-def part(settings: Settings, pick: Pick, span: tuple[int, int], identity: str, columns: list[str]) -> Part:
+def part(settings: SourceSettings, pick: Pick, span: tuple[int, int], identity: str, columns: list[str]) -> ReadPart:
     """The ticket of a part."""
-    return Part(
+    return ReadPart(
         Read(
             queue=pick.queue,
             pattern=pick.pattern,
@@ -151,7 +153,7 @@ def part(settings: Settings, pick: Pick, span: tuple[int, int], identity: str, c
     )
 
 
-def check_queue(endpoint: Endpoint, settings: Settings) -> None:
+def check_queue(endpoint: FlightEndpoint, settings: SourceSettings) -> None:
     """Raise NoQueue for a queue that is named and not there, also where there is nothing to read."""
     if settings.fail_on_data_loss:
         check_there(endpoint, settings)

@@ -26,12 +26,12 @@ from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
 from penstock.flight.requests import Leased
 from penstock.spark.endpoint import log
 from penstock.spark.errors import Replaced
-from penstock.spark.executor import Part
+from penstock.spark.executor import ReadPart
 from penstock.spark.names import check_there
 from penstock.spark.offsets import Offset, offset, shares, subject
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
-from penstock.spark.reader import Reader
+from penstock.spark.reader import StreamReaderBase
 
 #: Messages of a batch if the options have no limit. What is leased, nobody else can have.
 DEFAULT_ROWS = 100_000
@@ -41,12 +41,12 @@ PART_ROWS = 20_000
 IDLE_SECONDS = 0.1
 
 
-class ConsumingReader(Reader):
+class ConsumingReader(StreamReaderBase):
     """A stream of what is leased."""
 
     reported = "leased"
 
-    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
         super().__init__(settings, columns, schema)
         #: Tells this run of the query from another one that is still alive somewhere.
         self._instance = str(uuid.uuid4())
@@ -177,8 +177,8 @@ class ConsumingReader(Reader):
             log.error(text, self._settings.reader, stop.position, rows)
         return rows
 
-    def _part(self, first: int, stop: Offset, rows: tuple[int, int], total: int) -> Part:
-        return Part(
+    def _part(self, first: int, stop: Offset, rows: tuple[int, int], total: int) -> ReadPart:
+        return ReadPart(
             Read(
                 view="leased",
                 start=first,

@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 
 from penstock.flight.calls import Action, Problem, Read, Write, Written
 from penstock.spark import errors
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 T = TypeVar("T")
 
@@ -52,17 +52,17 @@ _KINDS: dict[str, type[errors.SourceError]] = {
 _TLS_WORDS = ("handshake", "certificate", "ssl", "tls")
 
 
-class Endpoint:
+class FlightEndpoint:
     """A connection, made when it is first needed and again when it breaks."""
 
-    def __init__(self, settings: Settings, *, patience: float | None = None) -> None:
+    def __init__(self, settings: SourceSettings, *, patience: float | None = None) -> None:
         """``patience`` in seconds; that of the options if None. The first call has ``FIRST_PATIENCE`` at most."""
         self._settings = settings
         self._patience = settings.patience / 1e6 if patience is None else patience
         self._client: fl.FlightClient | None = None
         self._answered = False
 
-    def trusted(self) -> Endpoint:
+    def trusted(self) -> FlightEndpoint:
         """Itself, after somebody else has found that the broker is there: the first call gets the whole patience."""
         self._answered = True
         return self
@@ -101,9 +101,9 @@ class Endpoint:
                 self._answered = True
                 return found
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> RetryBudget:
         """Patience for one undertaking, which may need several attempts."""
-        return Waiting(self, self._patience if self._answered else min(self._patience, FIRST_PATIENCE))
+        return RetryBudget(self, self._patience if self._answered else min(self._patience, FIRST_PATIENCE))
 
     def close(self) -> None:
         """Hang up. The next call connects again."""
@@ -141,10 +141,10 @@ class Endpoint:
         return fl.FlightCallOptions(timeout=seconds, headers=headers)
 
 
-class Waiting:
+class RetryBudget:
     """Patience that is used up by attempts that fail."""
 
-    def __init__(self, endpoint: Endpoint, seconds: float) -> None:
+    def __init__(self, endpoint: FlightEndpoint, seconds: float) -> None:
         self._endpoint = endpoint
         self._began = time.monotonic()
         self._seconds = seconds
@@ -195,7 +195,7 @@ def _signs_of_life() -> list[tuple[str, int]]:
     return [(name, int(SILENCE_SECONDS * 1000)) for name in names]
 
 
-def _tls(settings: Settings) -> dict[str, Any]:
+def _tls(settings: SourceSettings) -> dict[str, Any]:
     given = {
         "tls_root_certs": settings.tls_ca,
         "cert_chain": settings.tls_certificate,

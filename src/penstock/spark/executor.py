@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 
 from penstock.flight.calls import Read
-from penstock.spark.endpoint import Endpoint
-from penstock.spark.options import Settings
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.options import SourceSettings
 
 #: Rows and bytes of a batch at most. Spark holds a few of them at once, in each task.
 MOST_ROWS = 16_384
 MOST_BYTES = 16 * 2**20
 
 
-class Part(InputPartition):
+class ReadPart(InputPartition):
     """A part of a read: its ticket. It travels to the executor, and has no secret in it."""
 
     def __init__(self, read: Read) -> None:
@@ -32,9 +32,9 @@ class Part(InputPartition):
         return f"Part({self.read.start}..{self.read.stop})"
 
 
-def fetch(settings: Settings, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def fetch(settings: SourceSettings, part: ReadPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in batches of exactly this schema."""
-    endpoint = Endpoint(settings).trusted()
+    endpoint = FlightEndpoint(settings).trusted()
     try:
         for batch in _whole(endpoint, part.read):
             yield from cut(pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema))
@@ -52,7 +52,7 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(at, fitting)
 
 
-def _whole(endpoint: Endpoint, read: Read) -> Iterator[pa.RecordBatch]:
+def _whole(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
     """All batches of a read, over as many connections as it takes."""
     ticket = _resumable(read)
     waiting = endpoint.waiting()

@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from typing import Literal
 
 from penstock.flight.calls import Queues
-from penstock.spark.endpoint import Endpoint
+from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import NoQueue
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 Right = Literal["read", "consume", "publish"]
 
@@ -17,13 +17,13 @@ SUGGESTED = 3
 _SIGNS = ("*", "?")
 
 
-def check_there(endpoint: Endpoint, settings: Settings, right: Right = "read", otherwise: str = "") -> None:
+def check_there(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = "read", otherwise: str = "") -> None:
     """Raise NoQueue for a queue that is named and not there. ``otherwise`` is what can be done about it."""
     if settings.queue and not endpoint.ask(Queues(queue=settings.queue, right=right), list[str]):
         raise no_queue(endpoint, settings, right, otherwise)
 
 
-def no_queue(endpoint: Endpoint, settings: Settings, right: Right = "read", otherwise: str = "") -> NoQueue:
+def no_queue(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = "read", otherwise: str = "") -> NoQueue:
     """What is said of a queue that is not there, with those of a like name that the caller has a right to."""
     text = [f"there is no queue {settings.queue} (penstock at {settings.endpoint})"]
     near = _near(settings.queue, endpoint.ask(Queues(right=right), list[str]))

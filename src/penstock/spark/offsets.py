@@ -24,7 +24,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from penstock.spark.errors import SourceError
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 #: Parts of a batch at most. Each is a number in the offset, which Spark keeps for every batch and shows to operators.
 MOST_PARTS = 2_000
@@ -66,7 +66,7 @@ class Offset(NamedTuple):
         return list(pairwise(accumulate(parts, initial=self.position - sum(parts))))
 
 
-def subject(settings: Settings) -> dict[str, str]:
+def subject(settings: SourceSettings) -> dict[str, str]:
     """What a query reads, as far as a checkpoint of it is of no use for anything else."""
     where = {"queue": settings.queue} if settings.queue else {"queuePattern": settings.pattern or ALL_QUEUES}
     if settings.mode == "consume":
@@ -74,7 +74,7 @@ def subject(settings: Settings) -> dict[str, str]:
     return {"view": settings.view, **where}
 
 
-def offset(found: Mapping[str, Any], settings: Settings) -> Offset:
+def offset(found: Mapping[str, Any], settings: SourceSettings) -> Offset:
     """Read what a checkpoint has. Raises SourceError for that of another source, mode, view, queue or reader."""
     identity, position, had = found.get("identity"), found.get("position"), found.get("mode", "read")
     of, parts, start = found.get("of"), found.get("parts"), found.get("start", 0)
@@ -90,7 +90,7 @@ def offset(found: Mapping[str, Any], settings: Settings) -> Offset:
     return Offset(identity, position, mode, of, None if parts is None else tuple(parts), start)
 
 
-def _another(of: Mapping[str, str], settings: Settings, position: int) -> str:
+def _another(of: Mapping[str, str], settings: SourceSettings, position: int) -> str:
     was, now = (", ".join(f"{name}={value}" for name, value in each.items()) for each in (of, subject(settings)))
     go_on = "" if settings.mode == "consume" else f"; with startingPosition={position} it goes on where this one is"
     return f"the checkpoint is of {was}, and this query reads {now}. Give back what was, or use a new checkpoint{go_on}"

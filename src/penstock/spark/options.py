@@ -91,7 +91,7 @@ _WORDS = {
 }
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options, read. It travels to the executors, and shows no secret when it is printed."""
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -129,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.queue or self.pattern or "all queues"
 
 
-def parse(options: Mapping[str, str], use: Use) -> Settings:
+def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
     """Read the options for a use; for several, those that one of them has. Raises BadOption."""
     given: dict[str, str] = {}
     for name, text in options.items():
@@ -143,7 +143,7 @@ def parse(options: Mapping[str, str], use: Use) -> Settings:
         _belongs(_BY_NAME[name.lower()], use)
     fields = {_BY_NAME[name.lower()].field: _value(_BY_NAME[name.lower()], text) for name, text in given.items()}
     _check(given, fields)
-    return Settings(**fields)
+    return SourceSettings(**fields)
 
 
 def _known(name: str, use: Use) -> Option:

@@ -13,10 +13,10 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from penstock.flight.calls import Lag, Progress, View
-from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.endpoint import FlightEndpoint, log
 from penstock.spark.errors import SourceError
 from penstock.spark.offsets import Offset
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 #: Seconds between two reports.
 EVERY = 1.0
@@ -26,10 +26,10 @@ NO_LAG = {"lagMessages": 0, "lagSeconds": 0.0}
 PATIENCE = 0.5
 
 
-class Reporter:
+class ProgressReporter:
     """One stream's reports. Without a reader's name the broker is only asked, and keeps nothing."""
 
-    def __init__(self, settings: Settings, view: View) -> None:
+    def __init__(self, settings: SourceSettings, view: View) -> None:
         self._settings = settings
         self._view = view
         self._offset: Offset | None = None
@@ -45,7 +45,7 @@ class Reporter:
 
     def behind(self, end: Offset) -> dict[str, Any]:
         """What lies behind the end of a batch, or waits in the queues of a consuming one. Empty if nobody answers."""
-        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         try:
             lag = endpoint.ask(self._question(end), Lag)
         except (SourceError, pa.ArrowException) as error:
@@ -57,7 +57,7 @@ class Reporter:
 
     def now(self) -> None:
         """Report at once: the query is about to end, and operators should not see for ever how it was before."""
-        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         self._try(endpoint)
         endpoint.close()
 
@@ -66,19 +66,19 @@ class Reporter:
         self._ended.set()
 
     def _run(self) -> None:
-        endpoint = Endpoint(self._settings, patience=PATIENCE)
+        endpoint = FlightEndpoint(self._settings, patience=PATIENCE)
         while not self._ended.is_set():
             self._try(endpoint)
             self._ended.wait(EVERY)
         endpoint.close()
 
-    def _try(self, endpoint: Endpoint) -> None:
+    def _try(self, endpoint: FlightEndpoint) -> None:
         try:
             self._once(endpoint)
         except (SourceError, pa.ArrowException) as error:
             log.debug("no report: %s", error)
 
-    def _once(self, endpoint: Endpoint) -> None:
+    def _once(self, endpoint: FlightEndpoint) -> None:
         assert self._offset is not None
         report = replace(self._question(self._offset), reader=self._settings.reader, pin=self._settings.pin)
         endpoint.ask(report, Lag)

@@ -12,24 +12,24 @@ from pyspark.sql.types import StructType
 
 from penstock.flight.calls import View
 from penstock.spark import schemas
-from penstock.spark.endpoint import Endpoint
-from penstock.spark.executor import Part, fetch
-from penstock.spark.options import Settings
-from penstock.spark.progress import Reporter
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.executor import ReadPart, fetch
+from penstock.spark.options import SourceSettings
+from penstock.spark.progress import ProgressReporter
 
 
-class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReaderBase(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """It travels to the executors, so it connects, and reports, only when that is asked for."""
 
     #: What its reports are about.
     reported: View
 
-    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
         self._settings = settings
         self._columns = columns
         self._schema = schema
-        self._connection: Endpoint | None = None
-        self._reports: Reporter | None = None
+        self._connection: FlightEndpoint | None = None
+        self._reports: ProgressReporter | None = None
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes too late to be of use: what the next ``latestOffset`` is given as start has been worked off."""
@@ -43,17 +43,17 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part. On an executor."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ReadPart)
         return fetch(self._settings, partition, schemas.arrow_schema(self._schema))
 
     @property
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> FlightEndpoint:
         if self._connection is None:
-            self._connection = Endpoint(self._settings)
+            self._connection = FlightEndpoint(self._settings)
         return self._connection
 
     @property
-    def _reporter(self) -> Reporter:
+    def _reporter(self) -> ProgressReporter:
         if self._reports is None:
-            self._reports = Reporter(self._settings, self.reported)
+            self._reports = ProgressReporter(self._settings, self.reported)
         return self._reports

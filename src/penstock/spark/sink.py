@@ -24,10 +24,10 @@ from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from penstock.flight.calls import CheckWritten, EndWriter, Queues, Write
 from penstock.spark.chunks import DIGESTS, chunks, digest
-from penstock.spark.endpoint import Endpoint, log
+from penstock.spark.endpoint import FlightEndpoint, log
 from penstock.spark.errors import BadOption, RowsDiffer, SourceError
 from penstock.spark.names import no_queue
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 
 _TEXT = ("binary", "string")
 _WHOLE = ("bigint", "int", "smallint", "tinyint")
@@ -56,7 +56,7 @@ NO_TASK = 2**31 - 1
 
 
 @dataclass
-class Done(WriterCommitMessage):
+class TaskWritten(WriterCommitMessage):
     """What a task has written."""
 
     writer: str
@@ -69,7 +69,7 @@ class Done(WriterCommitMessage):
     digest: int = 0
 
 
-def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
+def check(settings: SourceSettings, schema: StructType, overwrite: bool) -> None:
     """Raise BadOption for a table that can't be written."""
     if overwrite:
         raise BadOption(
@@ -88,10 +88,12 @@ def check(settings: Settings, schema: StructType, overwrite: bool) -> None:
         raise BadOption("no queue: give option queue, or a column queue with namespace/queue in it")
 
 
-def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False) -> Done:
+def write(
+    settings: SourceSettings, name: Write, batches: Iterator[pa.RecordBatch], *, first: bool = False
+) -> TaskWritten:
     """Publish the rows of a task. If it is the ``first`` of all, nobody knows yet whether the broker is there."""
-    endpoint = Endpoint(settings) if first else Endpoint(settings).trusted()
-    done = Done(name.writer, name.partition)
+    endpoint = FlightEndpoint(settings) if first else FlightEndpoint(settings).trusted()
+    done = TaskWritten(name.writer, name.partition)
     try:
         for chunk in chunks(batches):
             if settings.check_repeats:
@@ -107,7 +109,7 @@ def write(settings: Settings, name: Write, batches: Iterator[pa.RecordBatch], *,
     return done
 
 
-def check_written(settings: Settings, epoch: int, done: list[Done], more: Sequence[int] = ()) -> None:
+def check_written(settings: SourceSettings, epoch: int, done: list[TaskWritten], more: Sequence[int] = ()) -> None:
     """On the driver: the broker must have what the tasks have sent, and nothing else. ``more`` has one chunk each.
 
     A write without rows may be one whose source has lost them since the first attempt, and has added nothing.
@@ -115,7 +117,7 @@ def check_written(settings: Settings, epoch: int, done: list[Done], more: Sequen
     parts = [(each.partition, each.chunks, each.digest) for each in done if each.chunks]
     if not parts or not settings.check_repeats:
         return
-    endpoint = Endpoint(settings).trusted()
+    endpoint = FlightEndpoint(settings).trusted()
     try:
         parts += [(partition, 1, 0) for partition in more]
         endpoint.ask(CheckWritten(writer=done[0].writer, epoch=epoch, parts=parts), bool)
@@ -125,11 +127,11 @@ def check_written(settings: Settings, epoch: int, done: list[Done], more: Sequen
         endpoint.close()
 
 
-def _finished(messages: list[WriterCommitMessage | None]) -> list[Done]:
-    return [each for each in messages if isinstance(each, Done)]
+def _finished(messages: list[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [each for each in messages if isinstance(each, TaskWritten)]
 
 
-def _name(settings: Settings, writer: str, epoch: int, *, begun: bool = False) -> Write:
+def _name(settings: SourceSettings, writer: str, epoch: int, *, begun: bool = False) -> Write:
     return Write(
         queue=settings.queue,
         writer=writer,
@@ -147,9 +149,9 @@ def _task() -> TaskContext:
     return task
 
 
-def _reach(settings: Settings) -> None:
+def _reach(settings: SourceSettings) -> None:
     """Find out on the driver, before any task runs, whether the broker is there and has the queue."""
-    endpoint = Endpoint(settings)
+    endpoint = FlightEndpoint(settings)
     try:
         found = endpoint.ask(Queues(queue=settings.queue, right="publish"), list[str])
         if settings.queue and not found and not settings.create_queues:
@@ -158,7 +160,7 @@ def _reach(settings: Settings) -> None:
         endpoint.close()
 
 
-def _tell_repeated(settings: Settings, done: list[Done]) -> None:
+def _tell_repeated(settings: SourceSettings, done: list[TaskWritten]) -> None:
     """Somebody who uses a name and a number again by mistake should be able to find out why nothing comes."""
     if all(each.repeated == each.chunks for each in done):
         rows = sum(each.rows for each in done)
@@ -169,7 +171,7 @@ def _tell_repeated(settings: Settings, done: list[Done]) -> None:
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``. Made on the driver, once for each write."""
 
-    def __init__(self, settings: Settings, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType, overwrite: bool) -> None:
         check(settings, schema, overwrite)
         _reach(settings)
         self._settings = settings
@@ -204,7 +206,7 @@ class BatchWriter(DataSourceArrowWriter):
         What they send after the end is refused, as the writer is not known any more.
         """
         nothing = pa.record_batch({"payload": pa.array([], pa.binary()), "queue": pa.array([], pa.string())})
-        endpoint = Endpoint(self._settings).trusted()
+        endpoint = FlightEndpoint(self._settings).trusted()
         try:
             endpoint.put(Write(writer=self.name, partition=NO_TASK, queue=self._settings.queue), nothing)
         finally:
@@ -213,7 +215,7 @@ class BatchWriter(DataSourceArrowWriter):
     def _end(self) -> None:
         if self._settings.writer:
             return  # it may be repeated, later
-        endpoint = Endpoint(self._settings)
+        endpoint = FlightEndpoint(self._settings)
         try:
             endpoint.ask(EndWriter(writer=self.name), bool)
         except SourceError as error:
@@ -225,7 +227,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``."""
 
-    def __init__(self, settings: Settings, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType, overwrite: bool) -> None:
         check(settings, schema, overwrite)
         self._settings = settings
 

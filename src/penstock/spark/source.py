@@ -7,8 +7,6 @@ ask nobody; what they return plans on the driver (``partitions``, ``latestOffset
 
 from __future__ import annotations
 
-import sys
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -20,11 +18,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import options, schemas
 from penstock.spark.errors import BadOption
-from penstock.spark.options import Settings, Use
-
-#: The module in which Spark runs a reader that is to be told the filters of a query. It does so only if
-#: spark.sql.python.filterPushdown.enabled says so, and refuses readers that take filters if it does not.
-_FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
+from penstock.spark.options import SourceSettings, Use
 
 
 class PenstockSource(DataSource):
@@ -46,7 +40,7 @@ class PenstockSource(DataSource):
 
         settings = options.parse(self.options, Use.BATCH)
         columns = schemas.check(settings.view, settings.columns, schema)
-        kind = FilteringReader if settings.push_filters and _asked_for_filters() else BatchReader
+        kind = FilteringReader if settings.push_filters else BatchReader
         return kind(settings, columns, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -74,10 +68,5 @@ class PenstockSource(DataSource):
         return StreamWriter(options.parse(self.options, Use.STREAM_WRITE), schema, overwrite)
 
 
-def _view(settings: Settings) -> str:
+def _view(settings: SourceSettings) -> str:
     return "leased" if settings.mode == "consume" else settings.view
-
-
-def _asked_for_filters() -> bool:
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _FILTERING in sys.modules or (main is not None and main.name == _FILTERING)

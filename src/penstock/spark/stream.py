@@ -29,9 +29,9 @@ from penstock.spark.batch import ADVICE, beginning, check_queue, part, plan
 from penstock.spark.endpoint import log
 from penstock.spark.errors import DataLoss, NoQueue, Replaced
 from penstock.spark.offsets import Offset, lengths, offset, subject
-from penstock.spark.options import Settings
+from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
-from penstock.spark.reader import Reader
+from penstock.spark.reader import StreamReaderBase
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04
@@ -41,10 +41,10 @@ QUIET_POSITIONS = 5_000_000
 QUIET_SECONDS = 60.0
 
 
-class StreamReader(Reader):
+class StreamReader(StreamReaderBase):
     """A stream of a view."""
 
-    def __init__(self, settings: Settings, columns: list[str], schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
         super().__init__(settings, columns, schema)
         self.reported = settings.view  # type: ignore[assignment]
         self._pick = Pick(queue=settings.queue, pattern=settings.pattern)

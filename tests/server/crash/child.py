@@ -11,6 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from threading import Event
 from typing import Any
@@ -19,13 +22,12 @@ from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import DeliveryEffect, Effect
+from penstock.journal.contract import Durability, JournalOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLogOptions
-from penstock.journal.log import Durability
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import open_folder
 from penstock.server.maintenance.upkeep import Plan, Retention, Step
 from server.crash.notes import Notes, number_of, payload
+from support.journals import open_folder
 
 #: Published messages have numbers of the round they come from.
 ROUND = 2**32
@@ -33,7 +35,7 @@ ROUND = 2**32
 BACKLOG = 2_000
 
 #: Small, so that a second of work rolls, checkpoints, forgets and carries forward.
-OPTIONS = {"segment_bytes": 60_000, "reserve": 16_384}
+OPTIONS = {"extent_bytes": 60_000, "reserve": 16_384}
 RETENTION = Retention(age=0, bytes=200_000)
 SYNC_EVERY = 0.005
 
@@ -49,7 +51,7 @@ class Child:
         self.random = Random(f"{seed} {number}")
         self.next_number = number * ROUND
         self.notes = Notes(notes)
-        options = FileLogOptions(durability=durability, **OPTIONS)
+        options = JournalOptions(durability=durability, **OPTIONS)
         opened = open_folder(RealDisk(folder), microseconds(), options, RETENTION, cache_bytes=100_000)
         self.engine, self.upkeep = opened.engine, opened.upkeep
         self.broker = self.engine.broker
@@ -60,9 +62,12 @@ class Child:
         self.next_connection = 1
         #: Messages that a client has been given and not settled.
         self.given: list[tuple[Connection, Queue, int]] = []
+        #: What waits until the journal is durable up to a position.
+        self.later: list[tuple[int, int, Callable[[], None]]] = []
+        self.serial = count()
         self.helper = ThreadPoolExecutor(1)
-        self.chore: Iterator[None] = iter(())
-        self.notes.add("U", len(self.upkeep.log.segments()))
+        self.upkeep_step: Iterator[None] = iter(())
+        self.notes.add("U", len(self.upkeep.log.extents()))
         self.notes.flush()
 
     def fail(self, error: Exception) -> None:
@@ -81,19 +86,23 @@ class Child:
             self.commits.flush(now)
             self.wanted.wait(0.002)
             self.wanted.clear()
-            self.commits.settle(microseconds())
-            for thing in self.engine.released():
-                self.tell(thing)
+            self.commits.advance(microseconds())
+            for effect in self.engine.released():
+                self.tell(effect)
+            while self.later and self.later[0][0] <= self.broker.committed:
+                heappop(self.later)[2]()
             self.notes.flush()
             self.keep_up()
 
     # What may be told
 
-    def tell(self, thing: Effect | Callable[[], None]) -> None:
-        if isinstance(thing, DeliveryEffect):
-            self.show(thing.queue, thing.messages, thing.connection)
-        elif callable(thing):
-            thing()
+    def tell(self, effect: Effect) -> None:
+        if isinstance(effect, DeliveryEffect):
+            self.show(effect.queue, effect.messages, effect.connection)
+
+    def once_durable(self, position: int, do: Callable[[], None]) -> None:
+        """Do something once the journal is durable up to a position."""
+        heappush(self.later, (position, next(self.serial), do))
 
     def show(self, queue: Queue, outs: list[Out], connection: Connection) -> None:
         outs = [out for out in outs if queue.out.get(out.item.position) is out]  # it may have gone back meanwhile
@@ -110,7 +119,7 @@ class Child:
 
     def when_durable(self, kind: str, *values: int) -> None:
         """Note a line once all that has happened so far is durable."""
-        self.engine.hold(self.broker.log.next_position, lambda: self.notes.add(kind, *values))
+        self.once_durable(self.broker.log.next_position, lambda: self.notes.add(kind, *values))
 
     # Clients
 
@@ -167,7 +176,7 @@ class Child:
         )
         for offset in range(done.accepted):
             position, number = done.first + offset, numbers[offset]
-            self.engine.hold(done.first + done.accepted, lambda p=position, n=number: self.notes.add("P", p, n))
+            self.once_durable(done.first + done.accepted, partial(self.notes.add, "P", position, number))
 
     def settle_some(self, now: int) -> None:
         if not self.given:
@@ -200,7 +209,7 @@ class Child:
                 self.note_shown(position, self.engine.payloads([position])[0])
                 self.notes.add("S", position)
 
-            self.engine.hold(self.broker.log.next_position, show)
+            self.once_durable(self.broker.log.next_position, show)
 
     def disturb(self, connection: Connection, queue: Queue, now: int) -> None:
         """The rarer things."""
@@ -223,12 +232,12 @@ class Child:
         (self.broker.purge_dead if lanes[0] is queue.dead else self.broker.purge)(connection, queue, now)
         self.when_durable("S", *positions)
 
-    # Chores
+    # Maintenance
 
     def keep_up(self) -> None:
-        """Go on with the chore at hand, or begin one now and then."""
-        if next(self.chore, self) is self and self.random.random() < 0.02:
-            self.chore = self.retention() if self.random.random() < 0.6 else self.checkpoint()
+        """Go on with what is under way, or begin something now and then."""
+        if next(self.upkeep_step, self) is self and self.random.random() < 0.02:
+            self.upkeep_step = self.retention() if self.random.random() < 0.6 else self.checkpoint()
 
     def checkpoint(self) -> Iterator[None]:
         yield from self.wait_for(self.helper.submit(self.upkeep.checkpoint, microseconds()))

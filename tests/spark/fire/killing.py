@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from penstock.client import ClientError, connect
 from penstock.flight.calls import Read
-from penstock.spark.endpoint import Endpoint
-from penstock.spark.options import Settings
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.options import SourceSettings
 from spark.fire.driver import Life
 from spark.fire.story import Counted, kill_group
 from support.sparks import PYTHON_PATH, SparkBroker
@@ -213,7 +213,7 @@ class Story(Counted[Figures]):
         return [(row["position"], row["payload"]) for batch in batches for row in batch.to_pylist()]
 
     def _read(self, read: Read) -> list[pq.pa.RecordBatch]:
-        endpoint = Endpoint(Settings(endpoint=self.broker.endpoint))
+        endpoint = FlightEndpoint(SourceSettings(endpoint=self.broker.endpoint))
         try:
             return list(endpoint.get(read))
         finally:

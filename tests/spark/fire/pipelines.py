@@ -28,7 +28,7 @@ from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
-from penstock.spark.pipelines.run import Broker, Run
+from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.fire.story import Counted, kill_group
 from support.commands import COMMAND, environment
 from support.history import Plain
@@ -170,14 +170,14 @@ class PipelineStory(Counted[Figures]):
         self.count(archived=archived, published=len(self._rows("messages", "flow")))
         self._check_insight()
 
-    def _source(self) -> Broker:
-        return Broker({"endpoint": self.broker.endpoint})
+    def _source(self) -> BrokerSource:
+        return BrokerSource({"endpoint": self.broker.endpoint})
 
     def _archive(self, clock: Callable[[], float]) -> None:
         """Work off what is there; in another hour, what was there before is compacted."""
         self.broker.publish("flow", b'{"n": -2}')
-        options = archive_main.Options(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
-        archive_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+        options = archive_main.ArchiveOptions(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
+        archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:
         """Spark, DuckDB and pandas must find what was published, what fits and what does not together."""
@@ -201,7 +201,7 @@ class PipelineStory(Counted[Figures]):
             return 0
         state = msgspec.json.decode(file.read_bytes(), type=State)
         assert state.choice.chunk_rows == chunk_rows(RATE)
-        assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, Run()).done
+        assert Replay(self._spark, self._source(), str(self.lake), "replay").run(state.choice, None, RunControl()).done
         again = [row["payload"] for row in self._rows("messages", "again")]
         chosen = read_table(self._spark, self.lake, "messages").where(f"position <= {state.end}").orderBy("position")
         wanted = [bytes(row["payload"]) for row in chosen.select("payload").collect()]
@@ -211,8 +211,8 @@ class PipelineStory(Counted[Figures]):
         return len(again)
 
     def _check_insight(self) -> None:
-        options = insight_main.Options(report_seconds=0)
-        insight_main.run(self._spark, self._source(), str(self.lake), options, Run(once=True))
+        options = insight_main.InsightOptions(report_seconds=0)
+        insight_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
         events = self._events("events")
         plain = Plain(events)
         rows = [

@@ -17,7 +17,7 @@ from penstock.cli.bench.broker import broker
 from penstock.cli.bench.load import LEAST, Load, load_of
 from penstock.cli.bench.report import as_json as result_as_json
 from penstock.cli.bench.report import show
-from penstock.cli.bench.run import Plan, Result, measure, prepare
+from penstock.cli.bench.run import BenchPlan, Result, measure, prepare
 from penstock.cli.errors import NOT_ENOUGH, OK
 from penstock.cli.output import json_option, note, run, tell
 from penstock.cli.protocol_help import told
@@ -113,7 +113,7 @@ def _able(flags: dict[str, Any]) -> list[str]:
     return [name for name in PROTOCOLS if not flags["one_at_a_time"] or protocols()[name].title in able]
 
 
-def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
+def _plan(url: str, size: int, flags: dict[str, Any]) -> BenchPlan:
     address, _ = parse(url)
     able = address.abilities.operations
     if flags["one_at_a_time"] and "confirmed publishing" not in able:
@@ -126,10 +126,10 @@ def _plan(url: str, size: int, flags: dict[str, Any]) -> Plan:
     load = load_of(address.scheme)
     window = flags["window"] or load.window(flags["consumers"])
     in_flight = flags["in_flight"] or load.in_flight
-    return Plan(url=url, size=size, **{**flags, "window": window, "in_flight": in_flight})
+    return BenchPlan(url=url, size=size, **{**flags, "window": window, "in_flight": in_flight})
 
 
-def _measure(plan: Plan) -> Result:
+def _measure(plan: BenchPlan) -> Result:
     address, options = run(prepare(plan))
     note(f"measuring {address} with {plan.size} B …")
     return measure(plan, address, options)

@@ -24,7 +24,7 @@ def broker(durability: str) -> Iterator[dict[str, str]]:
         ready = Path(folder, "ready.json")
         listeners = [f"--{protocol}=127.0.0.1:0" for protocol in protocols()]
         command = [sys.executable, "-m", "penstock", "serve", *listeners, f"--durability={durability}"]
-        command += [f"--data={folder}/data", f"--ready-file={ready}", "--log-level=error", "--flight=off"]
+        command += [f"--data={folder}/data", f"--ready-file={ready}", "--log-level=error", "--flight=off", "--http=off"]
         with subprocess.Popen(command) as process:
             try:
                 yield _urls(ready, process)

@@ -11,7 +11,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.cli.bench.worker import CONSUME, FIRST_WORKER, GO, NOT_READY, PRODUCE, Job, Outcome, consume, produce
+from penstock.cli.bench.worker import (
+    CONSUME,
+    FIRST_WORKER,
+    GO,
+    NOT_READY,
+    PRODUCE,
+    WorkerJob,
+    WorkerOutcome,
+    consume,
+    produce,
+)
 from penstock.cli.errors import CommandError
 from penstock.client import aio
 from penstock.client.options import TLS, ClientOptions
@@ -27,7 +37,7 @@ PATIENCE = 30.0
 DEFAULT_QUEUE = "penstock-bench"
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class BenchPlan(Struct, frozen=True, kw_only=True):
     """What to do."""
 
     url: str
@@ -46,7 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Result(Struct, kw_only=True):
     """What came of it. Latencies are in nanoseconds; ``series`` has seconds and messages so far."""
 
-    plan: Plan
+    plan: BenchPlan
     protocol: str
     sent: int
     received: int
@@ -61,7 +71,7 @@ class BenchError(CommandError):
     """The run failed. The text says why."""
 
 
-async def prepare(plan: Plan) -> tuple[Address, ClientOptions]:
+async def prepare(plan: BenchPlan) -> tuple[Address, ClientOptions]:
     """The address and options of the URL, with a queue, which is created where the protocol needs that."""
     address, options = parse(plan.url)
     if address.queue is None and client_protocol(address.scheme).queue != "none":
@@ -72,19 +82,19 @@ async def prepare(plan: Plan) -> tuple[Address, ClientOptions]:
     return address, options
 
 
-def measure(plan: Plan, address: Address, options: ClientOptions) -> Result:
+def measure(plan: BenchPlan, address: Address, options: ClientOptions) -> Result:
     """Run the plan. Raises BenchError."""
-    run = _Run(plan, address, options.tls)
+    run = _BenchRun(plan, address, options.tls)
     try:
         return run.run()
     finally:
         run.end()
 
 
-class _Run:
+class _BenchRun:
     """The processes of a run, and the board between them. Consumers come first in ``workers``, then producers."""
 
-    def __init__(self, plan: Plan, address: Address, tls: TLS) -> None:
+    def __init__(self, plan: BenchPlan, address: Address, tls: TLS) -> None:
         self.plan = plan
         self.context = get_context("spawn")
         self.senders, self.receivers = self._places()
@@ -92,7 +102,7 @@ class _Run:
         self.board[PRODUCE] = self.board[CONSUME] = 1
         for place in (*self.senders, *self.receivers):
             self.board[place] = NOT_READY
-        self.job = Job(
+        self.job = WorkerJob(
             address=address, tls=tls, place=0, connections=1, window=plan.window, size=plan.size, senders=self.senders
         )
         self.workers: list[tuple[Any, Any]] = []
@@ -123,7 +133,7 @@ class _Run:
         taken = self._collect(0, len(self.receivers))
         return self._result(series, sent, taken)
 
-    def _producing(self, place: int, connections: int, at: int) -> Job:
+    def _producing(self, place: int, connections: int, at: int) -> WorkerJob:
         plan, workers = self.plan, len(self.senders)
         count = None if plan.count is None else plan.count // workers + (at < plan.count % workers)
         return replace(
@@ -137,7 +147,7 @@ class _Run:
             receivers=self.receivers,
         )
 
-    def _start(self, target: Any, job: Job) -> None:
+    def _start(self, target: Any, job: WorkerJob) -> None:
         ours, theirs = self.context.Pipe(duplex=False)
         process = self.context.Process(target=target, args=(job, self.board, theirs), daemon=True)
         process.start()
@@ -192,22 +202,22 @@ class _Run:
         while self.board[place] < sent and time.monotonic() < until:
             time.sleep(0.01)
 
-    def _collect(self, first: int, last: int) -> list[Outcome]:
+    def _collect(self, first: int, last: int) -> list[WorkerOutcome]:
         outcomes = [self._outcome(pipe) for _, pipe in self.workers[first:last]]
         for outcome in outcomes:
             if outcome.error:
                 raise BenchError(outcome.error)
         return outcomes
 
-    def _outcome(self, pipe: Any) -> Outcome:
+    def _outcome(self, pipe: Any) -> WorkerOutcome:
         try:
             outcome = pipe.recv()
         except EOFError:
             raise BenchError("a process of the load generator has ended without a word") from None
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, WorkerOutcome)
         return outcome
 
-    def _result(self, series: list[tuple[float, int]], sent: list[Outcome], taken: list[Outcome]) -> Result:
+    def _result(self, series: list[tuple[float, int]], sent: list[WorkerOutcome], taken: list[WorkerOutcome]) -> Result:
         if self.plan.count is not None:
             (at, done), (end, last) = series[0], series[-1]
         else:

@@ -30,7 +30,7 @@ NOT_READY = -1
 GO, PRODUCE, CONSUME, FIRST_WORKER = 0, 1, 2, 3
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class WorkerJob(Struct, frozen=True, kw_only=True):
     """What a process is to do."""
 
     address: Address
@@ -46,7 +46,7 @@ class Job(Struct, frozen=True, kw_only=True):
     receivers: tuple[int, ...] = ()
 
 
-class Outcome(Struct):
+class WorkerOutcome(Struct):
     """What a process has to tell at its end. Latencies are in nanoseconds."""
 
     done: int
@@ -54,12 +54,12 @@ class Outcome(Struct):
     error: str = ""
 
 
-def produce(job: Job, board: Array[Any], pipe: Pipe) -> None:
+def produce(job: WorkerJob, board: Array[Any], pipe: Pipe) -> None:
     """The life of a process of producers."""
     _live(_produce(job, board), pipe)
 
 
-def consume(job: Job, board: Array[Any], pipe: Pipe) -> None:
+def consume(job: WorkerJob, board: Array[Any], pipe: Pipe) -> None:
     """The life of a process of consumers."""
     _live(_consume(job, board), pipe)
 
@@ -70,11 +70,11 @@ def _live(work: Any, pipe: Pipe) -> None:
     except KeyboardInterrupt:
         return
     except Exception as error:
-        outcome = Outcome(0, np.zeros(0, np.int64), f"{type(error).__name__}: {error}")
+        outcome = WorkerOutcome(0, np.zeros(0, np.int64), f"{type(error).__name__}: {error}")
     pipe.send(outcome)
 
 
-async def _produce(job: Job, board: Array[Any]) -> Outcome:
+async def _produce(job: WorkerJob, board: Array[Any]) -> WorkerOutcome:
     make = load_of(job.address.scheme).producer
     connections = [await _open(make(job.address, job.size, job.window), job) for _ in range(job.connections)]
     board[job.place] = 0
@@ -101,10 +101,10 @@ async def _produce(job: Job, board: Array[Any]) -> Outcome:
     for connection in connections:
         connection.close()
     await asyncio.sleep(0.05)  # what is in our buffers leaves
-    return Outcome(sent, latencies)
+    return WorkerOutcome(sent, latencies)
 
 
-def _allowed(job: Job, board: Array[Any], sent: int, elapsed: float) -> int:
+def _allowed(job: WorkerJob, board: Array[Any], sent: int, elapsed: float) -> int:
     """How many more may be sent, by all limits but the connection's."""
     under_way = sum(board[place] for place in job.senders) - sum(board[place] for place in job.receivers)
     allowed = job.in_flight - under_way if job.in_flight else WRITE_MESSAGES
@@ -115,7 +115,7 @@ def _allowed(job: Job, board: Array[Any], sent: int, elapsed: float) -> int:
     return allowed
 
 
-async def _consume(job: Job, board: Array[Any]) -> Outcome:
+async def _consume(job: WorkerJob, board: Array[Any]) -> WorkerOutcome:
     make = load_of(job.address.scheme).consumer
     connections = [await _open(make(job.address, job.window), job) for _ in range(job.connections)]
     while board[CONSUME]:
@@ -125,7 +125,7 @@ async def _consume(job: Job, board: Array[Any]) -> Outcome:
     for connection in connections:
         connection.close()
     latencies = np.concatenate([np.array(connection.latencies, np.int64) for connection in connections])
-    return Outcome(sum(connection.received for connection in connections), latencies)
+    return WorkerOutcome(sum(connection.received for connection in connections), latencies)
 
 
 def _check(connections: list[Any]) -> None:
@@ -139,7 +139,7 @@ async def _until(board: Array[Any], place: int) -> None:
         await asyncio.sleep(BREATH)
 
 
-async def _open(connection: ConnectionT, job: Job) -> ConnectionT:
+async def _open(connection: ConnectionT, job: WorkerJob) -> ConnectionT:
     loop = asyncio.get_running_loop()
     address = job.address
     if address.path:

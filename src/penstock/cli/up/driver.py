@@ -19,7 +19,7 @@ from penstock.cli.up.lines import Broken, Going, Line, SparkReady, Task
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
-from penstock.spark.pipelines.run import Broker, Progress, Run, lines_of
+from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, lines_of
 from penstock.spark.session import session
 
 
@@ -35,11 +35,11 @@ def main() -> int:
         _tell(Broken(reason=str(error)))
         return 1
     _tell(SparkReady(spark=spark.version))
-    broker = Broker({"endpoint": task.endpoint})
+    broker = BrokerSource({"endpoint": task.endpoint})
     failures: dict[str, Exception] = {}
 
-    def work(name: str, pipeline: Callable[[Run], Progress]) -> None:
-        how = Run(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
+    def work(name: str, pipeline: Callable[[RunControl], PipelineProgress]) -> None:
+        how = RunControl(seconds=task.seconds, stop=stop, tell=lambda progress: _going(name, progress))
         try:
             pipeline(how)
         except Exception as error:  # whatever it is: the other one must stop, and somebody must hear of it
@@ -49,8 +49,12 @@ def main() -> int:
             stop.set()  # one without the other would be half the truth
 
     pipelines = {
-        "archive": lambda how: archive_main.run(spark, broker, task.lake, archive_main.Options(pattern="*/*"), how),
-        "insight": lambda how: insight_main.run(spark, broker, task.lake, insight_main.Options(pattern="*/*"), how),
+        "archive": lambda how: archive_main.run(
+            spark, broker, task.lake, archive_main.ArchiveOptions(pattern="*/*"), how
+        ),
+        "insight": lambda how: insight_main.run(
+            spark, broker, task.lake, insight_main.InsightOptions(pattern="*/*"), how
+        ),
     }
     threads = [threading.Thread(target=work, args=each) for each in pipelines.items()]
     for thread in threads:
@@ -81,7 +85,7 @@ def _watch_input(stop: threading.Event) -> None:
     stop.set()
 
 
-def _going(name: str, progress: Progress) -> None:
+def _going(name: str, progress: PipelineProgress) -> None:
     _tell(Going(pipeline=name, rows=progress.rows, lag_rows=progress.lag_rows))
 
 

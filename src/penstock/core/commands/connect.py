@@ -30,6 +30,7 @@ def disconnect(
     del state.connections[connection.id]
     for subscription in connection.subscriptions.values():
         leave_line(state, subscription)
+        subscription.queue.subscribers -= 1
     connection.subscriptions.clear()
     if connection.out:
         connection.unshown = unshown

@@ -189,6 +189,7 @@ def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool 
             line.append(subscription)
             continue
         subscription.waiting = False
+        subscription.queue.subscribers -= 1
         del subscription.connection.subscriptions[(subscription.queue.id, subscription.dead)]
         state.effects.append(WaitEnded(subscription.connection, subscription.queue))
 
@@ -196,6 +197,7 @@ def end_waiting(state: BrokerState, line: deque[Subscription], *, windows: bool 
 def _deliver(state: BrokerState, subscription: Subscription, outs: list[Out]) -> None:
     """Leave the effect. Messages that are durable already do not wait for those that are not."""
     connection, queue = subscription.connection, subscription.queue
+    queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
     if not subscription.window:
         outs[0].single = True
     durable = [out for out in outs if out.item.position < state.committed]
@@ -220,6 +222,7 @@ def _next_in_line(line: deque[Subscription], count: int = 1) -> Subscription:
         subscription.waiting = False
         if not subscription.window:
             del subscription.connection.subscriptions[(subscription.queue.id, subscription.dead)]
+            subscription.queue.subscribers -= 1
     return subscription
 
 

@@ -16,6 +16,7 @@ def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, dur
     if item is None:
         return None
     out = hand_out(state, queue, item, connection, now)
+    queue.count_delivered(1, 1 if out.deliveries else 0)
     state.lock_until(out, now + (duration or queue.policy.lock_duration))
     return out
 

@@ -31,6 +31,7 @@ class Refusal(Enum):
     DISK = "there is not enough free space on the disk"
     MEMORY = "the state of all queues takes too much memory"
     DRAINING = "the broker is shutting down"
+    STOPPED = "an operator lets the queues get empty: nothing is taken"
 
 
 class PublishResult(NamedTuple):
@@ -96,6 +97,8 @@ def admit(state: BrokerState, queue: Queue, sizes: Sequence[int], delayed: bool)
     """How many of the messages may come in, and why not the rest."""
     if state.draining:
         return 0, Refusal.DRAINING
+    if state.publishing_stopped:
+        return 0, Refusal.STOPPED
     if state.disk_full or state.log.size + sum(sizes) > state.disk_room:
         return 0, Refusal.DISK
     if state.memory_full:

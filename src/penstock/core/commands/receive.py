@@ -18,9 +18,11 @@ def subscribe(state: BrokerState, connection: Connection, queue: Queue, window: 
         if subscription is not None:
             leave_line(state, subscription)
             del connection.subscriptions[key]
+            queue.subscribers -= 1
         return
     if subscription is None:
         subscription = connection.subscriptions[key] = Subscription(connection, queue, 0)
+        queue.subscribers += 1
     subscription.window = window
     update_credit(state, subscription)
     dispatch(state, queue, now)
@@ -36,6 +38,7 @@ def receive(state: BrokerState, connection: Connection, queue: Queue, now: int, 
         return False
     subscription = Subscription(connection, queue, 0, dead=dead)
     connection.subscriptions[(queue.id, dead)] = subscription
+    queue.subscribers += 1
     line = queue.waiting_dead if dead else queue.waiting
     line.append(subscription)
     subscription.waiting = True
@@ -78,5 +81,6 @@ def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> t
         delivered_at=now,
     )
     queue.counters.popped += 1
+    queue.count_delivered(1, 1 if deliveries else 0)
     state.forget_message(queue, item.position)
     return item, deliveries

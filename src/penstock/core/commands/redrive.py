@@ -1,4 +1,4 @@
-"""The command that sends dead letters back to work."""
+"""Commands that send messages to the end of a queue: dead letters back to work, and ready ones to another queue."""
 
 from __future__ import annotations
 
@@ -28,11 +28,29 @@ def redrive(
     Without ``positions`` the oldest ``limit`` go. They keep their ID and priority, lose their time to live, have
     their retry counter as published and count no deliveries.
     """
-    items = _take_dead(queue, positions, limit)
+    return _send(state, connection, queue, _take_dead(queue, positions, limit), to or queue, now)
+
+
+def move(
+    state: BrokerState, connection: Connection, queue: Queue, now: int, *, positions: Sequence[int], to: Queue
+) -> int:
+    """Send messages that wait, ready or delayed, to the end of another queue. Returns how many.
+
+    They are as dead letters are that were sent there: ready, with their ID and priority, and without a time to live.
+    """
+    if to is queue:
+        return 0
+    items = [item for position in positions if (item := _take_waiting(queue, position)) is not None]
+    return _send(state, connection, queue, items, to, now)
+
+
+def _send(
+    state: BrokerState, connection: Connection, queue: Queue, items: Sequence[Item], target: Queue, now: int
+) -> int:
+    """Messages that are in no lane any more come to the end of a queue."""
     if not items:
         return 0
-    target = to or queue
-    restored = [item._replace(retries=queue.retries_as_published(item), reason=0) for item in items]
+    restored = [item._replace(retries=queue.retries_as_published(item), reason=0, expires=0) for item in items]
     columns = {
         "message": array("Q", [item.position for item in items]),
         "retries_left": array("B", [item.retries for item in restored]),
@@ -47,6 +65,14 @@ def redrive(
         target.note(item, 0)
     dispatch(state, target, now)
     return len(items)
+
+
+def _take_waiting(queue: Queue, position: int) -> Item | None:
+    item = queue.find_ready(position)
+    if item is not None:
+        return queue.remove_ready(item.priority, item.rank)
+    delayed = queue.delayed.find(position)
+    return None if delayed is None else queue.delayed.remove(delayed.rank, position)
 
 
 def _take_dead(queue: Queue, positions: Sequence[int] | None, limit: int) -> list[Item]:

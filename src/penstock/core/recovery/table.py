@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 import numpy as np
 
-from penstock.core.catalogue import CatalogueRow, HeldRow, QueueEntry
+from penstock.core.catalogue import CatalogueDetail, HeldDetail, QueueEntry
 from penstock.core.leases import LeaseEnd, LeaseEntry
 from penstock.core.recovery.event_columns import Array, EventBlock, Events
 from penstock.core.writers import ChunkKey, WriterEntry
@@ -308,7 +308,7 @@ class Table:
 
     def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
         """It says what is known already, except at the beginning and after a loss of events."""
-        described = msgspec.json.decode(detail, type=CatalogueRow)
+        described = msgspec.json.decode(detail, type=CatalogueDetail)
         if described.lost is not None and self.meta.position >= (described.seen or described.lost[1]):
             return  # what is lost was known when this table was written down
         if described.lost is not None:
@@ -318,7 +318,7 @@ class Table:
             if not described.held:
                 self.meta.leases, self.meta.writers = {}, {}
 
-    def _begin(self, described: CatalogueRow, *, keep: bool) -> None:
+    def _begin(self, described: CatalogueDetail, *, keep: bool) -> None:
         """Not all events are there that led to this state: the log was trimmed, or a repair could not save them.
 
         A repair knows the queues, but not their counters: with ``keep``, ours are as good.
@@ -382,7 +382,7 @@ class Table:
         """As for a catalogue: it says what is known already, if no event was lost."""
         if self.meta.complete:
             return
-        held = msgspec.json.decode(detail, type=HeldRow)
+        held = msgspec.json.decode(detail, type=HeldDetail)
         if held.first:
             self.meta.leases, self.meta.writers = {}, {}
         self.meta.leases |= held.leases

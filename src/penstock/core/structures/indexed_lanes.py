@@ -7,6 +7,7 @@ many priorities nothing tells in which. Such messages are noted a second time, s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -82,6 +83,56 @@ class RankedLane(_NotedLane):
     def remove_many(self, ranks: Sequence[int]) -> list[Item]:
         """See Lane."""
         return _gone(self._places, super().remove_many(ranks))
+
+
+class DeadLane(RankedLane):
+    """The dead letters of a queue, and how many there are for each reason."""
+
+    __slots__ = ("reasons",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: Counter[int] = Counter()
+
+    def fill(self, columns: Sequence[NDArray[np.generic]]) -> None:
+        """See Lane."""
+        super().fill(columns)
+        for reason, count in zip(*np.unique(columns[6], return_counts=True), strict=True):
+            self.reasons[int(reason)] += int(count)
+
+    def insert(self, item: Item) -> None:
+        """See Lane."""
+        super().insert(item)
+        self.reasons[item.reason] += 1
+
+    def insert_many(self, items: Iterable[Item]) -> None:
+        """See Lane."""
+        many = list(items)
+        super().insert_many(many)
+        self.reasons.update(item.reason for item in many)
+
+    def extend(self, items: Sequence[Item]) -> None:
+        """See Lane."""
+        super().extend(items)
+        self.reasons.update(item.reason for item in items)
+
+    def take(self, count: int) -> list[Item]:
+        """See Lane."""
+        return self._counted(super().take(count))
+
+    def remove(self, rank: int, position: int | None = None) -> Item | None:
+        """See Lane."""
+        item = super().remove(rank, position)
+        self._counted([item] if item is not None else [])
+        return item
+
+    def remove_many(self, ranks: Sequence[int]) -> list[Item]:
+        """See Lane."""
+        return self._counted(super().remove_many(ranks))
+
+    def _counted(self, gone: list[Item]) -> list[Item]:
+        self.reasons.subtract(item.reason for item in gone)
+        return gone
 
 
 class PriorityLane(_NotedLane):

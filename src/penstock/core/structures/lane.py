@@ -179,6 +179,22 @@ class Lane:
         for chunk in self._chunks:
             yield from map(Item._make, self._rows(chunk.look(), 0, len(chunk)))
 
+    def after(self, place: tuple[int, int], limit: int) -> list[Item]:
+        """Messages behind a rank and position, left where they are. Packed chunks stay so."""
+        found: list[Item] = []
+        number = bisect_right(self._chunks, place, key=_last_place)
+        for chunk in self._chunks[number:]:
+            columns = chunk.look()
+            ranks, positions = columns[0], columns[1]
+            assert ranks is not None
+            low, high = bisect_left(ranks, place[0]), bisect_right(ranks, place[0])
+            start = bisect_right(ranks if positions is None else positions, place[1], low, high)
+            stop = min(len(ranks), start + limit - len(found))
+            found += map(Item._make, self._rows(columns, start, stop))
+            if len(found) >= limit:
+                break
+        return found
+
     def append_run(self, first: int, sizes: Sequence[int], expires: int = 0, retries: int = FOREVER) -> None:
         """Add messages at the end whose positions, and ranks, are ``first``, ``first + 1`` and so on."""
         start = 0

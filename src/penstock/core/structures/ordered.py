@@ -7,7 +7,7 @@ is gone.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,6 +47,18 @@ class Ordered(Generic[T]):
     def last(self) -> T:
         """The highest value. There must be one."""
         return self._chunks[-1][-1]
+
+    def down_from(self, value: T | None) -> Iterator[T]:
+        """The value, if it is there, and all lower ones, highest first; all of them without a value."""
+        number = len(self._chunks) - 1 if value is None else min(self._chunk_of(value), len(self._chunks) - 1)
+        for chunk in self._chunks[number::-1] if self._chunks else ():
+            stop = len(chunk) if value is None else bisect_right(chunk, value)
+            yield from chunk[:stop][::-1]
+
+    def up_from(self, value: T) -> Iterator[T]:
+        """All values above this one, lowest first."""
+        for chunk in self._chunks[self._chunk_of(value) :]:
+            yield from chunk[bisect_right(chunk, value) :]
 
     def add(self, value: T) -> None:
         """Put a value in that is not there yet."""

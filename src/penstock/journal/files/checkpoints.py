@@ -24,16 +24,16 @@ import contextlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.journal.errors import LogFull
-from penstock.journal.files.disk import Disk, File, Part, write_all
-from penstock.journal.files.space import Space, is_full
+from penstock.journal.contract import Checkpoint, Columns
+from penstock.journal.errors import LogFull, is_full
+from penstock.journal.files.disk import Disk, File, Part, ReadableDisk, write_all
+from penstock.journal.files.space import DiskSpace
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
 
@@ -46,7 +46,6 @@ _HEADER = Struct("<4sHHQQQQIIQII")
 _NAME = re.compile(r"[0-9a-f]{16}\.ckpt")
 _TEMPORARY = "checkpoint.new"
 
-Columns = dict[str, npt.NDArray[Any]]
 T = TypeVar("T")
 
 
@@ -54,36 +53,64 @@ class BadCheckpoint(Exception):
     """The file is not a checkpoint that can be used; the text says why."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state before ``position``. The columns are read-only."""
+class CheckpointReader:
+    """The checkpoints in a data folder, for who reads it."""
 
-    position: int
-    meta: bytes
-    columns: Columns
-    clean: bool
-
-
-class Checkpoints:
-    """The checkpoints in a data folder. The folder must be ours: see ``FileLog``, which takes the lock."""
-
-    def __init__(self, disk: Disk, identity: int, space: Space | None = None) -> None:
-        """``space`` is for who writes: it has the reserve, and says when there is no room."""
-        self._disk = disk
-        self._space = space
+    def __init__(self, disk: ReadableDisk, identity: int) -> None:
+        self._files = disk
         self._identity = identity
         #: What ``newest_good`` passed over, and why: for the operator.
         self.report: list[str] = []
 
     def positions(self) -> list[int]:
-        """The positions that have one, oldest first. The log must not be trimmed above the first of them."""
-        return sorted(int(name[:16], 16) for name in self._disk.names() if _NAME.fullmatch(name))
+        """See CheckpointStore."""
+        return sorted(int(name[:16], 16) for name in self._files.names() if _NAME.fullmatch(name))
+
+    def size(self, position: int) -> int:
+        """See CheckpointStore."""
+        file = self._files.open(_name(position))
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def newest_good(self) -> Checkpoint | None:
+        """See CheckpointStore."""
+        for position in reversed(self.positions()):
+            try:
+                return self.read(position)
+            except BadCheckpoint as error:
+                self.report.append(f"{_name(position)} is passed over: {error}")
+        return None
+
+    def newest_before(self, stop: int) -> Checkpoint | None:
+        """The newest that can be read and does not lie behind a position, while a broker may replace them."""
+        for position in reversed(self.positions()):
+            if position <= stop:
+                with contextlib.suppress(FileNotFoundError, BadCheckpoint):  # its owner's next start will tell of it
+                    return self.read(position)
+        return None
+
+    def read(self, position: int) -> Checkpoint:
+        """The one at a position. Raises BadCheckpoint if it can not be used."""
+        file = self._files.open(_name(position))
+        try:
+            return _decode(file, self._identity, position)
+        finally:
+            file.close()
+
+
+class Checkpoints(CheckpointReader):
+    """The same for the folder's owner, who has its lock: see ``CheckpointStore``."""
+
+    def __init__(self, disk: Disk, identity: int, space: DiskSpace | None = None) -> None:
+        """``space`` has the reserve, and says when there is no room."""
+        super().__init__(disk, identity)
+        self._disk = disk
+        self._space = space
 
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
-        """Write one, whole or not at all, then remove all but the two newest. Raises OSError, or LogFull without room.
-
-        The log must be synced up to the position first, or the checkpoint might know events that a crash takes away.
-        """
+        """See CheckpointStore."""
         self.clear()
         try:
             self._write_new(_encode(self._identity, position, meta, columns, clean=clean))
@@ -116,31 +143,6 @@ class Checkpoints:
 
     def _spend(self, write: Callable[[], T], size: int) -> T:
         return write() if self._space is None else self._space.spend(write, size)
-
-    def newest_good(self) -> Checkpoint | None:
-        """The newest that can be read. None if there is none; look at ``report`` to see if there should be one."""
-        for position in reversed(self.positions()):
-            try:
-                return self.read(position)
-            except BadCheckpoint as error:
-                self.report.append(f"{_name(position)} is passed over: {error}")
-        return None
-
-    def read(self, position: int) -> Checkpoint:
-        """The one at a position. Raises BadCheckpoint if it can not be used."""
-        file = self._disk.open(_name(position))
-        try:
-            return _decode(file, self._identity, position)
-        finally:
-            file.close()
-
-    def size(self, position: int) -> int:
-        """How many bytes the one at a position has."""
-        file = self._disk.open(_name(position))
-        try:
-            return file.size()
-        finally:
-            file.close()
 
 
 def is_checkpoint(name: str) -> bool:

@@ -59,8 +59,8 @@ class Held(Exception):
         self.holder = holder
 
 
-class Disk(Protocol):
-    """One folder."""
+class ReadableDisk(Protocol):
+    """One folder, for who reads."""
 
     @property
     def where(self) -> str:
@@ -69,11 +69,28 @@ class Disk(Protocol):
     def names(self) -> list[str]:
         """The files in the folder."""
 
+    def open(self, name: str) -> File:
+        """An existing file, for reading, and for its owner for writing too."""
+
+
+class SharedDisk(ReadableDisk, Protocol):
+    """One folder as other processes than its owner see it."""
+
+    def numbered(self) -> list[tuple[str, int]]:
+        """The files, each with a number that another file of that name would not have."""
+
+    def number(self, name: str) -> int:
+        """The number of a file. Raises FileNotFoundError."""
+
+    def descriptor(self, name: str) -> int:
+        """A file descriptor of one's own, for reading. Raises FileNotFoundError."""
+
+
+class Disk(ReadableDisk, Protocol):
+    """One folder, for its owner."""
+
     def create(self, name: str) -> File:
         """A new file, which must not exist."""
-
-    def open(self, name: str) -> File:
-        """An existing file, for reading and writing."""
 
     def rename(self, old: str, new: str) -> None:
         """Put a file in the place of another."""
@@ -156,6 +173,7 @@ class RealDisk:
     def __init__(self, folder: str | os.PathLike[str], *, read_only: bool = False) -> None:
         """``read_only`` is for other processes than the broker: nothing is made, and files are opened for reading."""
         self._folder = Path(folder)
+        self._where = str(self._folder)
         self._access = os.O_RDONLY if read_only else os.O_RDWR
         if not read_only:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -163,7 +181,7 @@ class RealDisk:
     @property
     def where(self) -> str:
         """See Disk."""
-        return str(self._folder)
+        return self._where
 
     def names(self) -> list[str]:
         """See Disk."""
@@ -176,6 +194,20 @@ class RealDisk:
     def open(self, name: str) -> RealFile:
         """See Disk."""
         return RealFile(os.open(self._folder / name, self._access | os.O_CLOEXEC))
+
+    def numbered(self) -> list[tuple[str, int]]:
+        """See SharedDisk. A repair puts another file in the place of one, which has another inode."""
+        with os.scandir(self._folder) as entries:
+            return [(entry.name, entry.inode()) for entry in entries]
+
+    def number(self, name: str) -> int:
+        """See SharedDisk."""
+        found = os.stat(os.path.join(self._where, name))
+        return found.st_dev << 64 | found.st_ino
+
+    def descriptor(self, name: str) -> int:
+        """See SharedDisk."""
+        return os.open(os.path.join(self._where, name), os.O_RDONLY | os.O_CLOEXEC)
 
     def rename(self, old: str, new: str) -> None:
         """See Disk."""

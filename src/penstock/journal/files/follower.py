@@ -23,8 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.journal.errors import JournalDamaged, JournalRefused, LogError
-from penstock.journal.files.disk import RealDisk
+from penstock.journal.contract import Checkpoint, Found, HeldExtent, Span
+from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, Replaced, Trimmed
+from penstock.journal.files.checkpoints import CheckpointReader
+from penstock.journal.files.disk import RealDisk, SharedDisk
 from penstock.journal.files.mapped_segment import MappedSegment, Verified, read_ends
 from penstock.journal.files.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.files.segment_reader import next_sound
@@ -38,26 +40,7 @@ from penstock.schema import Kind
 KEPT = 64
 
 
-class DataLoss(LogError):
-    """Events that were shown, or were still to be read, are gone. ``lost`` is their range of positions, end excluded.
-
-    A reader that accepts the loss goes on at ``lost[1]``.
-    """
-
-    def __init__(self, lost: tuple[int, int], text: str) -> None:
-        super().__init__(f"positions {lost[0]} to {lost[1] - 1} are lost: {text}")
-        self.lost = lost
-
-
-class Trimmed(DataLoss):
-    """Retention has removed the events, or moved the beginning of the history past them."""
-
-
-class Replaced(DataLoss):
-    """The folder holds another journal than before: all positions are void."""
-
-
-class Span(NamedTuple):
+class SegmentSpan(NamedTuple):
     """A segment: file name and inode (a repair puts another file in its place), positions, time of its first event."""
 
     key: tuple[str, int]
@@ -70,20 +53,20 @@ class Span(NamedTuple):
     #: None while it grows.
     footer: Footer | None
 
-
-class Found(NamedTuple):
-    """A block, and the segment that knows the names of its queues."""
-
-    block: Block
-    segment: MappedSegment
+    @property
+    def finished(self) -> bool:
+        """See Span."""
+        return self.footer is not None
 
 
 class JournalReader:
-    """A view of the journal in a folder. Threads may share one."""
+    """A view of the journal in a folder: see ``contract.Follower``. Threads may share one."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, identity: int | None = None) -> None:
+    def __init__(self, folder: SharedDisk | str | os.PathLike[str], *, identity: int | None = None) -> None:
         """Raises JournalRefused if there is no journal, Replaced if it is not the one with this identity."""
-        self.folder = os.fspath(folder)
+        if isinstance(folder, str | os.PathLike):
+            folder = RealDisk(folder, read_only=True)
+        self._disk: SharedDisk = folder
         self._lock = Lock()
         self._tail_lock = Lock()
         self._segments: OrderedDict[tuple[str, int], MappedSegment] = OrderedDict()
@@ -93,6 +76,11 @@ class JournalReader:
         self._open_tail()
         self.identity = self._tail.read().identity if identity is None else identity
         self.tail()
+
+    @property
+    def where(self) -> str:
+        """See Follower."""
+        return self._disk.where
 
     def tail(self) -> Tail:
         """How far the journal goes now, and since when. A few microseconds. Raises Replaced, or JournalRefused.
@@ -108,9 +96,9 @@ class JournalReader:
             self._open_tail()
         tail = self._tail.read()
         if tail.identity != self.identity:
-            raise Replaced((1, max(self._seen, 2)), f"{self.folder} holds another journal now")
+            raise Replaced((1, max(self._seen, 2)), f"{self.where} holds another journal now")
         if tail.committed < self._seen:
-            text = f"{self.folder} was put back to an earlier state"
+            text = f"{self.where} was put back to an earlier state"
             raise DataLoss((tail.committed, self._seen), text)
         self._seen = tail.committed
         return tail
@@ -193,12 +181,13 @@ class JournalReader:
             total = counted
         return {number: int(total[number]) for number in np.flatnonzero(total).tolist()}
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[SegmentSpan]:
         """The segments that are there now, oldest first; some may lie below the beginning of the history."""
         return self._spans(self.tail().committed)
 
-    def segment(self, span: Span) -> MappedSegment | None:
-        """A segment, to be kept: it stays readable whatever becomes of it. None if it is gone already."""
+    def hold(self, span: Span) -> MappedSegment | None:
+        """See Follower. A file that is removed stays readable while it is open."""
+        assert isinstance(span, SegmentSpan)
         try:
             return self._segment(span)
         except FileNotFoundError:
@@ -209,6 +198,10 @@ class JournalReader:
         committed = self.tail().committed
         spans = [span for span in self._spans(committed) if span.first < span.end]
         return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else SegmentCatalogue()
+
+    def checkpoint(self, stop: int) -> Checkpoint | None:
+        """See Follower."""
+        return CheckpointReader(self._disk, self.identity).newest_before(stop)
 
     def close(self) -> None:
         """Let go of the files. What was read stays valid."""
@@ -240,7 +233,7 @@ class JournalReader:
         if position < earliest:
             raise Trimmed((position, earliest), "retention has removed them while they were being read")
 
-    def _span_at(self, position: int) -> Span | None:
+    def _span_at(self, position: int) -> SegmentSpan | None:
         """The segment that has the position, or else the first one after it."""
         committed = self.tail().committed  # before the segments are listed: they reach at least up to it
         return next((span for span in self._spans(committed) if span.end > position), None)
@@ -266,62 +259,61 @@ class JournalReader:
                 yield block
                 position = block.end
         except BlockError as error:
-            raise self.damaged(segment.name, error, position, max(stop, position + 1)) from None
+            raise self.damaged(segment, error, position, max(stop, position + 1)) from None
 
-    def damaged(self, name: str, error: BlockError, position: int, stop: int) -> JournalDamaged:
-        """What to raise for a bad block of a segment: lost is what lies before the next sound one, up to ``stop``."""
+    def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
+        """See Follower."""
         with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
-            file = RealDisk(self.folder, read_only=True).open(name)
+            file = self._disk.open(extent.name)
             try:
                 sound = next_sound(file, error.offset, position + 1)
             finally:
                 file.close()
             stop = min(stop, sound.first) if sound is not None else stop
-        return JournalDamaged(self.folder, name, error.offset, (position, stop), error.reason)
+        return JournalDamaged(self.where, extent.name, error.offset, (position, stop), error.reason)
 
-    def _spans(self, committed: int) -> list[Span]:
+    def _spans(self, committed: int) -> list[SegmentSpan]:
         """Where the segments begin and end, oldest first. ``committed`` must have been read before.
 
         One that begins there has no committed event, and perhaps not even a header yet: it is not looked at.
         """
-        with os.scandir(self.folder) as entries:
-            keys = sorted((entry.name, entry.inode()) for entry in entries if is_segment(entry.name))
+        keys = sorted(key for key in self._disk.numbered() if is_segment(key[0]))
         keys = [key for key in keys if int(key[0][:16], 16) < committed]
         with self._lock:
             found = {key: self._ends.get(key) or self._look_at(key) for key in keys}
             self._ends = {key: ends for key, ends in found.items() if ends is not None and ends[1] is not None}
             self._verified = {key: verified for key, verified in self._verified.items() if key in found}
-        spans: list[Span] = []
+        spans: list[SegmentSpan] = []
         after = committed
         for key, ends in reversed(found.items()):
             if ends is None:
                 break  # it was trimmed just now, and so were those before it
             header, footer = ends
             end = min(after if footer is None else footer.end, committed)
-            spans.append(Span(key, header.first, max(end, header.first), header.after, header.created, footer))
+            spans.append(SegmentSpan(key, header.first, max(end, header.first), header.after, header.created, footer))
             after = header.after
         return spans[::-1]
 
     def _look_at(self, key: tuple[str, int]) -> tuple[SegmentHeader, Footer | None] | None:
         """Both ends of a segment; None if it is no more. Those of a finished one are remembered: they don't change."""
         try:
-            file = os.open(os.path.join(self.folder, key[0]), os.O_RDONLY | os.O_CLOEXEC)
+            file = self._disk.descriptor(key[0])
         except FileNotFoundError:
             return None
         try:
             return read_ends(file)
         except BlockError as error:
             first = int(key[0][:16], 16)
-            raise JournalDamaged(self.folder, key[0], 0, (first, first + 1), error.reason) from None
+            raise JournalDamaged(self.where, key[0], 0, (first, first + 1), error.reason) from None
         finally:
             os.close(file)
 
-    def _segment(self, span: Span) -> MappedSegment:
+    def _segment(self, span: SegmentSpan) -> MappedSegment:
         with self._lock:
             segment = self._segments.get(span.key)
             if segment is None or (segment.footer is None and span.footer is not None):
                 verified = self._verified.setdefault(span.key, Verified())
-                segment = self._segments[span.key] = MappedSegment(self.folder, span.key[0], verified)
+                segment = self._segments[span.key] = MappedSegment(self._disk, span.key[0], verified)
                 if len(self._segments) > KEPT:
                     self._segments.popitem(last=False)
             self._segments.move_to_end(span.key)
@@ -330,12 +322,11 @@ class JournalReader:
     def _open_tail(self) -> None:
         try:
             self._tail_inode = self._inode()  # first: if the file is replaced now, the next look notices it
-            self._tail = TailReader(self.folder)
+            self._tail = TailReader(self._disk)
         except (FileNotFoundError, NotADirectoryError):
-            raise JournalRefused(f"{self.folder} is not the data folder of a broker: it has no {TAIL} file") from None
+            raise JournalRefused(f"{self.where} is not the data folder of a broker: it has no {TAIL} file") from None
         except ValueError:
-            raise JournalRefused(f"{self.folder} is being made, or its {TAIL} was cut: start a broker on it") from None
+            raise JournalRefused(f"{self.where} is being made, or its {TAIL} was cut: start a broker on it") from None
 
-    def _inode(self) -> tuple[int, int]:
-        found = os.stat(os.path.join(self.folder, TAIL))
-        return found.st_dev, found.st_ino
+    def _inode(self) -> int:
+        return self._disk.number(TAIL)

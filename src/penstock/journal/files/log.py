@@ -17,10 +17,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import RLock
 
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull
+from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, JournalOptions
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull, is_full
 from penstock.journal.files.checkpoints import is_checkpoint
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.files.folder import NAME as FOLDER
@@ -29,35 +29,22 @@ from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import Recovered, check_reach, inspect, put_right
 from penstock.journal.files.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
 from penstock.journal.files.segment_reader import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
-from penstock.journal.files.segment_writer import RESERVE, SegmentWriter
-from penstock.journal.files.space import START_BYTES, Space, is_full
+from penstock.journal.files.segment_writer import SegmentWriter
+from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import Tail, TailWriter
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.rows import Message, gather, gather_numbers
-from penstock.journal.log import FIRST_POSITION, Durability
 from penstock.journal.repair.survey import Finding
 
 
-@dataclass(frozen=True)
-class FileLogOptions:
-    """How a FileLog behaves. Sizes are in bytes, ages in microseconds."""
-
-    durability: Durability = Durability.COMMIT
-    #: A segment is full at this size or this age. Smaller ones give space back sooner, and are more files.
-    segment_bytes: int = 128 * 1024 * 1024
-    segment_age: int = 3_600_000_000
-    #: Space is reserved in such steps, and in smaller ones when there is little.
-    reserve: int = RESERVE
-
-
 class FileLog:
-    """The durable log of one broker. See ``log.Log`` for the contract."""
+    """The durable log of one broker. See ``contract.Log``."""
 
     def __init__(
         self,
         disk: Disk,
-        options: FileLogOptions | None = None,
+        options: JournalOptions | None = None,
         *,
         identity: int | None = None,
         created: int | None = None,
@@ -70,7 +57,7 @@ class FileLog:
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
         Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
         """
-        self.options = options or FileLogOptions()
+        self.options = options or JournalOptions()
         #: What was put right at the start.
         self.report: list[Finding] = []
         self._disk = disk
@@ -85,14 +72,15 @@ class FileLog:
         self._folder: Folder
         self._found: Recovered
         self._writer: SegmentWriter | None = None
+        self.sync_seconds = 0.0
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
         with self._disk_errors(starting=True):
             self._lock = take_lock(disk)
-        self._space: Space | None = None
+        self._space: DiskSpace | None = None
         try:
             with self._disk_errors(starting=True):
-                self._space = Space(disk, self.options.reserve)
+                self._space = DiskSpace(disk, self.options.reserve)
                 self._space.make_sure(START_BYTES)
                 _make_if_new(disk, identity, created)
                 self._recover()
@@ -145,12 +133,18 @@ class FileLog:
         if self._writer is None:
             return True
         segment = self._writer.segment
-        is_old = segment.last_at - segment.created >= self.options.segment_age
-        return segment.blocks_end >= self.options.segment_bytes or is_old
+        is_old = segment.last_at - segment.created >= self.options.extent_age
+        return segment.blocks_end >= self.options.extent_bytes or is_old
 
-    def segments(self) -> list[Segment]:
-        """The segments, oldest first. Look, don't touch."""
+    def extents(self) -> list[Segment]:
+        """See Log: its segments. Look, don't touch."""
         return list(self._segments)
+
+    @property
+    def expects_checkpoint(self) -> bool:
+        """One is written when a segment is finished, and at a clean stop; before anything is trimmed at the latest."""
+        segments = self._segments
+        return self.start > FIRST_POSITION or len(segments) > 1 or any(segment.clean for segment in segments)
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
@@ -164,13 +158,8 @@ class FileLog:
         """
         return check_reach(self._disk, self._segments, self._end, position, trimmed=bool(self._folder.start))
 
-    def free_bytes(self) -> int:
-        """How much the disk takes now. ``space.free`` is what was seen when space was last taken."""
-        with self._disk_errors():
-            return self.space.look()
-
     @property
-    def space(self) -> Space:
+    def space(self) -> DiskSpace:
         """The room there is."""
         assert self._space is not None
         return self._space
@@ -190,7 +179,7 @@ class FileLog:
             writer.append(batch, epoch)
             self._end = writer.segment.end
             if self.options.durability is Durability.COMMIT:
-                writer.sync()
+                self._sync_writer(writer)
                 self._synced = self._end
             if self.options.durability is not Durability.INTERVAL:
                 self._committed = self._end
@@ -198,12 +187,17 @@ class FileLog:
             if not self._folder.start:
                 self._note_start_anyway()
 
+    def _sync_writer(self, writer: SegmentWriter) -> None:
+        began = time.perf_counter()
+        writer.sync()
+        self.sync_seconds += time.perf_counter() - began
+
     def sync(self) -> None:
         """See Log. Under OS too this waits for the disk."""
         self._check_usable()
         with self._disk_errors(fatal=True):
             if self._writer is not None:
-                self._writer.sync()
+                self._sync_writer(self._writer)
             self._committed = self._synced = self._end
             self._publish()
 
@@ -220,12 +214,8 @@ class FileLog:
         """See Log."""
         self._floor = position
 
-    def trim(self, before: int, keep: Container[str] = ()) -> None:
-        """Delete the segments that end at or below the position. The last one stays: it tells where the log ends.
-
-        Those that are to be kept, by name, are not part of the log any more either, but single messages can still be
-        read from them. Any thread may call it.
-        """
+    def trim(self, before: int, keep: Container[int] = ()) -> None:
+        """See Log. Any thread may call it."""
         self._check_usable()
         with self._disk_errors(fatal=True):
             going = [segment for segment in self._segments[:-1] if segment.end <= before]
@@ -236,7 +226,7 @@ class FileLog:
                     self._publish()  # before the files go, so that readers don't start on them
                 noted = self._note_start_anyway()  # nor must a start take them for lost
             for oldest in going:
-                if oldest.name in keep:
+                if oldest.first in keep:
                     self._keep(oldest)
                 else:
                     self._locator.forget(oldest)
@@ -246,12 +236,13 @@ class FileLog:
                 self._note_start_anyway()
 
     def kept(self) -> list[Segment]:
-        """Segments that were trimmed, but for the damaged messages in them. Look, don't touch."""
+        """See Log."""
         return list(self._kept)
 
-    def release(self, segment: Segment) -> None:
-        """Nobody needs a kept segment any more. Any thread may call it."""
+    def release(self, extent: Extent) -> None:
+        """See Log."""
         self._check_usable()
+        segment = next(each for each in self._kept if each.first == extent.first)
         with self._disk_errors(fatal=True):
             self._kept = [each for each in self._kept if each is not segment]
             self._locator.forget(segment)
@@ -319,17 +310,20 @@ class FileLog:
             raise self._gone(position)
         return block
 
-    def check(self, segment: Segment) -> Iterator[tuple[int, BadBlocks | None]]:
-        """Read a finished segment: how many bytes, and what is bad, a step at a time. Any thread may."""
+    def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
+        """See Log."""
+        segment = self._segment_of(extent.first)
+        if segment is None:
+            raise self._gone(extent.first)
         file = self._disk.open(segment.name)
         try:
             for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
-                yield (block.header.length if block is not None else 0), bad
+                yield (block.header.length if block is not None else 0), bad and _bad_range(segment, bad)
         finally:
             file.close()
 
     def forget_damage(self) -> None:
-        """Look at damaged places anew when they are asked for: the files may have been put back."""
+        """See Log."""
         self._locator.forget_damage()
 
     def message(self, position: int) -> Message:
@@ -486,6 +480,10 @@ class FileLog:
         for held in (self._writer, self._tail, self._space, self._lock):
             if held is not None:
                 held.close()
+
+
+def _bad_range(segment: Segment, bad: BadBlocks) -> BadRange:
+    return BadRange(bad.first, bad.end, f"{segment.name}, byte {bad.offset}", bad.reason)
 
 
 def _make_if_new(disk: Disk, identity: int | None, created: int | None) -> None:

@@ -38,10 +38,10 @@ from bisect import bisect_right
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.format.block import VERSION, BlockHeader
 from penstock.journal.format.checksum import crc32
-from penstock.journal.log import Durability
 
 HEADER = Struct("<4sHHQQQqII12xI")
 FOOTER = Struct("<4sHHQQqQIIQII")

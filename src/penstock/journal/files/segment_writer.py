@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import contextlib
 
-from penstock.journal.errors import LogFull
+from penstock.journal.errors import LogFull, is_full
 from penstock.journal.files.disk import Disk, File, write_all
 from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Segment, SegmentHeader
-from penstock.journal.files.space import Space, is_full
+from penstock.journal.files.space import DiskSpace
 from penstock.journal.format.block import Batch, encode
-
-#: Space is reserved ahead in such steps: `fdatasync` takes about two thirds of the time when the size stays the same.
-RESERVE = 4 * 1024 * 1024
 
 
 class SegmentWriter:
@@ -24,7 +21,7 @@ class SegmentWriter:
     LogFull does not: the same append may be tried again.
     """
 
-    def __init__(self, disk: Disk, header: SegmentHeader, space: Space) -> None:
+    def __init__(self, disk: Disk, header: SegmentHeader, space: DiskSpace) -> None:
         """The file and its name are on disk before the first block is written."""
         self.segment = Segment(header)
         self._space = space
@@ -88,7 +85,7 @@ class SegmentWriter:
         self._reserved = wanted
 
 
-def finish(file: File, segment: Segment, *, clean: bool, space: Space | None = None) -> None:
+def finish(file: File, segment: Segment, *, clean: bool, space: DiskSpace | None = None) -> None:
     """Put index and footer behind the blocks, and sync it all. With ``space`` it may be tried again after LogFull."""
     index, footer = segment.footer(clean=clean)
 

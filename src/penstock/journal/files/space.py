@@ -8,32 +8,27 @@ checkpoint have room also when somebody else has filled the disk. It is filled u
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Callable
 from threading import RLock
 from typing import TypeVar
 
-from penstock.journal.errors import LogFull
+from penstock.journal.errors import LogFailed, LogFull, is_full
 from penstock.journal.files.disk import Disk, File
 
 NAME = "reserve"
 #: The last part of the reserve is for appends alone: whoever gives space back must not use up what is needed for that.
 KEPT = 4
+#: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
+RESERVE_PART = 16
+MOST_RESERVE = 256 * 2**20
 #: What a start needs besides reading: ``penstock.json``, ``tail``, a socket, a new segment.
 START_BYTES = 256 * 1024
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
 
 
-def is_full(error: OSError) -> bool:
-    """Whether it says that there is no room."""
-    return error.errno in _FULL
-
-
-class Space:
-    """The room in a data folder. Any thread may use it."""
+class DiskSpace:
+    """The room in a data folder. Any thread may use it. See ``contract.Space``."""
 
     def __init__(self, disk: Disk, step: int) -> None:
         """``step`` is what segments are reserved ahead by, where there is plenty."""
@@ -47,9 +42,24 @@ class Space:
         self.free = disk.free()
 
     def look(self) -> int:
-        """How much the disk takes now, the reserve apart."""
+        """See Space. The reserve is apart."""
+        try:
+            return self._look()
+        except OSError as error:
+            raise LogFailed(f"the disk under {self._disk.where} can not be asked for its room: {error}") from error
+
+    def _look(self) -> int:
         self.free = self._disk.free()
         return self.free
+
+    def has_room(self, size: int) -> bool:
+        """See Space. Some of it is left for the segment that grows."""
+        return size <= 0 or size <= self.for_upkeep - 2 * self._step
+
+    def fill_reserve(self, min_free: int, state: int) -> None:
+        """See Space. The reserve has a part of what has to stay free, within bounds, and room for a checkpoint."""
+        base = max(min(min_free // RESERVE_PART, MOST_RESERVE), 2 * self._step)
+        self.fill(base + state + state // 4)
 
     def taken(self, size: int) -> None:
         """So many bytes were taken since the last look."""
@@ -59,13 +69,13 @@ class Space:
     def step(self) -> int:
         """By how much a segment should be reserved ahead: less when room is short."""
         with contextlib.suppress(OSError):  # it is no reason to fail an append: what was seen last has to do
-            self.look()
+            self._look()
         return min(self._step, max(self.free, 0) // 16)
 
     @property
     def for_upkeep(self) -> int:
         """What may be used to give space back, or to write the state down."""
-        return self.look() + self.reserve - self.reserve // KEPT
+        return self._look() + self.reserve - self.reserve // KEPT
 
     def spend(self, write: Callable[[], T], size: int) -> T:
         """Write up to so many bytes, from the reserve where it must be. Raises LogFull when that is used up, too.
@@ -87,7 +97,7 @@ class Space:
 
     def make_sure(self, size: int) -> None:
         """Have so many bytes free, as far as the reserve has them."""
-        missing = size - self.look()
+        missing = size - self._look()
         if missing > 0:
             self._give(missing)
 
@@ -102,7 +112,7 @@ class Space:
         with self._changing:
             if self.reserve > 2 * size:
                 self._cut(size)
-            elif self.reserve < size <= self.look() - (size - self.reserve):
+            elif self.reserve < size <= self._look() - (size - self.reserve):
                 self._grow(size)
 
     def close(self) -> None:

@@ -19,11 +19,11 @@ from struct import Struct
 from time import sleep
 from typing import NamedTuple
 
+from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import Disk, File, write_all
+from penstock.journal.files.disk import Disk, File, RealDisk, SharedDisk, write_all
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
-from penstock.journal.log import Durability
 
 NAME = "tail"
 MAGIC = b"PNTL"
@@ -34,7 +34,7 @@ _TRIES = 1000
 
 
 class Tail(NamedTuple):
-    """``generation`` grows with every write; ``start`` is the lowest position that is still there."""
+    """See ``contract.Tail``. ``generation`` grows with every write."""
 
     durability: Durability
     identity: int
@@ -95,11 +95,16 @@ class TailWriter:
 class TailReader:
     """Follows the tail from another process. Reading costs a microsecond and no system call."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        path = os.path.join(folder, NAME)
-        with open(path, "rb") as file:
-            self._map = mmap.mmap(file.fileno(), SIZE, access=mmap.ACCESS_READ)
-        self._path = path
+    def __init__(self, disk: SharedDisk | str | os.PathLike[str]) -> None:
+        """Raises FileNotFoundError without a tail, ValueError if it is shorter than a record."""
+        if isinstance(disk, str | os.PathLike):
+            disk = RealDisk(disk, read_only=True)
+        file = disk.descriptor(NAME)
+        try:
+            self._map = mmap.mmap(file, SIZE, access=mmap.ACCESS_READ)
+        finally:
+            os.close(file)
+        self._where = disk.where
 
     def read(self) -> Tail:
         """The latest record."""
@@ -108,7 +113,7 @@ class TailReader:
             if tail is not None:
                 return tail
             sleep(0 if attempt < 10 else 0.001)
-        raise JournalRefused(f"{self._path} can not be read: start the broker on this folder to make it anew")
+        raise JournalRefused(f"{self._where}/{NAME} can not be read: start the broker on this folder to make it anew")
 
     def close(self) -> None:
         """Let go of the file."""

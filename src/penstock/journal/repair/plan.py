@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
@@ -24,7 +25,6 @@ from penstock.journal.files.segment_reader import walk
 from penstock.journal.files.tail import Tail
 from penstock.journal.format.block import Block, BlockHeader, Encoded
 from penstock.journal.format.catalogue import SegmentCatalogue
-from penstock.journal.log import FIRST_POSITION, GAP, Durability
 from penstock.journal.repair.bridge import bridge_block
 from penstock.journal.repair.survey import BlockRun, Range, SegmentSurvey, Survey
 from penstock.schema import COLUMN

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.journal.errors import JournalRefused
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability
+from penstock.journal.errors import TOO_OLD, JournalRefused
 from penstock.journal.files.checkpoints import BadCheckpoint, Checkpoints
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.files.folder import NAME as FOLDER
@@ -48,7 +49,6 @@ from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import Tail, read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
 from penstock.journal.format.checksum import crc32
-from penstock.journal.log import FIRST_POSITION, GAP, Durability
 
 Progress = Callable[[int], None]
 Range = tuple[int, int]
@@ -454,9 +454,6 @@ class _Surveyor:
 
     def _opened(self, name: str) -> _Opened:
         return _Opened(self.disk, name)
-
-
-TOO_OLD = "it is older than the first segment, and of no use"
 
 
 class _Opened:

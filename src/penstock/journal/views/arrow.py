@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.journal.contract import Follower
 from penstock.journal.errors import JournalDamaged
-from penstock.journal.files.follower import JournalReader
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.merge import merged
@@ -93,7 +93,7 @@ def schema(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
 
 
 def read(
-    reader: JournalReader,
+    reader: Follower,
     view: str,
     start: int,
     stop: int | None = None,
@@ -106,7 +106,7 @@ def read(
 
     ``queues`` are numbers, or a function that is asked about names. Batches have 512 rows or more where there are as
     many, at most 65,536, and at most 64 MiB of payloads. The range is checked before the first batch is asked for:
-    raises what ``JournalReader.read`` raises.
+    raises what ``Follower.read`` raises.
     """
     wanted = schema(view, columns)
     stop = reader.latest if stop is None else stop
@@ -116,16 +116,16 @@ def read(
     return _batches(reader, wanted, view, pieces)
 
 
-def _batches(reader: JournalReader, wanted: pa.Schema, view: str, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+def _batches(reader: Follower, wanted: pa.Schema, view: str, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
     builders = MESSAGE_COLUMNS if view == "messages" else _EVENT_COLUMNS
     for group in groups(pieces, payloads="payload" in wanted.names):
         rows = Group(group, reader.identity)
         try:
             arrays = [builders[name](rows) for name in wanted.names]
         except BlockError as error:
-            segment = group[0].segment.name
+            extent = group[0].extent.name
             lost = (group[0].block.first, group[-1].block.end)
-            raise JournalDamaged(reader.folder, segment, error.offset, lost, error.reason) from None
+            raise JournalDamaged(reader.where, extent, error.offset, lost, error.reason) from None
         batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
         for at in range(0, batch.num_rows, MOST_ROWS):
             yield batch.slice(at, MOST_ROWS)

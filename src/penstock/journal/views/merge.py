@@ -12,7 +12,7 @@ from operator import sub
 import numpy as np
 import numpy.typing as npt
 
-from penstock.journal.files.follower import Found
+from penstock.journal.contract import Found
 from penstock.journal.format.block import DTYPES, Block, BlockError, Ints
 from penstock.schema import COLUMN, COLUMNS, Rows
 
@@ -100,22 +100,22 @@ class MergedBlock(Block):
 def merged(blocks: Iterable[Found]) -> Iterator[Found]:
     """The same rows in the same order, in fewer blocks where they are small."""
     group: list[Block] = []
-    segment = None
+    extent = None
     rows = size = 0
     for found in blocks:
         block = found.block
         small = block.count < SMALL
-        if group and (not small or found.segment is not segment or rows >= MOST_ROWS or size >= MOST_BYTES):
-            yield Found(_one(group), segment)  # type: ignore[arg-type]  # a group has a segment
+        if group and (not small or found.extent is not extent or rows >= MOST_ROWS or size >= MOST_BYTES):
+            yield Found(_one(group), extent)  # type: ignore[arg-type]  # a group has a extent
             group, rows, size = [], 0, 0
         if not small:
             yield found
             continue
-        segment = found.segment
+        extent = found.extent
         group.append(block)
         rows, size = rows + block.count, size + block.header.length
     if group:
-        yield Found(_one(group), segment)  # type: ignore[arg-type]
+        yield Found(_one(group), extent)  # type: ignore[arg-type]
 
 
 def _one(group: list[Block]) -> Block:

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.journal.contract import Follower, Found, HeldExtent, Span
 from penstock.journal.errors import Gone, JournalDamaged
-from penstock.journal.files.follower import Found, JournalReader, Span
-from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.format.block import BlockError
 from penstock.journal.views.arrow import MESSAGE_COLUMNS, MESSAGES, Group, ids, piece_sizes, timed
 from penstock.journal.views.merge import merged
@@ -35,23 +34,23 @@ _IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 class Holding:
-    """The segments that some messages lie in."""
+    """The extents that some messages lie in."""
 
-    def __init__(self, reader: JournalReader, places: Places) -> None:
+    def __init__(self, reader: Follower, places: Places) -> None:
         """Raises Gone if one of them does not lie anywhere any more: then ask anew where they are."""
         self._reader = reader
         self._spans: list[Span] = []
-        self._segments: list[MappedSegment] = []
+        self._extents: list[HeldExtent] = []
         ordered = np.sort(places)
         at = 0
         for span in reader.spans():
             stop = int(np.searchsorted(ordered, span.end))
             if stop > at:
-                segment = reader.segment(span) if int(ordered[at]) >= span.first else None
-                if segment is None:
+                extent = reader.hold(span) if int(ordered[at]) >= span.first else None
+                if extent is None:
                     break
                 self._spans.append(span)
-                self._segments.append(segment)
+                self._extents.append(extent)
                 at = stop
         if at < len(ordered):
             raise Gone(f"no message lies at position {int(ordered[at])} any more")
@@ -65,7 +64,7 @@ class Holding:
         try:
             arrays = [_COLUMNS[name](group) for name in columns]
         except BlockError as error:
-            raise self._damaged(pieces[0].segment, pieces[0].block.first, pieces[-1].block.end, error) from None
+            raise self._damaged(pieces[0].extent, pieces[0].block.first, pieces[-1].block.end, error) from None
         batch = pa.RecordBatch.from_arrays(arrays, schema=shape)
         return batch if back is None else batch.take(pa.array(back))
 
@@ -80,35 +79,35 @@ class Holding:
         """The rows at these places, which are in order; small blocks are put together."""
         at = 0
         while at < len(places):
-            for block, segment in merged(self._run(places, at, verify=verify)):
+            for block, extent in merged(self._run(places, at, verify=verify)):
                 stop = int(np.searchsorted(places, block.end))
                 if stop > at:
                     rows = (places[at:stop].astype(np.int64) - block.first).astype(np.intp)
                     if not _IS_MESSAGE[block.kinds[rows]].all():
                         raise Gone(f"not every event from position {block.first} to {block.end} is a message")
-                    yield Piece(block, segment, rows, block.end)
+                    yield Piece(block, extent, rows, block.end)
                     at = stop
 
     def _run(self, places: Places, at: int, *, verify: bool) -> Iterator[Found]:
         """Consecutive blocks, from the one with a place on, for as long as the next place is near."""
         number = bisect_right(self._spans, int(places[at]), key=lambda span: span.first) - 1
-        span, segment = self._spans[number], self._segments[number]
+        span, extent = self._spans[number], self._extents[number]
         begin = first = int(places[at])
         try:
-            for block in segment.blocks(first, span.end, verify=verify):
-                yield Found(block, segment)
+            for block in extent.blocks(first, span.end, verify=verify):
+                yield Found(block, extent)
                 first = block.end
                 at = int(np.searchsorted(places, block.end))
                 if at == len(places) or places[at] >= min(span.end, block.end + NEAR):
                     return
         except BlockError as error:
-            damaged = self._reader.damaged(segment.name, error, first, span.end)
+            damaged = self._reader.damaged(extent, error, first, span.end)
             if first == begin or places[at] < damaged.lost[1]:
                 raise damaged from None
             # What is bad lies between two that are wanted: the next run begins behind it.
 
-    def _damaged(self, segment: MappedSegment, first: int, end: int, error: BlockError) -> JournalDamaged:
-        return JournalDamaged(self._reader.folder, segment.name, error.offset, (first, end), error.reason)
+    def _damaged(self, extent: HeldExtent, first: int, end: int, error: BlockError) -> JournalDamaged:
+        return JournalDamaged(self._reader.where, extent.name, error.offset, (first, end), error.reason)
 
 
 def _sorted(places: Places) -> tuple[Places, npt.NDArray[np.intp] | None]:

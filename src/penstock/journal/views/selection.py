@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.journal.files.follower import Found
-from penstock.journal.files.mapped_segment import MappedSegment
+from penstock.journal.contract import Found, HeldExtent
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.schema import Kind
@@ -37,7 +36,7 @@ class Piece(NamedTuple):
     """Some rows of one block."""
 
     block: Block
-    segment: MappedSegment
+    extent: HeldExtent
     #: Row numbers.
     rows: Index
     #: Where the position of every queue's name is looked up at most: the end of what may be read.
@@ -45,7 +44,7 @@ class Piece(NamedTuple):
 
     def name_of(self, number: int) -> QueueName | None:
         """The name of a queue that the block mentions."""
-        return self.segment.name_of(number, self.limit)
+        return self.extent.name_of(number, self.limit)
 
 
 class Selection:
@@ -58,24 +57,24 @@ class Selection:
         self._kinds = _PUBLISHED if messages else SHOWN
         self._messages = messages
         self._verdicts: dict[int, bool] = {}
-        self._segment: MappedSegment | None = None
+        self._extent: HeldExtent | None = None
 
     def piece(self, found: Found) -> Piece | None:
         """The wanted rows of a block, if it has any."""
-        block, segment = found
+        block, extent = found
         if self._messages and not block.messages:
             return None
         mask = self._kinds[block.kinds]
         mask[: max(self.start - block.first, 0)] = False
         mask[max(self.stop - block.first, 0) :] = False
         if self.queues is not None:
-            mask &= self._of_queues(block, segment)
+            mask &= self._of_queues(block, extent)
         rows = np.flatnonzero(mask)
-        return Piece(block, segment, rows, min(block.end, self.stop)) if rows.size else None
+        return Piece(block, extent, rows, min(block.end, self.stop)) if rows.size else None
 
-    def _of_queues(self, block: Block, segment: MappedSegment) -> Any:
-        if segment is not self._segment:  # a number may mean another queue there
-            self._segment, self._verdicts = segment, {}
+    def _of_queues(self, block: Block, extent: HeldExtent) -> Any:
+        if extent is not self._extent:  # a number may mean another queue there
+            self._extent, self._verdicts = extent, {}
         numbers = block.queues
         if not numbers.strides[0]:  # one value for all rows
             return self._wants(int(numbers[0]), block)
@@ -91,8 +90,8 @@ class Selection:
     def _decide(self, number: int, block: Block) -> bool:
         if not callable(self.queues):
             return self.queues is None or number in self.queues
-        assert self._segment is not None
-        name = self._segment.name_of(number, block.end) if number else None
+        assert self._extent is not None
+        name = self._extent.name_of(number, block.end) if number else None
         return name is not None and self.queues(name)
 
 

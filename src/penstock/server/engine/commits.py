@@ -1,19 +1,22 @@
 """Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
 
-The broker's thread stages and settles; the committer's thread writes and syncs. While one commit is on its way to the
+The broker's thread stages and advances; the committer's thread writes and syncs. While one commit is on its way to the
 disk the next one is gathered, so each sync carries everything that arrived during the one before.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
-from penstock.journal.committer import Committer
-from penstock.journal.committer import Staged as Handed
+from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
-from penstock.server.engine.engine import Engine, Staged
+from penstock.server.engine.engine import Engine
 
 
 class Commits(Protocol):
@@ -26,7 +29,7 @@ class Commits(Protocol):
     def flush(self, now: int) -> None:
         """See that what is staged gets committed."""
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
 
     def call(self, job: Callable[[], None]) -> None:
@@ -36,23 +39,52 @@ class Commits(Protocol):
         """Commit everything that is staged, and stop. Raises LogError if that is not possible."""
 
 
+class CommitWaiters:
+    """Who waits, in the event loop, until the log is durable up to a position."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._serial = count()
+
+    def wait(self, position: int) -> asyncio.Future[None]:
+        """Done once everything below the position is committed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (position, next(self._serial), done))
+        return done
+
+    def release(self, committed: int) -> None:
+        """The log is durable up to here."""
+        while self._waiting and self._waiting[0][0] <= committed:
+            done = heappop(self._waiting)[2]
+            if not done.done():  # who waited may have given up
+                done.set_result(None)
+
+
 class InlineCommit:
     """Commits at once, in the broker's own thread: for a log in memory."""
 
     full = None
 
-    def __init__(self, engine: Engine, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        notify: Callable[[], None],
+        measure: Measure = lambda events, seconds, sync_seconds: None,
+    ) -> None:
         self.engine = engine
         self._notify = notify
+        self._measure = measure
 
     def flush(self, now: int) -> None:
         """See Commits."""
         if self.engine.broker.log.staged:
+            began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
+            self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
             self._notify()
 
-    def settle(self, now: int) -> None:
-        """See Commits. Everything is settled already."""
+    def advance(self, now: int) -> None:
+        """See Commits. Everything is committed already."""
 
     def call(self, job: Callable[[], None]) -> None:
         """See Commits."""
@@ -67,9 +99,9 @@ class InlineCommit:
 class GroupCommit:
     """Runs an engine's commits in a thread.
 
-    ``notify`` is called in that thread after each commit: have the broker's thread call ``settle`` then. ``on_failure``
-    is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must end.
-    ``on_full`` is called there when the disk is full, and with None when there is room again.
+    ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
+    ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again.
     """
 
     def __init__(
@@ -80,6 +112,7 @@ class GroupCommit:
         *,
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
+        measure: Measure = lambda events, seconds, sync_seconds: None,
     ) -> None:
         self.engine = engine
         self._notify = notify
@@ -93,6 +126,7 @@ class GroupCommit:
             on_full=on_full,
             while_full=self._do_jobs,
             sync_every=sync_every,
+            measure=measure,
         )
 
     @property
@@ -110,9 +144,9 @@ class GroupCommit:
             self._handed.extend(self.engine.stage(now))
             self._committer.wake()
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """See Commits."""
-        self.engine.settle()
+        self.engine.advance()
         self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
@@ -124,21 +158,21 @@ class GroupCommit:
         """See Commits. Ends the thread."""
         self._committer.close()  # what is on its way gets there, or not
         while self._committer.failure is None:
-            self.engine.settle()
+            self.engine.advance()
             self.flush(now)
             if not self._handed:
                 return
             self._committer.close()
         raise self._committer.failure
 
-    def _take(self) -> Handed | None:
+    def _take(self) -> Staged | None:
         self._do_jobs()
         if not self._handed:
             return None
-        batch, roll = self._handed.popleft()
+        staged = self._handed.popleft()
         if self._handed:
             self._committer.wake()
-        return Handed(batch, roll)
+        return staged
 
     def _do_jobs(self) -> None:
         while self._jobs:

@@ -1,11 +1,12 @@
 """The core on a log: a broker that survives.
 
-The engine is used from one thread, the one that gives the broker its commands. Only ``write`` may run in another one::
+The engine is used from one thread, the one that gives the broker its commands. A running broker has its batches written
+by the thread of ``commits``; ``write`` is for who has none::
 
     broker command …                        stages events, leaves effects
     staged = engine.stage(now)              everything since the last time
-    engine.write(staged)                    one block each, durable on return   (may run in a thread)
-    engine.settle()                         moves `broker.committed`; effects that waited for it are released
+    engine.write(staged)                    one block each, durable on return unless the log commits with `sync`
+    engine.advance()                        moves `broker.committed`; effects that waited for it are released
     for effect in engine.released(): …      what may be told to whom now
 
 What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
@@ -17,29 +18,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.events import EventBatch
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
+from penstock.journal.committer import Staged
+from penstock.journal.contract import Checkpoint, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
-from penstock.journal.files.checkpoints import Checkpoint
 from penstock.journal.format.rows import Message
-from penstock.journal.log import Log
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
-
-
-class Staged(NamedTuple):
-    """A batch on its way to the log."""
-
-    batch: EventBatch
-    #: It begins a new segment.
-    roll: bool
 
 
 class Damage(NamedTuple):
@@ -62,9 +54,9 @@ class Engine:
         self.moved: dict[int, int] = locations(table)
         self._moving: deque[tuple[int, dict[int, int]]] = deque()
         self.recent = RecentMessages(cache_bytes)
-        self._waiting: list[tuple[int, int, Any]] = []
+        self._waiting: list[tuple[int, int, Effect]] = []
         self._serial = count()
-        self._released: list[Any] = []
+        self._released: list[Effect] = []
         #: Called when something was taken to be written.
         self.on_staged: Callable[[], None] = lambda: None
         self._roll_at = log.end
@@ -77,13 +69,14 @@ class Engine:
     def stage(self, now: int) -> list[Staged]:
         """Take everything that happened since the last time. The batches must be written in order, all of them.
 
-        When the log asks for a new segment, the batch after these begins it, with a catalogue as its first row.
+        When the log asks for a new extent, the batch after these begins it, with a catalogue as its first row.
         """
         self._collect()
-        staged = [Staged(batch, batch.first == self._roll_at) for batch in self.broker.log.take()]
-        for each in staged:
-            self.recent.add(each.batch)
-            self._in_flight.append((each.batch.end, each.batch.size))
+        batches = self.broker.log.take()
+        for batch in batches:
+            self.recent.add(batch)
+            self._in_flight.append((batch.end, batch.size))
+        staged = [Staged(batch, batch.first == self._roll_at) for batch in batches]
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
@@ -91,11 +84,11 @@ class Engine:
         return staged
 
     def write(self, staged: Iterable[Staged]) -> None:
-        """Make staged batches durable. Raises LogError; then nothing may be confirmed any more."""
+        """Append staged batches in the calling thread. Raises LogError; then nothing may be confirmed any more."""
         for batch, roll in staged:
             self.log.append(batch, batch.first, self.epoch, roll=roll)
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
@@ -106,28 +99,21 @@ class Engine:
             self.moved.update(self._moving.popleft()[1])
 
     def commit(self, now: int) -> None:
-        """Stage, write and settle in one go, for callers without a thread."""
+        """Stage, write and advance in one go, for callers without a thread."""
         self.write(self.stage(now))
-        self.settle()
+        self.advance()
 
     @property
     def unwritten(self) -> int:
         """Payload bytes that were published and are not committed yet."""
         return self.broker.log.size + sum(size for _, size in self._in_flight)
 
-    def hold(self, after: int, thing: Any) -> None:
-        """Release ``thing`` with the effects, once the log is durable up to ``after``."""
-        if after <= self.broker.committed:
-            self._released.append(thing)
-        else:
-            heappush(self._waiting, (after, next(self._serial), thing))
-
     def move(self, places: dict[int, int]) -> None:
         """Messages were carried forward: read them at these places, once the copies are durable."""
         self._moving.append((max(places.values(), default=0) + 1, places))
 
-    def released(self) -> list[Effect | Any]:
-        """What may be told now: effects, and things that were held, in order."""
+    def released(self) -> list[Effect]:
+        """The effects that may be told now, in order."""
         self._collect()
         released, self._released = self._released, []
         return released
@@ -165,14 +151,18 @@ class Engine:
             try:
                 self.log.locate(place)
             except JournalDamaged as error:
-                damaged[position] = Damage(f"{error.segment}, byte {error.offset}: {error.reason}", error.lost)
+                damaged[position] = Damage(f"{error.place}: {error.reason}", error.lost)
             except (Gone, LogFailed) as error:
                 damaged[position] = Damage(str(error), (place, place + 1))
         return damaged
 
     def _collect(self) -> None:
         for effect in self.broker.take_effects():
-            self.hold(effect.after if isinstance(effect, DeliveryEffect) else 0, effect)
+            after = effect.after if isinstance(effect, DeliveryEffect) else 0
+            if after <= self.broker.committed:
+                self._released.append(effect)
+            else:
+                heappush(self._waiting, (after, next(self._serial), effect))
 
 
 def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:

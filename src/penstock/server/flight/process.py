@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 
 from penstock.flight.settings import Settings
@@ -13,22 +12,20 @@ from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions
 
 
 def wanted_settings(options: BrokerOptions, log: Logger) -> Settings | None:
-    """How the endpoint is to be, None for none. Raises ListenError if it was asked for and can't be."""
+    """How the endpoint is to be, but for the journal and the broker's socket; None for none.
+
+    Raises ListenError if it was asked for and can't be.
+    """
     flight = options.flight
     if flight is None:
         return None
-    reason = ""
-    if options.ephemeral:
-        reason = "an ephemeral broker has no journal on disk to read"
-    elif find_spec("pyarrow") is None:
-        reason = "it needs pyarrow: pip install 'penstock[flight]'"
+    reason = "" if find_spec("pyarrow") is not None else "it needs pyarrow: pip install 'penstock[flight]'"
     if reason and flight is not DEFAULT_FLIGHT:
         raise ListenError(f"flight can not listen on {flight.address}: {reason}")
     if reason:
         log.info("no Flight endpoint", reason=reason)
         return None
     return Settings(
-        data=os.path.abspath(options.data),
         address=flight.address,
         tls_certificate=flight.tls_certificate,
         tls_key=flight.tls_key,

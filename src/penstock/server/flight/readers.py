@@ -1,28 +1,29 @@
 """Who reads the journal, how far each is, and what is kept for them.
 
-Readers tell where they are; nothing but their pins and their leases depends on it. So it is written to the data folder
-now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it is. Only
-which query of a name is the newest is written down before that query is answered.
+Readers tell where they are; nothing but their pins and their leases depends on it. So it is written to the journal's
+values now and then, and not with every word: after a crash a reader may seem to be a few seconds further back than it
+is. Only which query of a name is the newest is written down before that query is answered. Writing waits for the disk,
+so it is done in another thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.core.broker import Broker
 from penstock.flight import requests
+from penstock.journal.contract import ValueStore
 from penstock.server.flight.names import check_owner
 from penstock.server.process.logs import Logger
 
 NAME = "readers.json"
-#: Seconds between two writes of the file.
+#: Seconds between two writes.
 SAVE_SECONDS = 5.0
 #: Readers that are remembered. Of the identity with the most, who was not heard of for the longest time makes room; who
 #: has pinned or leased something does not.
@@ -64,17 +65,20 @@ class TooMany(Exception):
 
 
 class Readers:
-    """All readers. ``folder`` is the data folder; without one, nothing is kept after the end.
+    """All readers. ``values`` are the journal's; without them, nothing is kept after the end.
 
     ``share`` is how many one identity may have.
     """
 
-    def __init__(self, log: Logger, folder: Path | None = None, share: int = MOST_READERS) -> None:
+    def __init__(self, log: Logger, values: ValueStore | None = None, share: int = MOST_READERS) -> None:
         #: Tells who has leased something.
         self.leasing: Callable[[], Collection[str]] = lambda: ()
         self._log = log
         self._share = share
-        self._path = folder / NAME if folder is not None else None
+        self._values = values
+        self._writing = asyncio.Lock()
+        #: The write that goes on beside everything else.
+        self._saving: asyncio.Task[None] | None = None
         self._entries: dict[str, Entry] = self._load()
         self._dirty = False
         self._saved_at = 0.0
@@ -86,8 +90,8 @@ class Readers:
         entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
         entry.pin, entry.peer = told.pin, told.peer
 
-    def begin(self, asked: requests.Lease, now: int) -> bool:
-        """A reader leases. False: another query has taken over its name. The newest to begin has it.
+    async def begin(self, asked: requests.Lease, now: int) -> bool:
+        """A reader leases. False: another query has taken over its name. The newest to begin has it, durably on return.
 
         Raises TooMany or NotYours.
         """
@@ -106,7 +110,7 @@ class Readers:
         if entry.view == "leased":
             entry.position = max(entry.position, asked.start)
         if is_new:
-            self._write(sync=True)  # after a crash, one that was taken over must not take over itself
+            await self.save()  # after a crash, one that was taken over must not take over itself
         return True
 
     def owner(self, reader: str) -> str:
@@ -125,6 +129,11 @@ class Readers:
         if entry is not None:
             entry.pin = False
             self._dirty = True
+
+    @property
+    def count(self) -> int:
+        """How many are remembered."""
+        return len(self._entries)
 
     def pins(self) -> list[Pin]:
         """What is to be kept. May be called from any thread."""
@@ -156,30 +165,24 @@ class Readers:
             for each in entries
         ]
 
-    def save(self, clock: float | None = None) -> None:
-        """Write the file if there is something new, and the last time is long enough ago; without a clock it is."""
-        if not self._dirty or (clock is not None and clock - self._saved_at < SAVE_SECONDS):
-            return
-        if clock is not None:
+    def save_soon(self, clock: float) -> None:
+        """Have it written, beside everything else, if there is something new and the last time is long enough ago."""
+        if self._dirty and clock - self._saved_at >= SAVE_SECONDS and (self._saving is None or self._saving.done()):
             self._saved_at = clock
-        self._write()
+            self._saving = asyncio.get_running_loop().create_task(self.save())
 
-    def _write(self, *, sync: bool = False) -> None:
-        self._dirty = False
-        if self._path is None:
-            return
-        temporary = self._path.with_name(f"{NAME}.new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(list(self._entries.values())))
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, self._path)
-            if sync:
-                _sync_folder(self._path.parent)  # or a power cut may bring back the file as it was
-        except OSError as error:
-            self._log.warning("the readers can not be written down", file=str(self._path), reason=str(error))
+    async def save(self) -> None:
+        """Write down what is new. On return it is durable, or the operator was told why not."""
+        async with self._writing:  # who waited has it written by the one before, or writes what is newer
+            if self._values is None or not self._dirty:
+                self._dirty = False
+                return
+            self._dirty = False
+            data = msgspec.json.encode(list(self._entries.values()))
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self._values.put, NAME, data)
+            except OSError as error:
+                self._log.warning("the readers can not be written down", value=NAME, reason=str(error))
 
     def _entry(self, reader: str, owner: str, now: int) -> Entry:
         entry = self._entries.get(reader)
@@ -207,27 +210,18 @@ class Readers:
         del self._entries[min(loose, key=lambda each: (-counts[each.owner], each.at)).reader]
 
     def _load(self) -> dict[str, Entry]:
-        if self._path is None:
+        if self._values is None:
             return {}
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[Entry])
-        except FileNotFoundError:
-            return {}
+            data = self._values.get(NAME)
+            found = msgspec.json.decode(data, type=list[Entry]) if data is not None else []
         except (OSError, msgspec.MsgspecError) as error:
-            self._log.warning("the readers are forgotten: their file can not be read", file=NAME, reason=str(error))
+            self._log.warning("the readers are forgotten: they can not be read", value=NAME, reason=str(error))
             with contextlib.suppress(OSError):
-                os.replace(self._path, self._path.with_name(f"{NAME}.damaged"))
+                self._values.set_aside(NAME)
             return {}
         return {entry.reader: entry for entry in found}
 
 
 def _unheard(reader: str, since: int) -> Entry:
     return Entry(reader=reader, view="leased", where="", position=0, at=since)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

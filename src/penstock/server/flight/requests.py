@@ -25,7 +25,6 @@ from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.flight.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.flight.readers import TooMany
-from penstock.server.network.access import Peer, allowed
 from penstock.server.process.options import MOST_SECONDS
 from penstock.server.runtime import ROUND, Runtime, origin_of
 
@@ -47,7 +46,7 @@ class Refused(Exception):
         self.problem = Problem(code=code, text=text)
 
 
-class SideRequests:
+class RequestHandler:
     """Answers requests on behalf of a running broker."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -75,8 +74,7 @@ class SideRequests:
     async def _answer(self, request: requests.Request) -> Any:
         match request:
             case Rights():
-                peer = Peer(request.address, request.subject, token=request.token)
-                return allowed(self._runtime.options.access, peer)
+                return self._runtime.allowed(request)
             case requests.Outs():
                 return self._outs()
             case requests.Lease():
@@ -96,8 +94,8 @@ class SideRequests:
                 return True
             case requests.EndWriter():
                 check_writer(self._broker, request.writer, request.owner)
-                known = self._broker.end_writer(request.writer, self._runtime.now(), b"spark")
-                await self._committed()
+                known = self._broker.end_writer(request.writer, self._runtime.now(), b"flight")
+                await self._runtime.durable()
                 return known
             case requests.Writers():
                 return listed_writers(self._broker, request.owner)
@@ -110,15 +108,6 @@ class SideRequests:
             case requests.ForgetReader():
                 check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
                 return await self._forget(request.reader)
-
-    async def _committed(self) -> None:
-        """Wait until everything that has happened so far is durable."""
-        runtime, after = self._runtime, self._broker.log.next_position
-        runtime.touched()
-        if after > self._broker.committed:
-            done: asyncio.Future[None] = runtime.loop.create_future()
-            runtime.engine.hold(after, done)
-            await done
 
     async def _breathe(self) -> None:
         """Let others have their turn, and what has happened be written."""
@@ -146,14 +135,14 @@ class SideRequests:
             raise Refused("bad-request", f"start {request.start} lies behind the end of the journal, which is {end}")
         async with self._leasing:
             answer = await self._lease_alone(request)
-        await self._committed()
+        await self._runtime.durable()
         return answer
 
     async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
         check_owner("reader", reader, self._runtime.readers.owner(reader), request.owner)
         self._check_leases(request)
-        if not self._runtime.readers.begin(request, self._runtime.now()):
+        if not await self._runtime.readers.begin(request, self._runtime.now()):
             raise Refused("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
         for lease in broker.leases_of(reader, stop=start):
             if lease.position in broker.leases:
@@ -226,7 +215,7 @@ class SideRequests:
                     self._broker.return_lease(lease, Reason.RELEASED, self._runtime.now())
                     known = True
                     await self._breathe()
-        await self._committed()
+        await self._runtime.durable()
         return known
 
     # Writers
@@ -248,12 +237,12 @@ class SideRequests:
         duplicate = self._broker.was_written(key)
         if not duplicate:
             check_share(self._broker, request, runtime.options.limits)
-            source = f"spark {request.peer}".rstrip().encode()
+            source = f"flight {request.peer}".rstrip().encode()
             done = self._broker.write(source, key, self._portions(request), runtime.now())
             if done.refusal is not None:
                 where = f"{done.queue.full_name}: " if done.queue else ""
                 raise Refused("away" if done.refusal is Refusal.DRAINING else "refused", where + done.refusal.value)
-        await self._committed()
+        await self._runtime.durable()
         return Written(chunk=request.chunk, rows=count, duplicate=duplicate)
 
     def _portions(self, request: requests.Write) -> list[Portion]:
@@ -285,15 +274,15 @@ class SideRequests:
         if not request.create_queues:
             raise Refused("no-queue", f"there is no queue {full_name}: make it first, or write with create_queues")
         creation = self._runtime.creation
-        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_spark(
+        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_over_flight(
             origin_of(host_of(request.peer))
         )
         if why_not:
             raise Refused("refused", f"queue {full_name} may not be made: {why_not}")
-        now, source = self._runtime.now(), f"spark {request.peer}".rstrip().encode()
+        now, source = self._runtime.now(), f"flight {request.peer}".rstrip().encode()
         self._broker.create_namespace(namespace, now, source)
         queue = self._broker.create_queue(namespace, name, now, source=source)
-        creation.note_spark(origin_of(host_of(request.peer)), queue)
+        creation.note_over_flight(origin_of(host_of(request.peer)), queue)
         return queue
 
     def _find(self, full_name: str) -> Queue | None:

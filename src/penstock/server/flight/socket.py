@@ -1,6 +1,8 @@
 """The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
 
-It lies in a folder of its own that only the broker's user can enter, and who connects is asked for once more. One
+It lies in a folder of its own that only the broker's user can enter; a note with the journal says where, so that the
+next start removes what a killed broker has left. A broker that keeps nothing can't leave a note: its socket has a name
+in no file system (an abstract one), which goes with it. In either case who connects is asked for its user. One
 request at a time is answered on each connection; whoever wants more opens more. What can't be understood ends its own
 connection, and nothing else.
 """
@@ -10,17 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 
+from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
-from penstock.server.flight.requests import SideRequests
+from penstock.journal.contract import ValueStore
+from penstock.server.admin.requests import AdminRequests
+from penstock.server.flight.requests import RequestHandler
 from penstock.server.network.acceptor import peer_of
 from penstock.server.runtime import Runtime
 
@@ -32,22 +39,31 @@ READ_AHEAD = 2**20
 MOST_PATH = 100
 PREFIX = "penstock-"
 SOCKET = "door"
-#: In the data folder: where the socket is. Whoever starts after a crash removes what was left there.
+#: The journal's value that tells where the socket is. Whoever starts after a crash removes what was left there.
 NOTE = "side-door"
 
 _LENGTH = struct.Struct("<I")
-_DECODER = msgspec.msgpack.Decoder(requests.Request)
+_DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(
+    requests.Request | admin_requests.Request
+)
+#: What is for the HTTP process.
+_ADMIN = get_args(admin_requests.Request)
 
 
-class SideDoor:
+class PrivateSocket:
     """The socket and those who are connected to it."""
 
-    def __init__(self, runtime: Runtime, data: Path | None = None) -> None:
-        """``data`` is the data folder, where a note is kept; none for a broker that keeps nothing."""
+    def __init__(self, runtime: Runtime, values: ValueStore | None = None, admin: AdminRequests | None = None) -> None:
+        """``values`` are the journal's, where the note is kept; None for a broker that keeps nothing.
+
+        ``admin`` answers the HTTP process.
+        """
         self._runtime = runtime
-        self._requests = SideRequests(runtime)
-        self._note = data / NOTE if data is not None else None
+        self._admin = admin
+        self._requests = RequestHandler(runtime)
+        self._values = values
         self._folder = ""
+        self._name = f"\0{PREFIX}{secrets.token_hex(16)}"
         self._server: asyncio.Server | None = None
         #: The task of each connection, and whether it works on a request.
         self._busy: dict[asyncio.Task[None], bool] = {}
@@ -56,21 +72,13 @@ class SideDoor:
     @property
     def path(self) -> str:
         """Where to connect to."""
-        return os.path.join(self._folder, SOCKET)
+        return self._name if self._values is None else os.path.join(self._folder, SOCKET)
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
-        self._clear_note()
-        self._folder = tempfile.mkdtemp(prefix=PREFIX)
-        if len(self.path) > MOST_PATH:
-            os.rmdir(self._folder)
-            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
-        if self._note is not None:
-            try:
-                self._note.write_text(self._folder)
-            except OSError:
-                os.rmdir(self._folder)
-                raise
+        if self._values is not None:
+            self._clear_note(self._values)
+            self._make_folder(self._values)
         self._server = await asyncio.start_unix_server(self._serve, self.path, limit=READ_AHEAD)
 
     async def close(self, seconds: float) -> None:
@@ -89,15 +97,25 @@ class SideDoor:
                 await asyncio.wait(late)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._note is not None:
-            self._note.unlink(missing_ok=True)
+        if self._values is not None:
+            with contextlib.suppress(OSError):
+                self._values.delete(NOTE)
 
-    def _clear_note(self) -> None:
-        """Remove what a broker on this data folder has left behind when it was killed."""
-        if self._note is None:
-            return
+    def _make_folder(self, values: ValueStore) -> None:
+        self._folder = tempfile.mkdtemp(prefix=PREFIX)
+        if len(self.path) > MOST_PATH:
+            os.rmdir(self._folder)
+            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
+        try:
+            values.put(NOTE, self._folder.encode())
+        except OSError:
+            os.rmdir(self._folder)
+            raise
+
+    def _clear_note(self, values: ValueStore) -> None:
+        """Remove what a broker on this journal has left behind when it was killed."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            old = Path(self._note.read_text())
+            old = Path((values.get(NOTE) or b"").decode())
             if old.name.startswith(PREFIX) and old.stat().st_uid == os.getuid():
                 (old / SOCKET).unlink(missing_ok=True)
                 old.rmdir()
@@ -122,9 +140,9 @@ class SideDoor:
     def _may_enter(self, writer: asyncio.StreamWriter) -> bool:
         user = peer_of(writer.get_extra_info("socket"), None).user
         if user is not None and user != os.getuid():
-            self._runtime.log.warning("side door: not ours", user=user)
+            self._runtime.log.warning("private socket: not ours", user=user)
         elif len(self._busy) > MOST_CONNECTIONS:
-            self._runtime.log.warning("side door: too many connections", limit=MOST_CONNECTIONS)
+            self._runtime.log.warning("private socket: too many connections", limit=MOST_CONNECTIONS)
         else:
             return True
         return False
@@ -143,9 +161,10 @@ class SideDoor:
         del frame
         answer: object
         try:
-            answer = await self._requests.answer(request)
+            answer = await self._answer(request)
         except Exception as error:
-            self._runtime.log.error("side door: a request failed", request=type(request).__name__, error=repr(error))
+            facts = {"request": type(request).__name__, "error": repr(error)}
+            self._runtime.log.error("private socket: a request failed", **facts)
             if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
                 self._runtime.fail(error)
             answer = Problem(code="internal", text="the broker could not do this; its log has more")
@@ -153,8 +172,15 @@ class SideDoor:
         self._busy[task] = False
         return True
 
+    async def _answer(self, request: Any) -> object:
+        if not isinstance(request, _ADMIN):
+            return await self._requests.answer(request)
+        if self._admin is None:
+            return Problem(code="bad-request", text="this broker has no HTTP")
+        return await self._admin.answer(request)
+
     async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
-        self._runtime.log.warning("side door: bad request", reason=text)
+        self._runtime.log.warning("private socket: bad request", reason=text)
         await self._send(writer, Problem(code="bad-request", text=text))
         return False
 

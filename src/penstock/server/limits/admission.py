@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from penstock.journal.contract import Space
 from penstock.journal.errors import LogError
-from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import Engine
 
 #: Publishing is refused while the disk has less room than this, or than ``MESSAGE_BYTES`` for each message in the
@@ -28,9 +28,9 @@ HYSTERESIS = 8
 class Admission:
     """Tells a broker how much more it may take."""
 
-    def __init__(self, engine: Engine, log: FileLog, min_free: int = MIN_FREE) -> None:
+    def __init__(self, engine: Engine, space: Space, min_free: int = MIN_FREE) -> None:
         self._engine = engine
-        self._log = log
+        self._space = space
         self.min_free = min_free
         #: Messages in the queues, and the next position, when that was last counted.
         self._held = self._held_at = 0
@@ -47,7 +47,7 @@ class Admission:
     def look(self) -> bool:
         """Look at the disk and count the messages. Returns whether refusing has begun or ended."""
         broker = self._engine.broker
-        free = self._log.free_bytes() - self._engine.unwritten
+        free = self._space.look() - self._engine.unwritten
         self._held, self._held_at = self._count_messages(free), broker.log.next_position
         needed, was_full = self.needed, broker.disk_full
         broker.disk_full = self.stuck() or free < needed + (needed // HYSTERESIS if was_full else 0)
@@ -59,7 +59,7 @@ class Admission:
         broker = self._engine.broker
         if broker.disk_full:
             return
-        broker.disk_room = self._log.space.free - self._engine.unwritten - self.needed
+        broker.disk_room = self._space.free - self._engine.unwritten - self.needed
         if broker.disk_room <= 0:
             with contextlib.suppress(LogError):  # a disk that can't be asked is found out by who writes to it
                 self.look()
@@ -67,7 +67,7 @@ class Admission:
     def _count_messages(self, free: int) -> int:
         """How many messages there are; with plenty of room, how many there can be at most, for queues may be many."""
         broker = self._engine.broker
-        most = broker.log.next_position - self._log.start
+        most = broker.log.next_position - self._engine.log.start
         if free > 2 * max(self.min_free, MESSAGE_BYTES * most):
             return most
         return sum(queue.counters.balance for queue in broker.queues.values())

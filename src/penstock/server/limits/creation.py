@@ -40,13 +40,13 @@ class Creation:
         maker, most = accounts[0]
         return f"{maker} has made {most} queues already"
 
-    def why_not_spark(self, origin: str) -> str:
+    def why_not_over_flight(self, origin: str) -> str:
         """The same for a peer of the Flight endpoint, which has looked at its rights."""
         self._forget_deleted()
         maker, most = f"the address {origin}", self._limits.queues_per_address
         return "" if self._counts[maker] < most else f"{maker} has made {most} queues already"
 
-    def note_spark(self, origin: str, queue: Queue) -> None:
+    def note_over_flight(self, origin: str, queue: Queue) -> None:
         """A peer of the Flight endpoint has made this queue."""
         maker = f"the address {origin}"
         self._counts[maker] += 1

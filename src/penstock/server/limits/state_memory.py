@@ -7,10 +7,9 @@ publishing is refused, as it is on a full disk, and consuming goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from penstock.core.queue import PLAIN_LANES, Queue
-from penstock.journal.memory import MemoryLog
 from penstock.server.engine.engine import Engine
 
 #: Bytes, measured and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
@@ -43,6 +42,8 @@ class StateMemory:
     def __init__(self, engine: Engine, limit: int) -> None:
         self._engine = engine
         self.limit = limit
+        #: Tells how many bytes the journal takes, where it lies in memory.
+        self.stored: Callable[[], int] = lambda: 0
         #: Bytes, when all were last counted.
         self.bytes = 0
         self._counting: Iterator[Queue] = iter(())
@@ -73,10 +74,8 @@ class StateMemory:
         """What does not belong to one queue."""
         engine, broker = self._engine, self._engine.broker
         notes = NOTE * (len(broker.moved_to) + len(engine.moved))
-        stored = engine.log.bytes if isinstance(engine.log, MemoryLog) else 0
-        return (
-            stored + notes + LOCK * len(broker.lock_ends) + WRITER * len(broker.writers) + PARTITION * broker.partitions
-        )
+        writers = WRITER * len(broker.writers) + PARTITION * broker.partitions
+        return self.stored() + notes + LOCK * len(broker.lock_ends) + writers
 
 
 def cost_of(queue: Queue) -> int:

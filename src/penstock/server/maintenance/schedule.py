@@ -1,4 +1,4 @@
-"""The chores of a running broker, beside its work: checkpoints, retention, compaction, an eye on the disk.
+"""The maintenance of a running broker, beside its work: checkpoints, retention, compaction, an eye on the disk.
 
 Reading the log and writing checkpoints happens in a thread of its own; what changes the broker's state is done in the
 loop, a little at a time; what changes the log is done by the thread that writes it.
@@ -21,35 +21,7 @@ PRESSED = 10
 DOUBLINGS = 6
 
 
-class MemoryChores:
-    """The one chore of a log in memory: give back what lies before the oldest message that is alive."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._task = self._runtime.loop.create_task(self._run())
-
-    async def stop(self) -> None:
-        """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    def watch_disk(self) -> None:
-        """There is no disk to watch."""
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            lowest = self._runtime.broker.lowest_position()
-            self._runtime.keep_answers(lowest)
-            self._runtime.engine.log.trim(lowest)
-
-
-class Chores:
+class Maintenance:
     """Does what ``Upkeep`` knows how to do, when it is due. The disk is watched all the while, by a task of its own."""
 
     def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
@@ -60,8 +32,8 @@ class Chores:
         self._reading: asyncio.Future[Plan] | None = None
         upkeep.pins = runtime.readers.pins
         upkeep.admission.stuck = lambda: runtime.commits.full is not None
-        #: The segment that was the last one when the state was last written down, and where the log ended.
-        self._seen = upkeep.log.segments()[-1].first if upkeep.log.segments() else 0
+        #: The extent that was the last one when the state was last written down, and where the log ended.
+        self._seen = _newest(upkeep)
         self._seen_end = 0
         self._was_full = False
         #: Looks since the last time, those until the next at least, and failures in a row.
@@ -74,7 +46,7 @@ class Chores:
         self._tasks = [self._runtime.loop.create_task(each) for each in (self._watch(), self._run())]
 
     async def stop(self) -> None:
-        """Stop, once the thread is done with what it does: nobody else may touch the log's files meanwhile."""
+        """Stop, once the thread is done with what it does: the log must not be closed meanwhile."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -97,7 +69,7 @@ class Chores:
         if full != self._was_full:
             self._was_full = full
             event = "the disk is nearly full: publishing is refused" if full else "there is space on the disk again"
-            facts = {"free_bytes": self._upkeep.log.space.free, "needed": self._upkeep.admission.needed}
+            facts = {"free_bytes": self._upkeep.space.free, "needed": self._upkeep.admission.needed}
             self._runtime.log.warning(event, **facts)
         if not self._runtime.commits.full:
             self._upkeep.fill_reserve()
@@ -112,21 +84,20 @@ class Chores:
                 await self._try_to_tidy()
 
     def _is_due(self) -> bool:
-        """When a segment was finished; while the disk is nearly full, whenever there may be something to give back."""
+        """When an extent was finished; while the disk is nearly full, whenever there may be something to give back."""
         if self._waited < self._patience:
             return False
-        segments = self._upkeep.log.segments()
-        if segments and segments[-1].first != self._seen:
+        if _newest(self._upkeep) != self._seen:
             return True
         pressed = self._runtime.broker.disk_full and self._waited >= PRESSED
         return pressed and (self._upkeep.log.end != self._seen_end or self._failures > 0)
 
     async def _try_to_tidy(self) -> None:
-        segments, end = self._upkeep.log.segments(), self._upkeep.log.end
+        newest, end = _newest(self._upkeep), self._upkeep.log.end
         self._waited = 0
         try:
             await self._tidy()
-            self._seen, self._seen_end = segments[-1].first if segments else 0, end
+            self._seen, self._seen_end = newest, end
             self._failures, self._patience = 0, 1
             self._runtime.upkeep_trouble = ""
         except Exception as error:  # whatever it is: it is tried again, and the operator sees it meanwhile
@@ -169,12 +140,12 @@ class Chores:
             self._wait_for_room(plan.missing)
 
     async def _give_back(self, plan: Plan, step: Step, now: int) -> bool:
-        """Carry what is alive in one segment forward, then remove it. False: the disk is too full for that."""
+        """Carry what is alive in one extent forward, then remove it. False: the disk is too full for that."""
         upkeep = self._upkeep
         enough = upkeep.has_room(step.size)
         carrying = upkeep.carry(plan.table, step, now)
         while enough and (left := next(carrying, None)) is not None:
-            await self._commit()
+            await self._runtime.durable()
             enough = upkeep.has_room(left)  # others use the disk, too
         if not enough:
             self._wait_for_room(step.size)
@@ -184,15 +155,8 @@ class Chores:
         return True
 
     def _wait_for_room(self, needed: int) -> None:
-        free = self._upkeep.log.space.free
+        free = self._upkeep.space.free
         self._runtime.log.warning("compaction waits for room on the disk", needed=needed, free_bytes=free)
-
-    async def _commit(self) -> None:
-        """Have what is staged committed before going on."""
-        target = self._runtime.broker.log.next_position
-        while self._runtime.broker.committed < target:
-            self._runtime.touched()
-            await asyncio.sleep(0.005)
 
     async def _trim(self, before: int) -> None:
         done: asyncio.Future[None] = self._runtime.loop.create_future()
@@ -219,3 +183,9 @@ class Chores:
         except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
             self._runtime.fail(error)
             raise
+
+
+def _newest(upkeep: Upkeep) -> int:
+    """The first position of the extent that grows; 0 if there is none yet."""
+    extents = upkeep.log.extents()
+    return extents[-1].first if extents else 0

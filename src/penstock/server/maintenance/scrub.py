@@ -1,7 +1,7 @@
-"""Looking for damage before somebody meets it: old segments are read once after a start, little by little.
+"""Looking for damage before somebody meets it: old extents of the log are read once after a start, little by little.
 
 A start reads what is behind its checkpoint, and no more. This reads the rest, in a thread that rests most of the time,
-and has the messages set aside whose payloads can't be read. Later it looks at these again: when a file was put back,
+and has the messages set aside whose payloads can't be read. Later it looks at these again: when what was lost is back,
 its messages go back to their places.
 """
 
@@ -14,9 +14,7 @@ from itertools import chain, islice
 from threading import Event
 
 from penstock.core.queue import Queue
-from penstock.journal.files.log import FileLog
-from penstock.journal.files.segment import Segment
-from penstock.journal.files.segment_reader import BadBlocks
+from penstock.journal.contract import BadRange, Extent, Log
 from penstock.server.engine.engine import Damage
 from penstock.server.runtime import Runtime
 
@@ -32,14 +30,14 @@ LOOKED_AT = 20
 
 
 class Scrub:
-    """The reading of old segments, and the looking again."""
+    """The reading of old extents, and the looking again."""
 
-    def __init__(self, runtime: Runtime, log: FileLog, *, again: float = AGAIN) -> None:
+    def __init__(self, runtime: Runtime, log: Log, *, again: float = AGAIN) -> None:
         self._runtime = runtime
         self._log = log
         self._again = again
         self._task: asyncio.Task[None] | None = None
-        self._reading: asyncio.Future[list[BadBlocks]] | None = None
+        self._reading: asyncio.Future[list[BadRange]] | None = None
         self._stopping = Event()
 
     def start(self) -> None:
@@ -56,33 +54,33 @@ class Scrub:
             await asyncio.wait([self._reading])
 
     async def _run(self) -> None:
-        for segment in self._log.segments():
-            if segment.finished and not segment.verified:
-                await self._try(self.check(segment))
+        for extent in self._log.extents():
+            if extent.finished and not extent.verified:
+                await self._try(self.check(extent))
         while True:
             await asyncio.sleep(self._again)
             await self._try(self.look_again())
 
     async def _try(self, work: Coroutine[None, None, None]) -> None:
-        """Whatever goes wrong with one segment: the others are looked at all the same."""
+        """Whatever goes wrong with one extent: the others are looked at all the same."""
         try:
             await work
         except Exception as error:
             self._runtime.log.error("looking for damage failed", reason=repr(error))
 
-    async def check(self, segment: Segment) -> None:
-        """Read one segment, and set the messages aside that lie in damaged parts of it."""
+    async def check(self, extent: Extent) -> None:
+        """Read one extent, and set the messages aside that lie in damaged parts of it."""
         runtime = self._runtime
-        self._reading = runtime.loop.run_in_executor(None, self._read, segment)
+        self._reading = runtime.loop.run_in_executor(None, self._read, extent)
         try:
             bad = await asyncio.shield(self._reading)
         except (OSError, LookupError):  # it was trimmed meanwhile; what the disk refuses is told to who needs it
             return
         for each in bad:
             lost = (each.first, each.end)
-            facts = {"segment": segment.name, "offset": each.offset, "reason": each.reason}
+            facts = {"place": each.place, "reason": each.reason}
             runtime.log.error("the journal is damaged", **facts, lost=f"{lost[0]} to {lost[1] - 1}")
-            damage = Damage(f"{segment.name}, byte {each.offset}: {each.reason}", lost)
+            damage = Damage(f"{each.place}: {each.reason}", lost)
             moved = [position for position, place in runtime.engine.moved.items() if lost[0] <= place < lost[1]]
             here = (position for position in range(*lost) if position not in runtime.engine.moved)
             for positions in _pieces(chain(moved, here), LOOKED_FOR):
@@ -101,10 +99,10 @@ class Scrub:
         out = queue.out.get(position)
         return position not in queue.damaged and (out is None or not out.shown)
 
-    def _read(self, segment: Segment) -> list[BadBlocks]:
-        bad: list[BadBlocks] = []
+    def _read(self, extent: Extent) -> list[BadRange]:
+        bad: list[BadRange] = []
         size, began = 0, time.monotonic()
-        for step, found in self._log.check(segment):
+        for step, found in self._log.check(extent):
             bad += [found] if found is not None else []
             size += step
             if size >= STEP:

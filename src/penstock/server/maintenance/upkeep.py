@@ -1,10 +1,10 @@
 """Keeping the journal small and its start quick: checkpoints, retention, compaction, and an eye on the disk.
 
 *Retention* moves the history floor: below it, settled history is no longer shown, and its space may be given back.
-Space goes back in whole segments, oldest first. *Compaction* makes that possible where old segments still hold live
-messages: it carries them forward, when the segments that can go then are at least twice as large as what is copied.
-So the disk holds at most the history, plus twice the live messages. It goes segment by segment, and each gives its
-space back before the next is begun; the disk is asked for room before each step. Readers may *pin* history that they
+Space goes back in whole extents of the log, oldest first. *Compaction* makes that possible where old extents still hold
+live messages: it carries them forward, when the extents that can go then are at least twice as large as what is copied.
+So the journal holds at most the history, plus twice the live messages. It goes extent by extent, and each gives its
+space back before the next is begun; there must be room for each step. Readers may *pin* history that they
 have not read yet, within limits; then the floor waits for them.
 """
 
@@ -18,17 +18,13 @@ import numpy as np
 
 from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.table import Table
+from penstock.journal.contract import OwnedJournal
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.journal.files.checkpoints import Checkpoints
-from penstock.journal.files.log import FileLog
 from penstock.journal.format.rows import Message
 from penstock.server.engine.engine import Engine, locations, recover
 from penstock.server.flight.readers import Pin
 from penstock.server.limits.admission import MIN_FREE, Admission
 
-#: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
-RESERVE_PART = 16
-MOST_RESERVE = 256 * 2**20
 #: Messages, and payload bytes, that are carried forward in one step.
 CARRY_MESSAGES = 1_000
 CARRY_BYTES = 4 * 2**20
@@ -47,8 +43,8 @@ class Retention(NamedTuple):
     pin_bytes: int = 10 * 2**30
 
 
-class SegmentUse(NamedTuple):
-    """A segment and what of it is still alive."""
+class ExtentUse(NamedTuple):
+    """An extent and what of it is still alive."""
 
     first: int
     end: int
@@ -59,7 +55,7 @@ class SegmentUse(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What gives back one segment: it can go once these rows of the plan's table are carried forward."""
+    """What gives back one extent: it can go once these rows of the plan's table are carried forward."""
 
     before: int
     rows: Array
@@ -81,24 +77,25 @@ class Plan(NamedTuple):
 
 
 class Upkeep:
-    """The chores of an engine on a FileLog: ``checkpoint`` when a segment is finished, ``retain`` now and then."""
+    """The upkeep of an engine's journal: ``checkpoint`` when an extent is finished, ``retain`` now and then."""
 
     def __init__(
         self,
         engine: Engine,
-        log: FileLog,
-        checkpoints: Checkpoints,
+        journal: OwnedJournal,
         retention: Retention | None = None,
         *,
         min_free: int = MIN_FREE,
     ) -> None:
         self.engine = engine
-        self.log = log
-        self.checkpoints = checkpoints
+        self.journal = journal
+        self.log = journal.log
+        self.checkpoints = journal.checkpoints
+        self.space = journal.space
         self.retention = retention or Retention()
-        self.admission = Admission(engine, log, min_free)
-        #: Segments with live messages that can't be read: they are not thrown away.
-        self.damaged: set[str] = set()
+        self.admission = Admission(engine, journal.space, min_free)
+        #: First positions of extents with live messages that can't be read: they are not thrown away.
+        self.damaged: set[int] = set()
         #: Asked for the pins of readers, in whatever thread.
         self.pins: Callable[[], list[Pin]] = list
 
@@ -106,20 +103,19 @@ class Upkeep:
         """Refuse publishing while the disk is nearly full. Returns whether that has changed: worth a line in the log.
 
         Call it every second or so, and once before the first peer is let in. Space that is reserved for the newest
-        segment counts as used.
+        extent counts as used.
         """
         return self.admission.look()
 
     def fill_reserve(self) -> None:
-        """Have a reserve, if there is room for it: see ``journal.space``. May run in another thread."""
+        """Have a reserve, if there is room for it. May run in another thread."""
         newest = self.checkpoints.positions()[-1:]
         state = sum(self.checkpoints.size(position) for position in newest)
-        base = max(min(self.admission.min_free // RESERVE_PART, MOST_RESERVE), 2 * self.log.options.reserve)
-        self.log.space.fill(base + state + state // 4)
+        self.space.fill_reserve(self.admission.min_free, state)
 
     def has_room(self, size: int) -> bool:
         """Whether compaction may write so many bytes. Nothing needs no room: then it only gives back."""
-        return size <= 0 or size <= self.log.space.for_upkeep - 2 * self.log.options.reserve
+        return self.space.has_room(size)
 
     def checkpoint(self, now: int, *, clean: bool = False) -> Table:
         """Write down the state at the end of the synced log, worked out from the log alone.
@@ -141,27 +137,27 @@ class Upkeep:
         self.checkpoints.write(table.meta.position, msgspec.json.encode(table.meta), table.columns, clean=clean)
 
     def floor(self, now: int) -> int:
-        """Where history should begin now, if nobody has pinned it: the first segment that retention keeps."""
-        segments = self.log.segments()
+        """Where history should begin now, if nobody has pinned it: the first extent that retention keeps."""
+        extents = self.log.extents()
         floor = self.log.floor
-        total = sum(segment.size for segment in segments)
-        for segment in segments[:-1]:
-            too_old = self.retention.age and segment.last_at < now - self.retention.age
+        total = sum(extent.size for extent in extents)
+        for extent in extents[:-1]:
+            too_old = self.retention.age and extent.last_at < now - self.retention.age
             too_much = self.retention.bytes and total > self.retention.bytes
             if not (too_old or too_much):
                 break
-            total -= segment.size
-            floor = max(floor, segment.end)
+            total -= extent.size
+            floor = max(floor, extent.end)
         return floor
 
     def pinned(self, floor: int, now: int) -> tuple[int, list[tuple[Pin, str]]]:
         """Where history should begin so that readers can read what they have not, and which of them can't be helped."""
         dropped: list[tuple[Pin, str]] = []
-        segments = self.log.segments()
+        extents = self.log.extents()
         for pin in sorted(self.pins(), key=lambda pin: pin.position):
             if pin.position >= floor:
                 break
-            kept = [each for each in segments if pin.position < each.end <= floor]
+            kept = [each for each in extents if pin.position < each.end <= floor]
             if now - pin.at > self.retention.pin_age:
                 dropped.append((pin, "it was not heard of for too long"))
             elif self.retention.pin_bytes and sum(each.size for each in kept) > self.retention.pin_bytes:
@@ -170,46 +166,46 @@ class Upkeep:
                 return max(self.log.floor, kept[0].first), dropped
         return floor, dropped
 
-    def use(self, table: Table) -> list[SegmentUse]:
-        """What of each segment is alive, as the table says."""
-        segments = self.log.segments()
+    def use(self, table: Table) -> list[ExtentUse]:
+        """What of each extent is alive, as the table says."""
+        extents = self.log.extents()
         places = table.places()
-        which = np.searchsorted(np.array([segment.first for segment in segments], np.uint64), places, side="right") - 1
-        there = which >= 0  # what lies before the log is damaged, and lies in a segment that is kept for it
-        counts = np.bincount(which[there], minlength=len(segments))
+        which = np.searchsorted(np.array([extent.first for extent in extents], np.uint64), places, side="right") - 1
+        there = which >= 0  # what lies before the log is damaged, and lies in an extent that is kept for it
+        counts = np.bincount(which[there], minlength=len(extents))
         weights = table.columns["size"][there] + np.float64(ROW_BYTES)
-        sizes = np.bincount(which[there], weights, minlength=len(segments))
+        sizes = np.bincount(which[there], weights, minlength=len(extents))
         return [
-            SegmentUse(segment.first, segment.end, segment.size, segment.last_at, int(counts[i]), int(sizes[i]))
-            for i, segment in enumerate(segments)
+            ExtentUse(extent.first, extent.end, extent.size, extent.last_at, int(counts[i]), int(sizes[i]))
+            for i, extent in enumerate(extents)
         ]
 
     def victims(self, table: Table) -> tuple[int, int]:
-        """Up to which position segments should go: below the floor, worth the copying, and the disk has room. 0 = none.
+        """Up to which position extents should go: below the floor, worth the copying, and the disk has room. 0 = none.
 
         If it is for lack of room that no more go, that is the second value.
         """
         limit = min([self.log.floor, *(self.checkpoints.positions() or [0])])
         best = total = live = peak = 0
-        for segment in self.use(table)[:-1]:
-            if segment.end > limit:
+        for extent in self.use(table)[:-1]:
+            if extent.end > limit:
                 break
-            live += segment.live_bytes
-            # The most that it takes until this segment goes, too: copies of small messages are larger than they are.
-            peak = max(peak, live + (COPY_BYTES - ROW_BYTES) * segment.live_messages - total)
-            total += segment.size
+            live += extent.live_bytes
+            # The most that it takes until this extent goes, too: copies of small messages are larger than they are.
+            peak = max(peak, live + (COPY_BYTES - ROW_BYTES) * extent.live_messages - total)
+            total += extent.size
             if 2 * live > total:
                 continue
             if not self.has_room(peak):
                 return best, peak
-            best = segment.end
+            best = extent.end
         return best, 0
 
     def steps(self, table: Table, before: int) -> list[Step]:
-        """How to give back the segments below a position, oldest first."""
+        """How to give back the extents below a position, oldest first."""
         places = table.places()
         rows = np.flatnonzero(places < before)
-        ends = [segment.end for segment in self.log.segments() if segment.end <= before]
+        ends = [extent.end for extent in self.log.extents() if extent.end <= before]
         which = np.searchsorted(np.array(ends, np.uint64), places[rows], side="right")
         steps = []
         for number, end in enumerate(ends):
@@ -218,7 +214,7 @@ class Upkeep:
         return steps
 
     def carry(self, table: Table, step: Step, now: int) -> Iterator[int]:
-        """Carry the live messages of a segment forward, a few at a time. Commit after each few.
+        """Carry the live messages of an extent forward, a few at a time. Commit after each few.
 
         Yields what the rest may take.
         """
@@ -231,14 +227,14 @@ class Upkeep:
             yield left
 
     def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[Message], list[int]]:
-        """Live messages and their queues. Those that can't be read are set aside, and the segments they lie in kept."""
+        """Live messages and their queues. Those that can't be read are set aside, and the extents they lie in kept."""
         positions: list[int] = table.columns["position"][rows].tolist()
         numbers: list[int] = table.columns["queue"][rows].tolist()
         try:
             return self.engine.messages(positions), numbers
         except UNREADABLE:
             damaged = self.engine.damage(positions)
-        broker, segments = self.engine.broker, self.log.segments()
+        broker, extents = self.engine.broker, self.log.extents()
         queues = dict(zip(positions, numbers, strict=True))
         for position, damage in damaged.items():
             number = queues.pop(position)
@@ -246,7 +242,7 @@ class Upkeep:
             if queue is not None:
                 broker.set_aside(queue, {position: damage.reason}, now)
             place = self.engine.moved.get(position, position)
-            self.damaged |= {segment.name for segment in segments if segment.first <= place < segment.end}
+            self.damaged |= {extent.first for extent in extents if extent.first <= place < extent.end}
         return self.engine.messages(list(queues)), list(queues.values())
 
     def plan(self, now: int) -> Plan:
@@ -288,7 +284,7 @@ class Upkeep:
         }
 
     def retain(self, now: int) -> int:
-        """All of it, for callers without a loop to keep free. Returns how many segments went."""
+        """All of it, for callers without a loop to keep free. Returns how many extents went."""
         went = 0
         plan = self.plan(now)
         for step in plan.steps:
@@ -296,10 +292,10 @@ class Upkeep:
                 break
             for _ in self.carry(plan.table, step, now):
                 self.engine.commit(now)
-            segments = len(self.log.segments())
+            extents = len(self.log.extents())
             self.trim(step.before)
-            self.engine.settle()
-            went += segments - len(self.log.segments())
+            self.engine.advance()
+            went += extents - len(self.log.extents())
         self.forget_places(plan)
         return went
 

@@ -26,8 +26,8 @@ BATCH = 64
 #: The system is out of file descriptors or memory: try again after this many seconds.
 PAUSE = 1.0
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-#: How long a TLS peer may take to say good-bye.
-GOODBYE = 5.0
+#: How long a TLS peer may take to close its side.
+TLS_CLOSE_SECONDS = 5.0
 #: A peer that is silently gone is noticed: asked after this many idle seconds, this often, this many times.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
@@ -113,7 +113,7 @@ class Acceptor:
         if self.context is not None:
             times = {
                 "ssl_handshake_timeout": self._runtime.options.limits.unfinished_seconds,
-                "ssl_shutdown_timeout": GOODBYE,
+                "ssl_shutdown_timeout": TLS_CLOSE_SECONDS,
             }
         try:
             await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)

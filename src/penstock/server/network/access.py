@@ -31,8 +31,14 @@ class Peer(NamedTuple):
     #: The number of the user at the other end of a Unix-domain socket.
     user: int | None = None
     port: int = 0
-    #: What it has shown over Flight; the other protocols have no place for one.
+    #: What it has shown over Flight; the other protocols have no place for one. Or its SHA-256, from the HTTP process.
     token: str = ""
+    token_sha256: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its token, in hex; empty if it has shown none."""
+        return self.token_sha256 or (_digest(self.token) if self.token else "")
 
 
 class Rights:
@@ -71,23 +77,32 @@ class Rights:
         )
 
 
-def allowed(rules: Sequence[AccessRule], peer: Peer) -> Allowed:
-    """What a peer may do, for our own helpers, which have to hold it to that."""
-    matching = [rule for rule in rules if _matches(rule, peer)]
-    known = any(rule.token_sha256 and _is_token(rule.token_sha256, peer.token) for rule in rules)
+def allowed(
+    rules: Sequence[AccessRule], peer: Peer, tokens: Sequence[AccessRule] = (), *, closed: bool = False
+) -> Allowed:
+    """What a peer may do, for our own processes, which have to hold it to that.
+
+    ``tokens`` are rules beside those of the configuration, which close nothing. ``closed``: who is not known may do
+    nothing, also where there are no rules.
+    """
+    everything = [*rules, *tokens]
+    digest = peer.digest
+    matching = [rule for rule in everything if _matches(rule, peer)]
+    known = any(rule.token_sha256 and _is_token(rule.token_sha256, digest) for rule in everything)
+    is_open = not rules and not closed
     return Allowed(
-        open=not rules,
-        unknown_token=bool(rules and peer.token) and not known,
+        open=is_open,
+        unknown_token=bool(digest) and not is_open and not known,
         rules=[(rule.may, rule.where) for rule in matching],
-        identity=_identity(matching, peer) if rules else "",
+        identity="" if is_open else _identity(matching, peer),
     )
 
 
 def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:
     """Whose the names of readers and writers are that this peer makes, by the strongest thing that it has shown."""
-    if peer.token:
+    if peer.digest:
         named = [rule.name for rule in matching if rule.token_sha256]
-        plain = f"token {_digest(peer.token)[:16]}"
+        plain = f"token {peer.digest[:16]}"
     elif peer.subject:
         named = [rule.name for rule in matching if rule.subject]
         plain = f"subject {peer.subject}"
@@ -123,13 +138,13 @@ def _matches(rule: AccessRule, peer: Peer) -> bool:
         return False
     if rule.user and not _is_user(rule.user, peer.user):
         return False
-    if rule.token_sha256 and not _is_token(rule.token_sha256, peer.token):
+    if rule.token_sha256 and not _is_token(rule.token_sha256, peer.digest):
         return False
     return not rule.network or _is_in(rule.network, peer.address)
 
 
-def _is_token(wanted: str, token: str) -> bool:
-    return bool(token) and hmac.compare_digest(wanted.lower(), _digest(token))
+def _is_token(wanted: str, digest: str) -> bool:
+    return bool(digest) and hmac.compare_digest(wanted.lower(), digest)
 
 
 def _digest(text: str) -> str:

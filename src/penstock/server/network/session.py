@@ -25,9 +25,11 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from penstock.core.commands.publish import PublishResult, Refusal
+from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
@@ -89,6 +91,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: When the message that is coming in began; 0 = none is.
         self.unfinished_since = 0.0
         self.active_at = 0.0
+        #: When it came, as the broker counts time.
+        self.since = 0
         #: Frames that the one handled now counts for, beside itself.
         self.effort = 0
         #: It was asked for already that we go on.
@@ -357,6 +361,19 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.log.warning("access denied", **self.facts(), right=right, queue=full_name)
         return False
 
+    def publish(
+        self, queue: Queue, payloads: Sequence[bytes], properties: Properties, rest: Callable[[int], FrameT]
+    ) -> bool:
+        """Publish over a protocol that can't say no. Returns what ``handle`` should.
+
+        If not all of it is taken, ``rest`` makes a frame of what follows so many messages; that is tried again.
+        """
+        done = self.runtime.broker.publish(self.connection, queue, payloads, self.runtime.now(), properties)
+        if done.refusal is None:
+            return True
+        self.inbox[0] = rest(done.accepted)
+        return self.refused(done, queue, len(payloads[done.accepted]))
+
     def refused(self, published: PublishResult, queue: Queue, size: int) -> bool:
         """A publish was refused over a protocol that can't say so: wait, or close when waiting does not help.
 
@@ -385,6 +402,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def protocol_error(self, error: WireError) -> None:
         """The peer's bytes make no sense: say so in the log, and end."""
         self.runtime.count("protocol_errors")
+        self.runtime.protocol_errors[f"{self.protocol} {error.code}"] += 1
         facts = {"size": error.size, "limit": error.limit} if error.limit else {}
         named = {"queue": queue} if error.limit and (queue := self.queue_in_hand) else {}
         self.close("protocol error", offset=error.offset, code=error.code, **named, **facts, reason=error.reason)
@@ -477,6 +495,11 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self._parts.append(data)
         self._waiting_bytes += len(data)
         self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+
+    @property
+    def peer_is_slow(self) -> bool:
+        """Whether the peer takes less than could be sent."""
+        return self._peer_is_slow
 
     @property
     def starved(self) -> bool:

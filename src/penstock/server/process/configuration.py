@@ -16,11 +16,13 @@ from penstock.protocols import protocols
 from penstock.server.process.environment import PREFIX, Sorted, sort_out
 from penstock.server.process.listener_options import Listener
 from penstock.server.process.option_tree import ROOT, OptionPath, check, is_text, known_keys
-from penstock.server.process.options import BrokerOptions, FlightListener
+from penstock.server.process.options import BrokerOptions, FlightListener, HttpListener
 from penstock.server.process.toml_lines import lines_of
 
 DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.
+#: Listeners of which there is one at most, each with a process of its own.
+ENDPOINTS: dict[str, type[Listener]] = {"flight": FlightListener, "http": HttpListener}
 _TABLES = ("access", "queues", "journal", "limits", "log")
 _SECTIONS = ("journal", "limits", "log")
 
@@ -99,8 +101,10 @@ class Layers:
             if protocol in table:
                 listeners = [each for each in _as_list(table[protocol]) if each != "off"]
                 table[protocol] = [self._listener(protocol, each) for each in listeners]
-        if "flight" in table:
-            table["flight"] = None if table["flight"] == "off" else self._listener("flight", table["flight"])
+        for endpoint in ENDPOINTS:
+            if endpoint in table:
+                value = table[endpoint]
+                table[endpoint] = None if value == "off" else self._listener(endpoint, value)
         return table
 
     def _lay(self, under: dict[str, Any], over: Mapping[str, Any], path: OptionPath, origin: str) -> None:
@@ -127,7 +131,7 @@ class Layers:
             if not equals:
                 reason = f"{option!r} is not an option of a listener; they follow the address as name=value, as in"
                 raise ConfigurationError(self._told(ROOT / protocol, f"{reason} {address},{_example(protocol)}"))
-            path = ROOT / protocol / key if protocol == "flight" else ROOT / protocol / 0 / key
+            path = ROOT / protocol / key if protocol in ENDPOINTS else ROOT / protocol / 0 / key
             table[key] = _value(text, path)
         return table
 
@@ -162,7 +166,7 @@ def variables() -> list[str]:
 
 def _example(listener: str) -> str:
     """An option that a listener of this protocol has."""
-    kind: type[Listener] = FlightListener if listener == "flight" else protocols()[listener].part("listener")
+    kind: type[Listener] = ENDPOINTS.get(listener) or protocols()[listener].part("listener")
     return kind.example
 
 

@@ -40,6 +40,22 @@ class FlightListener(Listener, frozen=True, kw_only=True):
 DEFAULT_FLIGHT = FlightListener()
 
 
+class HttpListener(Listener, frozen=True, kw_only=True):
+    """The HTTP API, metrics and the console."""
+
+    address: str = "127.0.0.1:9180"
+    #: Metrics are told to everybody who can connect; else to those with the right to view.
+    public_metrics: bool = False
+    #: Where backups are made; empty: a folder beside the data folder, with -backups behind its name.
+    backups: str = ""
+    #: The folder that pipelines write to, to show how far they are.
+    lake: str = ""
+
+
+#: As for Flight: without uvicorn it is left out, unless it was asked for.
+DEFAULT_HTTP = HttpListener()
+
+
 class JournalOptions(OptionTable, frozen=True, kw_only=True):
     """How durable, how large, for how long."""
 
@@ -203,6 +219,9 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
 
     #: None is off.
     flight: FlightListener | None = DEFAULT_FLIGHT
+    http: HttpListener | None = DEFAULT_HTTP
+    #: The first admin token is written here, for its user alone, instead of being printed.
+    admin_token_file: str = ""
     #: Listen to other machines without TLS.
     insecure_bind: bool = False
     #: Written when everything accepts, removed at the end.
@@ -223,6 +242,8 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
                 self._check_reach((protocol, index, "address"), listener)
         if self.flight is not None:
             self._check_reach(("flight", "address"), self.flight)
+        if self.http is not None:
+            self._check_reach(("http", "address"), self.http)
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):

@@ -17,23 +17,24 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.admin.settings import Settings as HttpSettings
 from penstock.core.policy import SECOND, Policy
-from penstock.core.recovery.table import Table
-from penstock.flight.settings import Settings
-from penstock.journal.errors import JournalRefused, LogError, LogFull
-from penstock.journal.files.disk import RealDisk
-from penstock.journal.files.log import FileLogOptions
-from penstock.journal.files.space import is_full
-from penstock.journal.log import Durability
-from penstock.journal.memory import MemoryLog
+from penstock.flight.settings import Settings as FlightSettings
+from penstock.journal import Journal, open_journal
+from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.errors import JournalRefused, LogError, LogFull, is_full
 from penstock.protocols import protocols
+from penstock.server.admin.figures import BrokerMeasures
+from penstock.server.admin.process import first_token, http_process, wanted_http
+from penstock.server.admin.requests import AdminRequests
+from penstock.server.admin.tokens import TokenStore, TokensUnreadable
 from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_folder
+from penstock.server.engine.opening import Opened, open_engine
 from penstock.server.flight.process import flight_process, wanted_settings
 from penstock.server.flight.readers import Readers
-from penstock.server.flight.socket import SideDoor
-from penstock.server.maintenance.schedule import Chores, MemoryChores
+from penstock.server.flight.socket import PrivateSocket
+from penstock.server.maintenance.schedule import Maintenance
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention, Upkeep
 from penstock.server.network.listeners import ListenError, OpenListener, open_listeners
@@ -50,6 +51,15 @@ OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
 LAST_READS = 0.3
 #: Seconds between two tries to start on a full disk; and those that a stop waits for room, at most.
 WAIT_FOR_ROOM = 1.0
+#: Seconds between two words to systemd while a start waits for its first commit.
+STILL_SECONDS = 0.1
+#: History that an ephemeral broker keeps for readers, and the part of ``limits.state_bytes`` that it is at most; how
+#: many extents that are, the fewest bytes of one, and by how much one grows.
+EPHEMERAL_HISTORY = 64 * 2**20
+EPHEMERAL_PART = 8
+EPHEMERAL_EXTENTS = 8
+EPHEMERAL_EXTENT = 64 * 1024
+EPHEMERAL_STEP = 64 * 1024
 #: For systemd, which would end a start that takes long.
 STILL_STARTING = "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=waiting for room on the disk"
 
@@ -70,6 +80,9 @@ def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
             return runner.run(_Life(options, log).run())
     except JournalRefused as error:
         log.error("the journal can not be opened", reason=str(error))
+        return REFUSED
+    except TokensUnreadable as error:
+        log.error("the tokens can not be read", reason=str(error))
         return REFUSED
     except ListenError as error:
         log.error("can not listen", reason=str(error))
@@ -97,39 +110,50 @@ class _Life:
         self.stopping = asyncio.Event()
         self.failure: Exception | None = None
         self.runtime: Runtime | None = None
-        self.side_door: SideDoor | None = None
+        self.private_socket: PrivateSocket | None = None
         self.listeners: list[OpenListener] = []
-        self.flight: EndpointProcess | None = None
+        #: Processes beside the broker, by what the ready file calls them.
+        self.endpoints: dict[str, EndpointProcess] = {}
+        self.admin: AdminRequests | None = None
+        self.measures = BrokerMeasures()
         self._signals = 0
 
     async def run(self) -> int:
         """Start, serve, drain. Returns the exit code."""
-        flight = wanted_settings(self.options, self.log)
+        flight, http = wanted_settings(self.options, self.log), wanted_http(self.options, self.log)
         found = await self._when_room(self._open)
         if found is None:
             self.log.info("stopped")
             return OK
-        engine, upkeep = found
+        upkeep, journal = found.upkeep, found.upkeep.journal
         self._listen_to_signals()
-        commits = self._commits(engine)
-        readers = Readers(self.log, self._data, self.options.limits.readers_per_identity)
-        runtime = self.runtime = Runtime(self.options, engine, commits, self.log, readers)
-        self.side_door = SideDoor(runtime, self._data)
+        readers = Readers(self.log, journal.values, self.options.limits.readers_per_identity)
+        runtime = self.runtime = Runtime(self.options, found.engine, self._commits(found.engine), self.log, readers)
+        runtime.state_memory.stored = lambda: journal.memory_bytes
+        tokens = TokenStore(None if self.options.ephemeral else Path(self.options.data))
+        runtime.token_rules = tokens.rules
+        self.admin = AdminRequests(runtime, tokens, self.measures, self._stop)
+        values = None if self.options.ephemeral else journal.values
+        self.private_socket = PrivateSocket(runtime, values, self.admin)
         runtime.fail = self._fail
         if runtime.most_connections < self.options.limits.connections:
             self.log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
-        chores = Chores(runtime, upkeep) if upkeep else MemoryChores(runtime)
-        scrub = Scrub(runtime, upkeep.log) if upkeep else None
+        maintenance, scrub = Maintenance(runtime, upkeep), Scrub(runtime, upkeep.log)
         asyncio.get_running_loop().set_exception_handler(self._report)
         try:
             self._prepare_queues(runtime)
-            chores.watch_disk()  # before the first peer is let in
-            chores.start()
+            maintenance.watch_disk()  # before the first peer is let in
+            maintenance.start()
             await self._first_commit(runtime)
             if not self.stopping.is_set():
-                await self._let_in(runtime, self.side_door, flight)
-                if scrub is not None:
-                    scrub.start()
+                if http is not None:
+                    first_token(self.options, tokens, runtime.now(), self.log)
+                    self.measures.watch_loop(runtime.loop)
+                where = journal.address
+                await self._let_in(
+                    runtime, flight and replace(flight, journal=where), http and replace(http, journal=where)
+                )
+                scrub.start()
             await self.stopping.wait()
         finally:
             _notify("STOPPING=1")
@@ -137,11 +161,12 @@ class _Life:
                 if self.options.ready_file:
                     os.unlink(self.options.ready_file)
             await self._drain(runtime)
-            if self.flight is not None:
-                await self.flight.stop()
-            await chores.stop()
-            if scrub is not None:
-                await scrub.stop()
+            for endpoint in self.endpoints.values():
+                await endpoint.stop()
+            self.measures.stop()
+            await maintenance.stop()
+            await scrub.stop()
+            await readers.save()
             self._finish(runtime, upkeep)
         self.log.tell_suppressed(everything=True)
         if self.failure is not None:
@@ -151,11 +176,6 @@ class _Life:
         return OK
 
     # Starting
-
-    @property
-    def _data(self) -> Path | None:
-        """The data folder, if there is one."""
-        return None if self.options.ephemeral else Path(self.options.data)
 
     async def _when_room(self, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Do something that a start needs; on a full disk, once there is room. None: a signal came first."""
@@ -174,51 +194,44 @@ class _Life:
 
     async def _first_commit(self, runtime: Runtime) -> None:
         """Until the start is written down, so that who is told of it can rely on a disk that takes something."""
-        target = runtime.broker.log.next_position
-        while runtime.broker.committed < target and not self.stopping.is_set():
-            runtime.touched()
-            if runtime.commits.full is not None:
-                _notify(STILL_STARTING)
-            await asyncio.sleep(0.002 if runtime.commits.full is None else 0.1)
+        durable = asyncio.ensure_future(runtime.durable())
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            while not (durable.done() or stopping.done()):
+                await asyncio.wait({durable, stopping}, timeout=STILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if runtime.commits.full is not None:
+                    _notify(STILL_STARTING)
+        finally:
+            durable.cancel()
+            stopping.cancel()
 
-    async def _let_in(self, runtime: Runtime, side_door: SideDoor, flight: Settings | None) -> None:
+    async def _let_in(self, runtime: Runtime, flight: FlightSettings | None, http: HttpSettings | None) -> None:
         """Open the listeners, and say so."""
-        await self._when_room(side_door.open)
+        assert self.private_socket is not None
+        await self._when_room(self.private_socket.open)
         self.listeners = await open_listeners(runtime)
         if flight is not None:
-            self.flight = flight_process(replace(flight, side_door=side_door.path), self.log)
-            await self.flight.start()
+            self.endpoints["flight"] = flight_process(replace(flight, broker_socket=self.private_socket.path), self.log)
+        if http is not None:
+            self.endpoints["http"] = http_process(replace(http, broker_socket=self.private_socket.path), self.log)
+        await asyncio.gather(*(endpoint.start() for endpoint in self.endpoints.values()))
         await self._when_room(self._say_ready)
 
-    async def _open(self) -> tuple[Engine, Upkeep | None]:
+    async def _open(self) -> Opened:
         began = time.monotonic()
-        now = time.time_ns() // 1000
         if self.options.ephemeral:
             self.log.warning("ephemeral: nothing is kept after the end")
-            return Engine(MemoryLog(), Table(), now), None
-        journal = self.options.journal
-        opened = open_folder(
-            RealDisk(self.options.data),
-            now,
-            FileLogOptions(
-                durability=Durability[journal.durability.upper()],
-                segment_bytes=journal.segment_bytes,
-                segment_age=journal.segment_seconds * SECOND,
-            ),
-            Retention(
-                journal.retention_seconds * SECOND,
-                journal.retention_bytes,
-                journal.pin_seconds * SECOND,
-                journal.pin_bytes,
-            ),
-            min_free=journal.min_free_bytes,
+        journal, retention = _journal(self.options)
+        opened = open_engine(
+            journal.own(), time.time_ns() // 1000, retention, min_free=self.options.journal.min_free_bytes
         )
         for line in opened.report:
             self.log.warning("the journal was put right", what=line)
-        messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
-        took = round(time.monotonic() - began, 3)
-        self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
-        return opened.engine, opened.upkeep
+        if not self.options.ephemeral:
+            messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
+            took = round(time.monotonic() - began, 3)
+            self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
+        return opened
 
     def _commits(self, engine: Engine) -> Commits:
         loop = asyncio.get_running_loop()
@@ -228,7 +241,7 @@ class _Life:
             loop.call_soon_threadsafe(self.runtime.committed)
 
         if self.options.ephemeral:
-            return InlineCommit(engine, notify)
+            return InlineCommit(engine, notify, self.measures.committed)
         journal = self.options.journal
         every = journal.interval_ms / 1000 if journal.durability == "interval" else None
 
@@ -239,7 +252,7 @@ class _Life:
             assert self.runtime is not None
             loop.call_soon_threadsafe(self.runtime.filled, error)
 
-        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every)
+        commits = GroupCommit(engine, notify, fail, on_full=filled, sync_every=every, measure=self.measures.committed)
         commits.start()
         return commits
 
@@ -275,8 +288,8 @@ class _Life:
 
     async def _say_ready(self) -> None:
         listeners = [{"protocol": listener.protocol, "address": listener.address} for listener in self.listeners]
-        if self.flight is not None:
-            listeners.append({"protocol": "flight", "address": self.flight.address})
+        for name, endpoint in self.endpoints.items():
+            listeners.append({"protocol": name, "address": endpoint.address})
         if self.options.ready_file:
             path = Path(self.options.ready_file)
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -285,6 +298,8 @@ class _Life:
         told: dict[str, list[str]] = {}
         for listener in listeners:
             told.setdefault(listener["protocol"], []).append(listener["address"])
+        if self.admin is not None:
+            self.admin.listeners = told
         self.log.info("ready", **{protocol: " ".join(addresses) for protocol, addresses in told.items()})
         _notify("READY=1")
 
@@ -315,8 +330,9 @@ class _Life:
                     self.log.info("certificate read again", protocol=listener.protocol, address=listener.address)
             except ListenError as error:
                 self.log.error("certificate not changed", protocol=listener.protocol, reason=str(error))
-        if self.flight is not None and self.flight.reload_certificate():
-            self.log.info("certificate read again", protocol="flight", address=self.flight.address)
+        for name, endpoint in self.endpoints.items():
+            if endpoint.reload_certificate():
+                self.log.info("certificate read again", protocol=name, address=endpoint.address)
 
     # Ending
 
@@ -330,12 +346,12 @@ class _Life:
         if self.failure is not None:
             for session in list(runtime.sessions.values()):
                 session.transport.abort()
-            await self._close_side_door(0)
+            await self._close_private_socket(0)
             return
         runtime.broker.drain(runtime.now())
         runtime.turn()
         await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
-        await self._close_side_door(max(0.0, deadline - time.monotonic()))
+        await self._close_private_socket(max(0.0, deadline - time.monotonic()))
         for session in list(runtime.sessions.values()):
             session.end()
         await self._wait(lambda: runtime.sessions, deadline)
@@ -343,9 +359,9 @@ class _Life:
             session.transport.abort()
         await asyncio.sleep(0)
 
-    async def _close_side_door(self, seconds: float) -> None:
-        if self.side_door is not None:
-            await self.side_door.close(seconds)
+    async def _close_private_socket(self, seconds: float) -> None:
+        if self.private_socket is not None:
+            await self.private_socket.close(seconds)
 
     async def _read_what_came(self, runtime: Runtime) -> None:
         """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
@@ -360,28 +376,43 @@ class _Life:
         while busy() and self.failure is None and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
 
-    def _finish(self, runtime: Runtime, upkeep: Upkeep | None) -> None:
+    def _finish(self, runtime: Runtime, upkeep: Upkeep) -> None:
         """Commit the rest, write the state down, and close the log."""
         runtime.stop()
-        runtime.readers.save()
         now = runtime.now()
         try:
             if self.failure is None:
                 runtime.commits.close(now)
-                if upkeep is not None:
+                if not self.options.ephemeral:
                     runtime.engine.log.sync()
                     self._last_checkpoint(upkeep, now)
         except (LogError, OSError) as error:
             self.failure = self.failure or error
         finally:
             with contextlib.suppress(LogError):
-                runtime.engine.log.close()
+                upkeep.journal.close()
 
     def _last_checkpoint(self, upkeep: Upkeep, now: int) -> None:
         try:
             upkeep.checkpoint(now, clean=True)
         except LogFull as error:  # the next start reads more of the log: no reason to call this end a bad one
             self.log.warning("no room for a last checkpoint", reason=str(error))
+
+
+def _journal(options: BrokerOptions) -> tuple[Journal, Retention]:
+    """The journal that is asked for, and how much history it keeps. In memory that is little: it counts as state."""
+    asked = options.journal
+    ages = asked.retention_seconds * SECOND, asked.pin_seconds * SECOND
+    if not options.ephemeral:
+        durability, age = Durability[asked.durability.upper()], asked.segment_seconds * SECOND
+        retention = Retention(ages[0], asked.retention_bytes, ages[1], asked.pin_bytes)
+        return open_journal(f"file:{options.data}", JournalOptions(durability, asked.segment_bytes, age)), retention
+    history = min(EPHEMERAL_HISTORY, max(options.limits.state_bytes // EPHEMERAL_PART, 1))
+    extent = min(asked.segment_bytes, max(history // EPHEMERAL_EXTENTS, EPHEMERAL_EXTENT))
+    retention = Retention(
+        ages[0], min(asked.retention_bytes or history, history), ages[1], min(asked.pin_bytes or history, history)
+    )
+    return open_journal("memory:", JournalOptions(extent_bytes=extent, reserve=EPHEMERAL_STEP)), retention
 
 
 def _policy(options: QueueOptions) -> Policy:

@@ -23,11 +23,19 @@ from pyspark.sql import functions as F
 
 from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
-from penstock.spark.endpoint import Endpoint
+from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive.rows import CUT
 from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
-from penstock.spark.pipelines.run import SPARK_ERRORS, Broker, Progress, Run, explained, lines_of, watched
+from penstock.spark.pipelines.run import (
+    SPARK_ERRORS,
+    BrokerSource,
+    PipelineProgress,
+    RunControl,
+    explained,
+    lines_of,
+    watched,
+)
 
 #: Rows that are taken from Spark at a time.
 FETCH = 2000
@@ -49,7 +57,7 @@ ROW = pa.schema(
 )
 
 
-class Choice(Struct, frozen=True):
+class ReplayChoice(Struct, frozen=True):
     """Which messages, and where to. It must stay the same while a replay is not done."""
 
     #: A table of the lake; empty for the journal.
@@ -70,7 +78,7 @@ class Choice(Struct, frozen=True):
 class State(Struct):
     """How far a replay is."""
 
-    choice: Choice
+    choice: ReplayChoice
     #: Rows beyond this position are not part of it.
     end: int
     #: Under which its chunks are known to the broker: another lake may have a replay of the same name.
@@ -84,12 +92,12 @@ class State(Struct):
     done: bool = False
 
 
-def transform(messages: DataFrame, choice: Choice) -> DataFrame:
+def transform(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
     """The messages that were chosen, in order, as they are to be published."""
     return _chosen(messages, choice).orderBy("position")
 
 
-def _chosen(messages: DataFrame, choice: Choice) -> DataFrame:
+def _chosen(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
     found = messages
     for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
         if value is not None:
@@ -123,19 +131,19 @@ def _literal(name: str, value: Any) -> Any:
 class Replay:
     """One replay by its name, on one lake."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, folder: str, name: str) -> None:
+    def __init__(self, spark: SparkSession, broker: BrokerSource, folder: str, name: str) -> None:
         self._spark = spark
         self._broker = broker
         self.lake = Lake(folder, f"replay-{name}")
         self._file = self.lake.hidden / "state.json"
         self._name = name
 
-    def run(self, choice: Choice, rate: float | None, how: Run) -> Progress:
+    def run(self, choice: ReplayChoice, rate: float | None, how: RunControl) -> PipelineProgress:
         """Publish what is chosen and was not published yet."""
         with self.lake.locked():
             self.lake.prepare()
-            endpoint = Endpoint(parse(self._broker.options, Use.READING))
-            progress = Progress()
+            endpoint = FlightEndpoint(parse(self._broker.options, Use.READING))
+            progress = PipelineProgress()
             try:
                 how.doing = "looking for messages"
                 with watched(self._spark, how, progress):
@@ -148,7 +156,7 @@ class Replay:
                 endpoint.close()
             return progress
 
-    def _state(self, choice: Choice) -> State:
+    def _state(self, choice: ReplayChoice) -> State:
         try:
             known = msgspec.json.decode(self._file.read_bytes(), type=State)
         except FileNotFoundError:
@@ -167,13 +175,15 @@ class Replay:
     def _keep(self, state: State) -> None:
         write_whole(self._file, msgspec.json.encode(state))
 
-    def _messages(self, choice: Choice) -> DataFrame:
+    def _messages(self, choice: ReplayChoice) -> DataFrame:
         if not choice.table:
             picked = {"queue": choice.queue, "startingPosition": choice.from_position}
             return self._broker.batch(self._spark, view="messages", **picked)
         return read_table(self._spark, self.lake.root, choice.table)
 
-    def _run(self, endpoint: Endpoint, state: State, rate: float | None, how: Run, progress: Progress) -> None:
+    def _run(
+        self, endpoint: FlightEndpoint, state: State, rate: float | None, how: RunControl, progress: PipelineProgress
+    ) -> None:
         progress.total_rows, progress.before_rows, progress.doing = state.total, state.rows, "publishing"
         began = time.monotonic()
         for chunk in [] if state.done else self._chunks(state):
@@ -250,7 +260,7 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ROW)
 
 
-def _pace(began: float, rows: int, rate: float | None, how: Run) -> None:
+def _pace(began: float, rows: int, rate: float | None, how: RunControl) -> None:
     """Wait until so many rows may have been sent."""
     if rate is not None:
         how.stop.wait(max(0.0, began + rows / rate - time.monotonic()))

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.flight.calls import Range, Status
-from penstock.spark.endpoint import Endpoint
+from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import SourceError
 from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
@@ -31,18 +31,18 @@ TRIGGER_SECONDS = 5.0
 SPARK_ERRORS = (PySparkException, Py4JError)
 
 
-class Failed(SourceError):
+class PipelineFailed(SourceError):
     """A pipeline came to a bad end. What was written is sound: run it again to go on."""
 
 
-class Broker(Struct, frozen=True):
+class BrokerSource(Struct, frozen=True):
     """Where the events come from: options of ``format("penstock")``, by their names there."""
 
     options: Mapping[str, str]
 
     def reach(self) -> Range:
         """What the broker has. Raises at once what would keep a pipeline from running: a bad option, a broker away."""
-        endpoint = Endpoint(parse(self.options, Use.READING))
+        endpoint = FlightEndpoint(parse(self.options, Use.READING))
         try:
             return endpoint.ask(Status(), Range)
         finally:
@@ -75,7 +75,7 @@ def start_of(lake: Lake, identity: str) -> int | None:
     return position
 
 
-class Progress(Struct):
+class PipelineProgress(Struct):
     """How far a pipeline is. ``lag_rows``, ``lag_seconds`` and ``total_rows`` are None while they are not known."""
 
     rows: int = 0
@@ -98,13 +98,13 @@ class Progress(Struct):
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-class Run(Struct):
+class RunControl(Struct):
     """How to run: to the end of what is there now, or until stopped; and whom to tell."""
 
     once: bool = False
     seconds: float = TRIGGER_SECONDS
     stop: threading.Event = field(default_factory=threading.Event)
-    tell: Callable[[Progress], None] = lambda progress: None
+    tell: Callable[[PipelineProgress], None] = lambda progress: None
     #: What the pipeline is doing now, for whoever is told.
     doing: str = ""
 
@@ -113,9 +113,9 @@ class Run(Struct):
 Each = Callable[[DataFrame, int], int]
 
 
-def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
-    """Run a stream of batches into the lake until it ends, is stopped, or fails (raises ``Failed``, or what it was)."""
-    progress = Progress()
+def drive(frame: DataFrame, lake: Lake, each: Each, run: RunControl) -> PipelineProgress:
+    """Run a stream of batches into the lake until it ends or is stopped. Raises ``PipelineFailed``, or what it was."""
+    progress = PipelineProgress()
     began = time.monotonic()
     problems: list[BaseException] = []
     at_work = threading.Lock()
@@ -159,7 +159,7 @@ def drive(frame: DataFrame, lake: Lake, each: Each, run: Run) -> Progress:
 
 
 @contextmanager
-def watched(spark: SparkSession, run: Run, progress: Progress) -> Iterator[None]:
+def watched(spark: SparkSession, run: RunControl, progress: PipelineProgress) -> Iterator[None]:
     """Tell of the progress of what Spark does meanwhile, and have it stop when it should: what waits for it raises."""
     began, over = time.monotonic(), threading.Event()
 
@@ -182,7 +182,7 @@ def watched(spark: SparkSession, run: Run, progress: Progress) -> Iterator[None]
         progress.seconds = time.monotonic() - began
 
 
-def take_tasks(spark: SparkSession, progress: Progress) -> None:
+def take_tasks(spark: SparkSession, progress: PipelineProgress) -> None:
     """How many tasks the stages have that Spark is at, and how many of them are done."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
@@ -203,9 +203,9 @@ def explained(problem: BaseException) -> BaseException:
     lines = lines_of(problem)
     ours = [line for line in lines if line.startswith("penstock.spark.errors.")]
     if ours:
-        return Failed(ours[-1].partition(": ")[2])
+        return PipelineFailed(ours[-1].partition(": ")[2])
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return Failed(causes[-1] if causes else lines[0])
+    return PipelineFailed(causes[-1] if causes else lines[0])
 
 
 def lines_of(error: BaseException) -> list[str]:
@@ -213,7 +213,7 @@ def lines_of(error: BaseException) -> list[str]:
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
-def take_lag(last: Any, progress: Progress) -> None:
+def take_lag(last: Any, progress: PipelineProgress) -> None:
     """What the data source says of itself in the query's progress."""
     for source in (last or {}).get("sources", ()):
         try:

@@ -22,12 +22,12 @@ from penstock.wire.kokaq.frames import (
     Opcode,
     Pushed,
     Pushes,
-    Reason,
     Request,
     Response,
     Status,
     Tags,
     Variant,
+    singles,
 )
 
 _HEADERS = Struct(">I4sBBBB")
@@ -57,8 +57,10 @@ def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONIC
     for frame in frames:
         if isinstance(frame, Pushed):
             parts += _pushed_parts(frame, variant, tags)
-        elif isinstance(frame, Deliveries):
-            parts += _deliveries_parts(frame, variant, tags)
+        elif isinstance(frame, Deliveries):  # a run is how they are read; who sends them has them one by one
+            _check_lengths(frame.opaques, frame.op_opaques, frame.metadata, frame.payloads)
+            for response in singles([frame]):
+                parts += _response_parts(response, variant, tags)
         else:
             parts += _response_parts(frame, variant, tags)
     return b"".join(parts)
@@ -193,27 +195,4 @@ def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
-    return parts
-
-
-def _deliveries_parts(frame: Deliveries, variant: Variant, tags: Tags) -> list[bytes]:
-    """Six parts a delivery: four bytes, its opaque, all up to the field count, the fields, then as in a push."""
-    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
-    _check_lengths(opaques, op_opaques, frame.metadata, payloads)
-    _check_opaques(opaques)
-    _check_byte("the opcode", frame.opcode)
-    if frame.opcode == Opcode.NOP:
-        raise ValueError(_NOP_ANSWER)
-    sizes = list(map(len, payloads))
-    ends = _sized(set(sizes), *_component(frame.namespace, frame.queue, tags.payload))
-    outcome = Status.SUCCESS << 4 | Reason.OK
-    component = b"\x03" + tags.metadata_start
-    starts = {byte: bytes((frame.opcode, outcome, byte)) + component for byte in _distinct(op_opaques)}
-    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    parts = [head] * (6 * len(payloads))
-    parts[1::6] = opaques
-    parts[2::6] = _each(starts, op_opaques)
-    parts[3::6] = frame.metadata.raw
-    parts[4::6] = _each(ends, sizes)
-    parts[5::6] = payloads
     return parts

@@ -16,7 +16,7 @@ from penstock.core.commands.carry import FoundMessage
 from penstock.core.commands.dispatch import TryAgain
 from penstock.core.commands.publish import PublishResult, Refusal
 from penstock.core.policy import MILLISECOND, SECOND, Policy
-from penstock.core.properties import Properties
+from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
@@ -40,10 +40,11 @@ REFUSALS = {
     Refusal.DISK: Reason.INFRA,
     Refusal.MEMORY: Reason.INFRA,
     Refusal.DRAINING: Reason.INFRA,
+    Refusal.STOPPED: Reason.INFRA,
 }
 
 
-class Waiting(NamedTuple):
+class PendingAnswer(NamedTuple):
     """An answer, to one or more requests, that may be given once the log is durable up to ``after``.
 
     ``tags`` are those that the peer had used on its components by the time of its request.
@@ -61,7 +62,7 @@ class Missing(Exception):
     """The queue or namespace that a request names does not exist, or it names none."""
 
 
-class Denied(Exception):
+class NotAllowed(Exception):
     """The peer may not do this."""
 
 
@@ -76,7 +77,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         super().__init__(runtime, kokaq.ServerDecoder(most))
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingAnswer] = deque()
         self._requests = 0
         self._answers_starved = False
         self._client = -1
@@ -122,7 +123,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return False
         except Missing:
             self._fail(frame, Reason.BAD)
-        except Denied:
+        except NotAllowed:
             if not frame.two_way:
                 self.end()
             self._fail(frame, Reason.NOT_ALLOWED)
@@ -181,7 +182,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._answers_starved = not granted
         return granted
 
-    def _put_into_words(self, waiting: Waiting) -> list[kokaq.KokaqResponse]:
+    def _put_into_words(self, waiting: PendingAnswer) -> list[kokaq.KokaqResponse]:
         if isinstance(waiting.words, MessageAnswer):
             self._kept_bytes -= waiting.words.kept_bytes
         return waiting.words()
@@ -209,7 +210,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
         size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
-        self._waiting.append(Waiting(after, requests, size, words, self._tags or Tags.DRAWN))
+        self._waiting.append(PendingAnswer(after, requests, size, words, self._tags or Tags.DRAWN))
         self._requests += requests
         self.runtime.awaiting[self] = None
 
@@ -227,24 +228,17 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """Many pushes to one queue; those that are refused are answered so, one by one."""
         try:
             queue = self._queue_to_push_to(frame.namespace, frame.queue)
-        except (Missing, Denied) as error:
-            reason = Reason.NOT_ALLOWED if isinstance(error, Denied) else Reason.BAD
-            if isinstance(error, Denied) and not frame.two_way:
+        except (Missing, NotAllowed) as error:
+            reason = Reason.NOT_ALLOWED if isinstance(error, NotAllowed) else Reason.BAD
+            if isinstance(error, NotAllowed) and not frame.two_way:
                 self.end()
             for request in kokaq.singles([frame]):
                 self._fail(request, reason)
             return True
+        if not frame.two_way:
+            return self.publish(queue, frame.payloads, PLAIN, lambda taken: _after(frame, taken))
         runtime = self.runtime
         done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now())
-        if not frame.two_way:
-            if done.refusal is None:
-                return True
-            self.inbox[0] = kokaq.Pushes(
-                frame.message_type, False, frame.client, frame.namespace, frame.queue,
-                frame.opaques[done.accepted :], frame.op_opaques[done.accepted :], frame.payloads[done.accepted :],
-                frame.tags,
-            )  # fmt: skip
-            return self.refused(done, queue, len(frame.payloads[done.accepted]))
         if done.accepted:
             after = runtime.broker.log.next_position
             self._await(lambda: [self.answers.pushed(frame, done, queue)], after, done.accepted)
@@ -437,7 +431,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         if request.namespace is None and request.message_type is MessageType.CONTROL:
             if not self.rights.allow_everywhere("consume", "administer"):  # it tells of all queues
-                raise Denied
+                raise NotAllowed
             self.effort += len(self.runtime.broker.queues) // EFFORT
             told = self.answers.broker_facts()
         else:
@@ -446,7 +440,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _get_message(self, request: Request, uuid: bytes) -> None:
         if not self.rights.allow_somewhere("consume"):
-            raise Denied
+            raise NotAllowed
         position = self.runtime.ids.position(uuid)
         found = self._find(request, position) if position is not None else None
         # One of a queue that is not the peer's to see is answered as one that does not exist.
@@ -487,10 +481,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _require(self, right: Right, namespace: str, name: str) -> None:
         if not self.allowed(right, namespace, name):
-            raise Denied
+            raise NotAllowed
 
     def _queue(self, request: Request, right: Right) -> Queue:
-        """The queue that a request names. Raises Missing or Denied."""
+        """The queue that a request names. Raises Missing or NotAllowed."""
         namespace, name = _names(request)
         self._require(right, namespace, name)
         queue = self.runtime.broker.queue(namespace, name)
@@ -508,8 +502,15 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             raise Missing
         queue = self.runtime.make_queue(namespace, name, self)
         if queue is None:
-            raise Denied
+            raise NotAllowed
         return queue
+
+
+def _after(run: kokaq.Pushes, taken: int) -> kokaq.Pushes:
+    """What is left of a run without its first messages."""
+    left = slice(taken, None)
+    columns = {"opaques": run.opaques[left], "op_opaques": run.op_opaques[left], "payloads": run.payloads[left]}
+    return replace(run, **columns)
 
 
 def _has_payload(frame: kokaq.KokaqRequest) -> bool:

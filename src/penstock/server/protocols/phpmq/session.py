@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from msgspec.structs import replace
+
 from penstock.core.policy import SECOND
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
@@ -72,12 +74,9 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         if queue is None:
             return True
         properties = PLAIN if frame.ttl is None else Properties(ttl=frame.ttl * SECOND, with_ttl=True)
-        runtime = self.runtime
-        done = runtime.broker.publish(self.connection, queue, frame.payloads, runtime.now(), properties)
-        if done.refusal is None:
-            return True
-        self.inbox[0] = phpmq.Publish(frame.queue, frame.payloads[done.accepted :], frame.ttl)
-        return self.refused(done, queue, len(frame.payloads[done.accepted]))
+        return self.publish(
+            queue, frame.payloads, properties, lambda taken: replace(frame, payloads=frame.payloads[taken:])
+        )
 
     @property
     def queue_in_hand(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from penstock.core.properties import Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
@@ -59,14 +61,12 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.end()
             return True
         retries = frame.retries if self.force_retries is None else self.force_retries
-        runtime, queue = self.runtime, self._queue()
-        done = runtime.broker.publish(
-            self.connection, queue, frame.payloads, runtime.now(), Properties(retries=retries)
+        return self.publish(
+            self._queue(),
+            frame.payloads,
+            Properties(retries=retries),
+            lambda taken: replace(frame, payloads=frame.payloads[taken:]),
         )
-        if done.refusal is None:
-            return True
-        self.inbox[0] = sspq.Send(frame.retries, frame.payloads[done.accepted :])
-        return self.refused(done, queue, len(frame.payloads[done.accepted]))
 
     @property
     def queue_in_hand(self) -> str:

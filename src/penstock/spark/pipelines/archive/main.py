@@ -21,11 +21,11 @@ from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unp
 from penstock.spark.pipelines.archive.rows import ddl_type, find_schema, transform
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.lake.compaction import Compaction
-from penstock.spark.pipelines.lake.tables import QUARANTINE, Batch, Put, store
-from penstock.spark.pipelines.run import Broker, Progress, Run, drive, start_of
+from penstock.spark.pipelines.lake.tables import QUARANTINE, Put, TableBatch, store
+from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
 
-class Options(Struct, frozen=True):
+class ArchiveOptions(Struct, frozen=True):
     """What can be chosen."""
 
     queue: str | None = None
@@ -44,7 +44,7 @@ class Options(Struct, frozen=True):
 class Archive:
     """The pipeline on one lake."""
 
-    def __init__(self, lake: Lake, options: Options, identity: str = "") -> None:
+    def __init__(self, lake: Lake, options: ArchiveOptions, identity: str = "") -> None:
         """``identity`` is that of the broker's journal."""
         self._identity = identity
         self._lake = lake
@@ -103,14 +103,14 @@ class Archive:
             self._grow(messages)
         last = self._lake.last()
         hour = max(self._now(), last.state["hour"] if last else "")
-        done = self._put(messages, Batch(self._lake.query(), number, hour, attempt))
+        done = self._put(messages, TableBatch(self._lake.query(), number, hour, attempt))
         position = max(done.position + 1, last.position if last else 0)
         self._lake.decide(number, done.moves, position, self._state(hour))
         if last is not None and last.state["hour"] < hour:
             self.compact()
         return done.rows
 
-    def _put(self, messages: DataFrame, batch: Batch) -> Put:
+    def _put(self, messages: DataFrame, batch: TableBatch) -> Put:
         """Stage what fits and what doesn't, each where it belongs."""
         if self._decoding.type is None and not self._infers:
             return self._store.put(self._options.table, messages, batch)
@@ -158,14 +158,16 @@ def _tables(lake: Lake, name: str) -> list[Path]:
     return [lake.root / name, lake.root / f"{name}_{QUARANTINE}"]
 
 
-def lake_of(folder: str, options: Options) -> Lake:
+def lake_of(folder: str, options: ArchiveOptions) -> Lake:
     """The lake as this table's pipeline sees it. Tables are archived independently of each other."""
     if not options.table.replace("_", "").isalnum() or options.table.startswith("_"):
         raise ValueError(f"{options.table!r} is no name for a table: letters, digits and _ are")
     return Lake(folder, f"archive-{options.table}")
 
 
-def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how: Run) -> Progress:
+def run(
+    spark: SparkSession, broker: BrokerSource, folder: str, options: ArchiveOptions, how: RunControl
+) -> PipelineProgress:
     """Run the pipeline."""
     lake = lake_of(folder, options)
     with lake.locked():

@@ -11,7 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.spark.pipelines.archive import avro
-from penstock.spark.pipelines.archive.conversion import Misfit, fit_json, fit_text, infer, merge, without_nulls
+from penstock.spark.pipelines.archive.conversion import Misfit, fit_json, fit_text
+from penstock.spark.pipelines.archive.inference import infer, merge, without_nulls
 
 FORMATS = ("raw", "text", "json", "csv", "avro")
 #: In place of a schema: take it from the payloads.

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from penstock.journal.views.arrow import MESSAGES
-from penstock.spark.pipelines.archive.conversion import merge
+from penstock.spark.pipelines.archive.inference import merge
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, grown, inferred, pack, unpack
 from penstock.spark.pipelines.run import lines_of
 

@@ -15,7 +15,7 @@ from typing import Protocol as TypingProtocol
 import pyarrow as pa
 
 from penstock.protocols import ProtocolError, having
-from penstock.spark.pipelines.decode.frames import FrameRows, Frames, Source, error_text
+from penstock.spark.pipelines.decode.frames import FrameRows, Frames, FrameSource, error_text
 from penstock.wire.located import Place
 from penstock.wire.stream import WireError
 
@@ -38,7 +38,7 @@ class Guess(NamedTuple):
     variant: Any = None
 
 
-class LocatedDecoder(TypingProtocol):
+class CaptureDecoder(TypingProtocol):
     """What a decoder of captures has: see :mod:`penstock.wire.located`."""
 
     error: WireError | None
@@ -62,7 +62,7 @@ class Capture:
     #: What messages begin with, in either direction. Not more than ENOUGH bytes.
     magic: bytes
     #: A decoder for what was found out.
-    decoder: Callable[[Guess], LocatedDecoder]
+    decoder: Callable[[Guess], CaptureDecoder]
     #: What a frame of it is in the table of frames.
     rows: Callable[[Any], FrameRows]
     #: From the first bytes, and the direction if it is known: the direction and the variant.
@@ -101,14 +101,14 @@ class Half:
     looks like the beginning of a message.
     """
 
-    def __init__(self, frames: Frames, source: Source, found: Guess | None = None) -> None:
+    def __init__(self, frames: Frames, source: FrameSource, found: Guess | None = None) -> None:
         self.source = source
         self.found = found or Guess(source.protocol, source.direction)
         self._settled = found is not None and found.protocol is not None
         self._frames = frames
         self._head = b""
         self._base = 0
-        self._decoder: LocatedDecoder | None = None
+        self._decoder: CaptureDecoder | None = None
         self._searching = False
         self._passed = 0
         #: Offset of the first byte that could not be read, once there is one; its row is added at the end.
@@ -215,7 +215,7 @@ class Half:
 
 def read_stream(
     pieces: Iterable[bytes],
-    source: Source,
+    source: FrameSource,
     *,
     payloads: bool = False,
 ) -> Iterator[pa.RecordBatch]:

@@ -48,7 +48,7 @@ BATCH_ROWS = 16_384
 BATCH_BYTES = 32 * 2**20
 
 
-class Source(NamedTuple):
+class FrameSource(NamedTuple):
     """Where frames come from: the first four columns. All but ``file`` may be unknown."""
 
     file: str
@@ -60,7 +60,7 @@ class Source(NamedTuple):
 class _SharedValues(NamedTuple):
     """What the messages of a run share: an entry of each of the repeated columns."""
 
-    source: Source
+    source: FrameSource
     at: int | None
     type: str | None
     namespace: str | None
@@ -174,7 +174,7 @@ class Frames:
         """Whether it is time for a batch."""
         return len(self._lengths) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
-    def add(self, source: Source, at: int | None, rows: FrameRows, place: Place) -> None:
+    def add(self, source: FrameSource, at: int | None, rows: FrameRows, place: Place) -> None:
         """Add the messages of a frame."""
         self._gather(rows.deferred)
         fields = rows.fields if isinstance(rows.fields, str) else None
@@ -190,7 +190,7 @@ class Frames:
             self._own("payload", rows.payloads)
             self._bytes += sum(place.lengths)
 
-    def fail(self, source: Source, at: int | None, offset: int, length: int, code: str, text: str) -> None:
+    def fail(self, source: FrameSource, at: int | None, offset: int, length: int, code: str, text: str) -> None:
         """Add a row for what could not be read: ``length`` bytes at ``offset``."""
         self._gather(None)
         self._add_run(_SharedValues(source, at, None, None, None, None, None, code, text), 1, offset, 0)
@@ -231,7 +231,7 @@ class Frames:
         repeat = _Repeat(self._runs, counts)
         columns: dict[str, pa.Array] = {
             name: repeat.words(lambda run, at=index: run.source[at])  # type: ignore[misc]
-            for index, name in enumerate(Source._fields)
+            for index, name in enumerate(FrameSource._fields)
         }
         for name in ("type", "namespace", "queue", "code", "error"):
             columns[name] = repeat.words(lambda run, name=name: getattr(run, name))  # type: ignore[misc]

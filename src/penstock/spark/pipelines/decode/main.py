@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from penstock.spark.pipelines.decode.captures import PIECE, read_stream
-from penstock.spark.pipelines.decode.frames import FRAMES, Source
+from penstock.spark.pipelines.decode.frames import FRAMES, FrameSource
 from penstock.spark.pipelines.decode.pcap import is_capture
 from penstock.spark.pipelines.decode.reassembly import read_capture
 from penstock.spark.pipelines.lake.batches import LakeError, remove
@@ -26,7 +26,7 @@ from penstock.spark.pipelines.lake.compaction import exchange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.spark.pipelines.run import Run
+    from penstock.spark.pipelines.run import RunControl
 
 #: The most tasks at a time for which files are spread evenly; more files than this share tasks.
 MAX_TASKS = 10_000
@@ -72,7 +72,7 @@ def decode_file(path: str, captures: Captures) -> Iterator[pa.RecordBatch]:
                 options: dict[str, Any] = {"ports": captures.ports, "payloads": captures.payloads}
                 yield from read_capture(file, path, protocol=captures.protocol, **options)
             else:
-                source = Source(path, None, captures.protocol, captures.direction)
+                source = FrameSource(path, None, captures.protocol, captures.direction)
                 yield from read_stream(_pieces(file), source, payloads=captures.payloads)
     except OSError as error:
         yield _unreadable(path, error)
@@ -109,7 +109,7 @@ def read(spark: SparkSession, files: Sequence[str], captures: Captures | None = 
     return transform(listed.repartition(min(len(files), MAX_TASKS)), captures)
 
 
-class Done(Struct, frozen=True):
+class DecodeResult(Struct, frozen=True):
     """What a table of frames has, and how long it took; ``whole`` is false if it was stopped and nothing is changed."""
 
     frames: int = 0
@@ -118,17 +118,19 @@ class Done(Struct, frozen=True):
     whole: bool = True
 
 
-def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: Run | None = None) -> Done:
+def run(
+    spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: RunControl | None = None
+) -> DecodeResult:
     """Write the table of frames, in place of what was there."""
     from penstock.spark.pipelines import run as running  # noqa: PLC0415 - only with Spark
 
-    how = running.Run() if how is None else how
+    how = running.RunControl() if how is None else how
     target = Path(output).absolute()
     if target.exists() and not (target / "_SUCCESS").exists() and any(target.iterdir()):
         raise LakeError(f"{output} holds something else than a table of frames: choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-    progress = running.Progress()
+    progress = running.PipelineProgress()
     how.doing = f"decoding {len(files):,} files"
     try:
         with running.watched(spark, how, progress):
@@ -138,10 +140,10 @@ def run(spark: SparkSession, files: Sequence[str], captures: Captures, output: s
             errors = spark.read.parquet(str(staged)).where("code is not null").count()
         if not how.stop.is_set():
             exchange(staged, target)
-            return Done(rows - errors, errors, progress.seconds)
+            return DecodeResult(rows - errors, errors, progress.seconds)
     except running.SPARK_ERRORS as error:
         if not how.stop.is_set():
             raise running.explained(error) from None
     finally:
         remove(staged)
-    return Done(seconds=progress.seconds, whole=False)
+    return DecodeResult(seconds=progress.seconds, whole=False)

@@ -18,7 +18,7 @@ _FRAGMENT = 44
 SYN = 2
 
 
-class Packet(NamedTuple):
+class CapturedPacket(NamedTuple):
     """A packet as it was captured: when (microseconds; None: nobody knows), where in the file, on which link, what."""
 
     at: int | None
@@ -55,7 +55,7 @@ class Fragment(NamedTuple):
     offset: int
 
 
-def segment_of(packet: Packet) -> TcpSegment | Fragment | None:
+def segment_of(packet: CapturedPacket) -> TcpSegment | Fragment | None:
     """The segment that a packet carries; None if it has none. Its link must be one of ``LINKS``."""
     start = LINKS[packet.link](packet.data)
     return None if start is None else _ip(packet.data, start, packet.at, packet.offset)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from struct import Struct, unpack_from
 from typing import BinaryIO, NamedTuple
 
-from penstock.spark.pipelines.decode.packets import Packet
+from penstock.spark.pipelines.decode.packets import CapturedPacket
 
 #: Magic numbers, read as little-endian: byte order, and how many fractions make a microsecond.
 _MAGICS = {
@@ -60,7 +60,7 @@ def is_capture(head: bytes) -> bool:
     return len(head) >= 4 and (unpack_from("<I", head)[0] in _MAGICS or unpack_from("<I", head)[0] == _SECTION)
 
 
-def packets(file: BinaryIO) -> Iterator[Packet]:
+def packets(file: BinaryIO) -> Iterator[CapturedPacket]:
     """The packets of a file, in its order."""
     magic = file.read(4)
     if len(magic) < 4:
@@ -72,7 +72,7 @@ def packets(file: BinaryIO) -> Iterator[Packet]:
 # --------------------------------------------------------------------------------------------------------------- pcap
 
 
-def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[Packet]:
+def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[CapturedPacket]:
     head = file.read(20)
     if len(head) < 20:
         raise Damaged(4 + len(head), "the file ends inside of its header")
@@ -88,7 +88,7 @@ def _records(file: BinaryIO, order: str, fractions: int) -> Iterator[Packet]:
         data = file.read(kept)
         if len(data) < kept:
             raise Damaged(offset + 16, f"the file ends {kept - len(data)} byte(s) before the end of a packet")
-        yield Packet(seconds * 1_000_000 + fraction // fractions, offset, link, data)
+        yield CapturedPacket(seconds * 1_000_000 + fraction // fractions, offset, link, data)
         offset += 16 + kept
 
 
@@ -124,7 +124,7 @@ class _Block(NamedTuple):
         return unpack_from(form, self.body, at)
 
 
-def _blocks(file: BinaryIO, head: bytes) -> Iterator[Packet]:
+def _blocks(file: BinaryIO, head: bytes) -> Iterator[CapturedPacket]:
     interfaces: list[_Interface] = []
     for block in _each_block(file, head):
         if block.kind == _SECTION:
@@ -174,7 +174,7 @@ def _interface(block: _Block) -> _Interface:
     return _Interface(link, snap, units, added)
 
 
-def _packet(block: _Block, interfaces: list[_Interface]) -> Packet:
+def _packet(block: _Block, interfaces: list[_Interface]) -> CapturedPacket:
     """The packet of a block of one of three sorts. A simple one has no time, and is of the first interface."""
     number, at = 0, None
     if block.kind == _SIMPLE_PACKET:
@@ -192,4 +192,4 @@ def _packet(block: _Block, interfaces: list[_Interface]) -> Packet:
         raise Damaged(block.offset, "a packet's time is before 1970, or after 9999")
     if start + kept > len(block.body):
         raise Damaged(block.offset, f"a packet of {kept} bytes is larger than its block")
-    return Packet(at, block.offset, interface.link, block.body[start : start + kept])
+    return CapturedPacket(at, block.offset, interface.link, block.body[start : start + kept])

@@ -13,8 +13,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from penstock.spark.pipelines.decode.captures import ENOUGH, TO_CLIENT, TO_SERVER, Guess, Half, captures, guess
-from penstock.spark.pipelines.decode.frames import Frames, Source
-from penstock.spark.pipelines.decode.packets import LINKS, SYN, End, Fragment, Packet, TcpSegment, segment_of
+from penstock.spark.pipelines.decode.frames import Frames, FrameSource
+from penstock.spark.pipelines.decode.packets import LINKS, SYN, CapturedPacket, End, Fragment, TcpSegment, segment_of
 from penstock.spark.pipelines.decode.pcap import Damaged, packets
 
 #: More than any window lets a peer send ahead of what was acknowledged, for all practical purposes.
@@ -100,7 +100,7 @@ class TcpConnection:
         if self.client is not None:
             names = [self.client, first.source if answer else first.target]
         suffix = f" #{number}" if number > 1 else ""
-        self._source = Source(file, f"{names[0]} > {names[1]}{suffix}", protocol)
+        self._source = FrameSource(file, f"{names[0]} > {names[1]}{suffix}", protocol)
         self._server = names[1]
         self._orders: dict[End, Order] = {}
         self.at = first.at
@@ -161,7 +161,7 @@ def read_capture(
                 yield frames.batch()
     except Damaged as damage:
         table.finish()
-        frames.fail(Source(name), None, damage.offset, 0, "damaged-capture", str(damage))
+        frames.fail(FrameSource(name), None, damage.offset, 0, "damaged-capture", str(damage))
     table.finish()
     if len(frames):
         yield frames.batch()
@@ -179,7 +179,7 @@ class _Connections:
         self._numbers: dict[frozenset[End], int] = {}
         self._unknown_links: set[int] = set()
 
-    def take(self, packet: Packet) -> None:
+    def take(self, packet: CapturedPacket) -> None:
         """The next packet. What can't be read of it is a row."""
         if packet.link not in LINKS:
             self._pass_over(packet)
@@ -187,16 +187,16 @@ class _Connections:
         segment = segment_of(packet)
         if isinstance(segment, Fragment):
             text = "a fragment of an IP packet: fragments are not put together"
-            self._frames.fail(Source(self._file), segment.at, segment.offset, 0, "fragment", text)
+            self._frames.fail(FrameSource(self._file), segment.at, segment.offset, 0, "fragment", text)
         elif segment is not None and (not self._ports or {segment.source.port, segment.target.port} & self._ports):
             self._connect(segment)
 
-    def _pass_over(self, packet: Packet) -> None:
+    def _pass_over(self, packet: CapturedPacket) -> None:
         """Tell once of a type of link that is not known: other links of the same file may be."""
         if packet.link not in self._unknown_links:
             self._unknown_links.add(packet.link)
             text = f"packets of link type {packet.link} are passed over; known types are {', '.join(map(str, LINKS))}"
-            self._frames.fail(Source(self._file), packet.at, packet.offset, 0, "unknown-link", text)
+            self._frames.fail(FrameSource(self._file), packet.at, packet.offset, 0, "unknown-link", text)
 
     def _connect(self, segment: TcpSegment) -> None:
         ends = frozenset((segment.source, segment.target))

@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.pipelines.insight import parts
 from penstock.spark.pipelines.insight import sums as insight
-from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, Ledger, Memory
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, InsightState, MinuteSums
 from penstock.spark.pipelines.insight.report import Tables, render
 from penstock.spark.pipelines.lake.batches import Decided, Lake, remove, write_whole
-from penstock.spark.pipelines.run import Broker, Progress, Run, drive, start_of
+from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
 _NAMES = {"namespace": pa.string(), "queue": pa.string(), "minute": pa.timestamp("us", tz="UTC")}
 _DURATIONS = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
@@ -51,7 +51,7 @@ TABLES = {
 }
 
 
-class Options(Struct, frozen=True):
+class InsightOptions(Struct, frozen=True):
     """What can be chosen."""
 
     pattern: str | None = None
@@ -68,10 +68,15 @@ class Insight:
     """The pipeline on one lake."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, options: Options, identity: str = "", how: Run | None = None
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        options: InsightOptions,
+        identity: str = "",
+        how: RunControl | None = None,
     ) -> None:
         """``identity`` is that of the broker's journal; ``how`` is told what is being done."""
-        self._how = Run() if how is None else how
+        self._how = RunControl() if how is None else how
         self._spark = spark
         self._identity = identity
         self._lake = lake
@@ -122,17 +127,17 @@ class Insight:
         self._forget(_folder(number), memory)
         return int(rows)
 
-    def _memory(self) -> Memory:
+    def _memory(self) -> InsightState:
         """What the batch before left."""
         last = self._lake.last()
         if last is None:
-            return Memory(parts=[])
-        return msgspec.json.decode((self._folder_of(last) / "memory.json").read_bytes(), type=Memory)
+            return InsightState(parts=[])
+        return msgspec.json.decode((self._folder_of(last) / "memory.json").read_bytes(), type=InsightState)
 
     def _folder_of(self, last: Decided) -> Path:
         return self._lake.hidden / "state" / str(last.state["folder"])
 
-    def _state(self, memory: Memory, choice: parts.Choice) -> DataFrame:
+    def _state(self, memory: InsightState, choice: parts.PartChoice) -> DataFrame:
         """What is known of the messages that the batch is about."""
         files = [str(self._parts / name) for part in choice.replaced for name in part.files]
         last = self._lake.last()
@@ -142,14 +147,14 @@ class Insight:
             return insight.empty_state(self._spark)
         return self._spark.read.schema(insight.STATE).parquet(*files)
 
-    def _standing(self, choice: parts.Choice) -> DataFrame | None:
+    def _standing(self, choice: parts.PartChoice) -> DataFrame | None:
         """The oldest of all others."""
         found = parts.standing(choice.kept)
         return self._spark.createDataFrame(found, "namespace string, queue string, oldest long") if found else None
 
     def _stage_memory(
-        self, ledger: Ledger, choice: parts.Choice, number: int, attempt: Path
-    ) -> tuple[Memory, list[tuple[Path, Path]]]:
+        self, ledger: MinuteSums, choice: parts.PartChoice, number: int, attempt: Path
+    ) -> tuple[InsightState, list[tuple[Path, Path]]]:
         """What the next batch needs: the parts that were made anew are moved beside those that stay."""
         memory = ledger.memory(self._options.delay)
         memory.parts = list(choice.kept)
@@ -163,7 +168,7 @@ class Insight:
         (attempt / "memory.json").write_bytes(msgspec.json.encode(memory))
         return memory, moves
 
-    def _forget(self, current: str, memory: Memory) -> None:
+    def _forget(self, current: str, memory: InsightState) -> None:
         for folder in (self._lake.hidden / "state").iterdir():
             if folder.name != current and folder != self._parts:
                 remove(folder)
@@ -172,7 +177,7 @@ class Insight:
             if file.name not in known:
                 remove(file)
 
-    def _stage_tables(self, ledger: Ledger, attempt: Path) -> list[tuple[Path, Path]]:
+    def _stage_tables(self, ledger: MinuteSums, attempt: Path) -> list[tuple[Path, Path]]:
         moves = []
         rows: dict[str, Iterable[dict[str, Any]]] = {
             "queues": ledger.queue_rows(),
@@ -231,7 +236,9 @@ def recent(folder: Path, hours: float) -> list[dict[str, Any]]:
     return [row for row in found if row["minute"] > newest - hours * 60 * MINUTE]
 
 
-def run(spark: SparkSession, broker: Broker, folder: str, options: Options, how: Run) -> Progress:
+def run(
+    spark: SparkSession, broker: BrokerSource, folder: str, options: InsightOptions, how: RunControl
+) -> PipelineProgress:
     """Run the pipeline."""
     lake = Lake(folder, "insight")
     with lake.locked():

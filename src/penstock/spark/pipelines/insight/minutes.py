@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.spark.pipelines.insight.parts import Part
+from penstock.spark.pipelines.insight.parts import StatePart
 
 #: Durations are counted in buckets that grow by this factor: a percentile is off by 1 % at most.
 GROWTH = 1.0202
@@ -38,7 +38,7 @@ COUNTS = (
 )
 
 
-class Queue(NamedTuple):
+class QueueKey(NamedTuple):
     """A queue's name."""
 
     namespace: str
@@ -69,7 +69,7 @@ class Depth(msgspec.Struct):
     buried: int = 0
 
 
-class Entry(msgspec.Struct):
+class QueueMinutes(msgspec.Struct):
     """A queue as it is remembered: how deep it was before its open minutes, and these."""
 
     namespace: str
@@ -78,14 +78,14 @@ class Entry(msgspec.Struct):
     minutes: dict[int, Minute]
 
 
-class Memory(msgspec.Struct):
+class InsightState(msgspec.Struct):
     """What is remembered from batch to batch."""
 
     #: The newest time of an event, microseconds; 0 before the first.
     watermark: int = 0
-    queues: list[Entry] = []
+    queues: list[QueueMinutes] = []
     #: What is known of messages; None: it is in one piece, as an earlier version has left it.
-    parts: list[Part] | None = None
+    parts: list[StatePart] | None = None
 
 
 def bucket(microseconds: int) -> int:
@@ -108,18 +108,18 @@ def percentile(histogram: dict[int, int], percent: float) -> float | None:
     return None
 
 
-class Ledger:
+class MinuteSums:
     """Adds batches to what is remembered, and shows it as rows."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._queues = {Queue(each.namespace, each.queue): each for each in memory.queues}
+    def __init__(self, memory: InsightState) -> None:
+        self._queues = {QueueKey(each.namespace, each.queue): each for each in memory.queues}
         self.watermark = memory.watermark
 
-    def minute(self, queue: Queue, minute: int) -> Minute:
+    def minute(self, queue: QueueKey, minute: int) -> Minute:
         """The sums to add to."""
         entry = self._queues.get(queue)
         if entry is None:
-            entry = self._queues[queue] = Entry(*queue, Depth(), {})
+            entry = self._queues[queue] = QueueMinutes(*queue, Depth(), {})
         found = entry.minutes.get(minute)
         if found is None:
             found = entry.minutes[minute] = Minute({}, in_queue={}, to_acknowledge={}, reasons={}, talkers={})
@@ -131,7 +131,7 @@ class Ledger:
             if minute in entry.minutes:
                 entry.minutes[minute].oldest = None
 
-    def memory(self, delay: int) -> Memory:
+    def memory(self, delay: int) -> InsightState:
         """What to remember: minutes that ended more than ``delay`` before the newest event are closed."""
         closed = (self.watermark - delay) // MINUTE
         for entry in self._queues.values():
@@ -140,7 +140,7 @@ class Ledger:
                     entry.depth = depth
             entry.minutes = {minute: sums for minute, sums in entry.minutes.items() if minute >= closed}
         kept = [each for each in self._queues.values() if each.minutes or each.depth.waiting or each.depth.buried]
-        return Memory(self.watermark, kept)
+        return InsightState(self.watermark, kept)
 
     def queue_rows(self) -> Iterator[dict[str, Any]]:
         """The table ``queues``: a row for each queue and minute in which something happened or waited."""
@@ -181,7 +181,7 @@ class Ledger:
                 yield {"namespace": queue.namespace, "queue": queue.queue}, minute, entry.minutes[minute]
 
 
-def _depths(entry: Entry) -> Iterable[tuple[int, Depth]]:
+def _depths(entry: QueueMinutes) -> Iterable[tuple[int, Depth]]:
     """How deep the queue was at the end of each minute, in order."""
     waiting, buried = entry.depth.waiting, entry.depth.buried
     found = []

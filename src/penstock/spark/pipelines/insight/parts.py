@@ -22,7 +22,7 @@ GRAIN = 16_384
 MOST_PARTS = 256
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class QueueInPart(msgspec.Struct, frozen=True, array_like=True):
     """A queue that has messages in a part, and when the oldest of those came that wait; None: none waits."""
 
     namespace: str
@@ -30,14 +30,14 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     oldest: int | None
 
 
-class Part(msgspec.Struct, frozen=True):
+class StatePart(msgspec.Struct, frozen=True):
     """Messages of the grains from ``low`` to ``high``, and what has to be known of them without reading them."""
 
     low: int
     high: int
     files: list[str]
     rows: int
-    held: list[Held]
+    held: list[QueueInPart]
     #: The time of the earliest purge among them; None: none was purged.
     purged_at: int | None = None
 
@@ -49,7 +49,7 @@ class Touch(msgspec.Struct, frozen=True):
     emptied: frozenset[tuple[str, str]]
     forget: int
 
-    def concerns(self, part: Part) -> bool:
+    def concerns(self, part: StatePart) -> bool:
         """Whether the part has to be read."""
         if part.purged_at is not None and part.purged_at <= self.forget:
             return True
@@ -60,19 +60,19 @@ class Touch(msgspec.Struct, frozen=True):
         return any(part.low <= grain <= part.high for grain in self.grains)
 
 
-class Choice(msgspec.Struct, frozen=True):
+class PartChoice(msgspec.Struct, frozen=True):
     """The parts that a batch replaces, those that stay, and the ranges of grains that become one part each."""
 
-    replaced: list[Part]
-    kept: list[Part]
+    replaced: list[StatePart]
+    kept: list[StatePart]
     ranges: list[tuple[int, int]]
 
 
-def choose(parts: Sequence[Part], touch: Touch) -> Choice:
+def choose(parts: Sequence[StatePart], touch: Touch) -> PartChoice:
     """What to do with the parts that there are."""
     runs = _runs(parts) if len(parts) > MOST_PARTS else [[part] for part in parts]
-    replaced: list[Part] = []
-    kept: list[Part] = []
+    replaced: list[StatePart] = []
+    kept: list[StatePart] = []
     ranges = []
     for run in runs:
         if len(run) == 1 and not touch.concerns(run[0]):
@@ -80,12 +80,12 @@ def choose(parts: Sequence[Part], touch: Touch) -> Choice:
         else:
             replaced += run
             ranges.append((run[0].low, run[-1].high))
-    return Choice(replaced, kept, [each for each in ranges if each[0] < each[1]])
+    return PartChoice(replaced, kept, [each for each in ranges if each[0] < each[1]])
 
 
-def _runs(parts: Sequence[Part]) -> list[list[Part]]:
+def _runs(parts: Sequence[StatePart]) -> list[list[StatePart]]:
     """Parts beside each other that have no more messages together than one should have."""
-    runs: list[list[Part]] = []
+    runs: list[list[StatePart]] = []
     rows = 0
     for part in sorted(parts, key=lambda each: each.low):
         rows += part.rows
@@ -96,7 +96,7 @@ def _runs(parts: Sequence[Part]) -> list[list[Part]]:
     return runs
 
 
-def standing(parts: Iterable[Part]) -> list[tuple[str, str, int]]:
+def standing(parts: Iterable[StatePart]) -> list[tuple[str, str, int]]:
     """When the oldest message of each queue came, of those in these parts."""
     found: dict[tuple[str, str], int] = {}
     for part in parts:
@@ -107,16 +107,19 @@ def standing(parts: Iterable[Part]) -> list[tuple[str, str, int]]:
     return [(*key, oldest) for key, oldest in found.items()]
 
 
-def describe(low: int, ranges: Iterable[tuple[int, int]], files: Sequence[Path], names: Sequence[str]) -> Part:
+def describe(low: int, ranges: Iterable[tuple[int, int]], files: Sequence[Path], names: Sequence[str]) -> StatePart:
     """The part that begins at ``low``, in these files, which will have these names."""
     columns = ["namespace", "queue", "entered_at", "dead", "purged_at"]
     rows = pa.concat_tables([pq.ParquetFile(file).read(columns) for file in files])
     purged = rows.column("purged_at")
     waiting = rows.filter(pc.and_(pc.invert(rows.column("dead")), purged.is_null()))
     oldest = {(each["namespace"], each["queue"]): each["entered_at_min"] for each in _by_queue(waiting)}
-    held = [Held(*key, oldest.get(key)) for key in sorted((row["namespace"], row["queue"]) for row in _by_queue(rows))]
+    held = [
+        QueueInPart(*key, oldest.get(key))
+        for key in sorted((row["namespace"], row["queue"]) for row in _by_queue(rows))
+    ]
     high = dict(ranges).get(low, low)
-    return Part(low, high, list(names), rows.num_rows, held, pc.min(purged).as_py())
+    return StatePart(low, high, list(names), rows.num_rows, held, pc.min(purged).as_py())
 
 
 def _by_queue(rows: pa.Table) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ class Tile(NamedTuple):
     warns: bool = False
 
 
-class Overview(NamedTuple):
+class QueueTable(NamedTuple):
     """The table of all queues."""
 
     heads: Sequence[str]
@@ -147,7 +147,7 @@ def _tiles(rows: Sequence[dict[str, Any]], queues: Iterable[list[dict[str, Any]]
     ]
 
 
-def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) -> Overview:
+def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) -> QueueTable:
     rows = []
     for name in ranked:
         found = by_queue[name]
@@ -162,7 +162,7 @@ def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) 
             ]
         )  # fmt: skip
     heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, p95", "to acknowledge, p95"]
-    return Overview([*heads, "redelivered", "expired", "dead"], rows)
+    return QueueTable([*heads, "redelivered", "expired", "dead"], rows)
 
 
 def _worst(rows: Sequence[dict[str, Any]], name: str) -> str:

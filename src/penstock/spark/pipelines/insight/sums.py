@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from penstock.spark.pipelines.insight.minutes import COUNTS, GROWTH, MINUTE, Ledger, Memory, Queue
+from penstock.spark.pipelines.insight.minutes import COUNTS, GROWTH, MINUTE, InsightState, MinuteSums, QueueKey
 
 STATE = "message long, namespace string, queue string, published_at long, entered_at long, dead boolean, purged_at long"
 #: A message that was with a consumer when its queue was purged can still be acknowledged. After a day nobody waits.
@@ -24,7 +24,7 @@ _ENDS = ("acknowledged", "popped", "dropped")
 _PURGES = ("purged", "dead_purged", "queue_deleted")
 
 
-class Outcome(NamedTuple):
+class BatchSums(NamedTuple):
     """What a batch leads to: the lives that its events continue, and three tables made of them.
 
     The three are made one after the other: who persists ``lives`` first saves two thirds of the work.
@@ -47,7 +47,7 @@ def empty_state(spark: SparkSession) -> DataFrame:
 
 def transform(
     events: DataFrame, state: DataFrame, since: int, until: int, standing: DataFrame | None = None
-) -> Outcome:
+) -> BatchSums:
     """What a batch of the view ``events`` adds. ``since`` is the newest time seen before it, ``until`` with it.
 
     ``state`` has the messages that the events are about, and all of queues that are emptied by them. Of others,
@@ -57,7 +57,7 @@ def transform(
     """
     lives = _lives(_narrow(events, since), state)
     purges = _purges(_narrow(events, since))
-    return Outcome(lives, _sums(_facts(lives)), _oldest(lives, standing, since, until), _state(lives, purges, until))
+    return BatchSums(lives, _sums(_facts(lives)), _oldest(lives, standing, since, until), _state(lives, purges, until))
 
 
 def seen(events: DataFrame, grain: int) -> DataFrame:
@@ -287,15 +287,15 @@ def _state(lives: DataFrame, purges: DataFrame, until: int) -> DataFrame:
 # --------------------------------------------------------------------------------------------- into what is remembered
 
 
-def add(memory: Memory, outcome: Outcome, until: int) -> Ledger:
+def add(memory: InsightState, outcome: BatchSums, until: int) -> MinuteSums:
     """Run the batch, and add its sums to the minutes that are open."""
-    ledger = Ledger(memory)
+    ledger = MinuteSums(memory)
     ledger.forget_oldest(memory.watermark // MINUTE)
     ledger.watermark = until
     for row in outcome.sums.collect():
-        _add_sum(ledger.minute(Queue(row["namespace"], row["queue"]), row["minute"]), row)
+        _add_sum(ledger.minute(QueueKey(row["namespace"], row["queue"]), row["minute"]), row)
     for row in outcome.oldest.collect():
-        ledger.minute(Queue(row["namespace"], row["queue"]), row["minute"]).oldest = row["oldest"]
+        ledger.minute(QueueKey(row["namespace"], row["queue"]), row["minute"]).oldest = row["oldest"]
     return ledger
 
 

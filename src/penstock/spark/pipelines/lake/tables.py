@@ -18,7 +18,7 @@ KINDS = ("parquet", "delta", "iceberg")
 QUARANTINE = "quarantine"
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """A batch to be put away: which, of which query, when (as in ``2026-01-31/23``), and the folder to stage it in."""
 
     query: str
@@ -35,7 +35,7 @@ class Put(NamedTuple):
     position: int
 
 
-def _dated(rows: DataFrame, batch: Batch) -> DataFrame:
+def _dated(rows: DataFrame, batch: TableBatch) -> DataFrame:
     date, _, hour = batch.hour.partition("/")
     value = ["value"] if "value" in rows.columns else []
     reason = ["reason"] if "reason" in rows.columns else []
@@ -51,14 +51,14 @@ class Store(ABC):
         self.lake = lake
 
     @abstractmethod
-    def put(self, table: str, rows: DataFrame, batch: Batch) -> Put:
+    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
         """Stage the rows of a batch; or, where a table has transactions of its own, append them once."""
 
 
 class Parquet(Store):
     """Files in folders by namespace, queue, date and hour, named for their batch."""
 
-    def put(self, table: str, rows: DataFrame, batch: Batch) -> Put:
+    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
         """Stage files. They are moved into place when the batch is decided."""
         staged = batch.attempt / table
         _dated(rows, batch).write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(str(staged))
@@ -82,7 +82,7 @@ def _last_position(found: pq.FileMetaData) -> int:
 class _Whole(Store):
     """Tables whose commits are transactions: a batch goes through the driver, and is committed with its number."""
 
-    def put(self, table: str, rows: DataFrame, batch: Batch) -> Put:
+    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
         """Append, unless the batch is there already."""
         found = _dated(rows, batch).toArrow()
         if found.num_rows and not self.has(table, batch):
@@ -91,11 +91,11 @@ class _Whole(Store):
         return Put([], found.num_rows, position)
 
     @abstractmethod
-    def has(self, table: str, batch: Batch) -> bool:
+    def has(self, table: str, batch: TableBatch) -> bool:
         """Whether the table has this batch."""
 
     @abstractmethod
-    def append(self, table: str, rows: pa.Table, batch: Batch) -> None:
+    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
         """Append a batch, with its number, in one commit."""
 
 
@@ -106,7 +106,7 @@ class Delta(_Whole):
         super().__init__(lake)
         self._delta: Any = _import("deltalake", "delta")
 
-    def has(self, table: str, batch: Batch) -> bool:
+    def has(self, table: str, batch: TableBatch) -> bool:
         """By the last version of our transactions."""
         path = str(self.lake.root / table)
         if not self._delta.DeltaTable.is_deltatable(path):
@@ -114,7 +114,7 @@ class Delta(_Whole):
         last = self._delta.DeltaTable(path).transaction_version(batch.query)
         return last is not None and last >= batch.number
 
-    def append(self, table: str, rows: pa.Table, batch: Batch) -> None:
+    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
         """One commit."""
         mark = self._delta.Transaction(batch.query, batch.number)
         self._delta.write_deltalake(
@@ -138,7 +138,7 @@ class Iceberg(_Whole):
         )
         self._catalogue.create_namespace_if_not_exists("lake")
 
-    def has(self, table: str, batch: Batch) -> bool:
+    def has(self, table: str, batch: TableBatch) -> bool:
         """By what the newest of our commits says of itself."""
         if not self._catalogue.table_exists(f"lake.{table}"):
             return False
@@ -148,7 +148,7 @@ class Iceberg(_Whole):
                 return int(found["penstock.batch"]) >= batch.number
         return False
 
-    def append(self, table: str, rows: pa.Table, batch: Batch) -> None:
+    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
         """One commit; the schema grows with it."""
         name = f"lake.{table}"
         location = f"file://{self.lake.root / table}"

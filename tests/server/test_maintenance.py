@@ -1,4 +1,4 @@
-"""The chores of a running broker, when something goes wrong with them."""
+"""The maintenance of a running broker, when something goes wrong with it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from typing import Any
 import pytest
 
 from penstock.flight import requests
+from penstock.journal.contract import JournalOptions
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.log import FileLogOptions
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import Opened, open_folder
+from penstock.server.engine.opening import Opened
 from penstock.server.flight.readers import Pin
-from penstock.server.maintenance import schedule as chores
+from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import Plan, Retention
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
+from support.journals import open_folder
 from support.simdisk import SimDisk
 
 
 class Scene:
-    """A broker with chores, and what its loop could not place."""
+    """A broker with its maintenance, and what its loop could not place."""
 
-    def __init__(self, options: FileLogOptions | None = None, retention: Retention | None = None) -> None:
+    def __init__(self, options: JournalOptions | None = None, retention: Retention | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.astray: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.astray.append(context))
@@ -38,7 +39,7 @@ class Scene:
         engine = self.opened.engine
         self.commits = GroupCommit(engine, lambda: None if loop.is_closed() else self._committed(loop), self._failed)
         self.runtime = Runtime(BrokerOptions(), engine, self.commits, Logger(self.words))
-        self.chores = chores.Chores(self.runtime, self.opened.upkeep)
+        self.maintenance = schedule.Maintenance(self.runtime, self.opened.upkeep)
         self.commits.start()
 
     def _committed(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -58,25 +59,25 @@ class Scene:
             await asyncio.sleep(0.002)
 
     async def end(self) -> None:
-        await self.chores.stop()
+        await self.maintenance.stop()
         self.runtime.stop()
         self.commits.close(1)
 
 
 def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
 
     async def live() -> None:
         scene = Scene()
         monkeypatch.setattr(scene.opened.upkeep, "plan", lambda now: 1 // 0)
         scene.runtime.touched()  # the first commit begins a segment, so there is something to tidy
-        scene.chores.start()
+        scene.maintenance.start()
         while "upkeep failed" not in scene.words.getvalue():
             await asyncio.sleep(0.005)
         scene.opened.upkeep.admission.min_free = 2**62
         while not scene.runtime.broker.disk_full:
             await asyncio.sleep(0.005)
-        await scene.chores.stop()
+        await scene.maintenance.stop()
         scene.runtime.stop()
         scene.commits.close(1)
 
@@ -89,7 +90,7 @@ def test_a_stop_while_segments_are_deleted_is_nobodys_error(monkeypatch: pytest.
     async def live() -> None:
         scene = Scene()
         monkeypatch.setattr(scene.opened.upkeep, "trim", lambda before: go_on.wait(10))
-        trimming = asyncio.create_task(scene.chores._trim(1))
+        trimming = asyncio.create_task(scene.maintenance._trim(1))
         await asyncio.sleep(0.02)
         trimming.cancel()
         await asyncio.wait([trimming])
@@ -109,9 +110,9 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         scene = Scene()
         failures: list[Exception] = []
         scene.runtime.fail = failures.append
-        scene.opened.upkeep.log._failed = LogFailed("the disk is broken")
+        scene.opened.upkeep.log._failed = LogFailed("the disk is broken")  # type: ignore[attr-defined]
         with pytest.raises(LogFailed):
-            await scene.chores._trim(1)
+            await scene.maintenance._trim(1)
         assert [str(failure) for failure in failures] == ["the disk is broken"]
         scene.runtime.stop()
 
@@ -119,7 +120,7 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
 
 
 def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
 
     async def live() -> None:
         scene = Scene()
@@ -133,11 +134,11 @@ def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.Monk
         monkeypatch.setattr(upkeep, "floor", lambda now: 2)
         monkeypatch.setattr(upkeep.log, "set_floor", lambda position: None)
         scene.runtime.touched()  # the first commit begins a segment, so there is something to tidy
-        scene.chores.start()
+        scene.maintenance.start()
         while "history is not kept for a reader any more" not in scene.words.getvalue():
             await asyncio.sleep(0.005)
         assert readers.pins() == []
-        await scene.chores.stop()
+        await scene.maintenance.stop()
         scene.runtime.stop()
         scene.commits.close(2)
         assert scene.astray == []
@@ -148,7 +149,7 @@ def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.Monk
 def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chores, "INTERVAL", 0.001)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.001)
 
     async def live() -> None:
         scene = Scene()
@@ -159,17 +160,17 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
             raise LogFailed("not now")
 
         looks = 0
-        is_due = scene.chores._is_due
+        is_due = scene.maintenance._is_due
 
         def count() -> bool:
             nonlocal looks
             looks += 1
             return is_due()
 
-        monkeypatch.setattr(scene.chores, "_is_due", count)
+        monkeypatch.setattr(scene.maintenance, "_is_due", count)
         monkeypatch.setattr(scene.opened.upkeep, "plan", fail)
         await scene.committed()
-        scene.chores.start()
+        scene.maintenance.start()
         await scene.until(lambda: len(waits) == 5)
         assert [after - before for before, after in pairwise(waits)] == [2, 4, 8, 16]
         await scene.until(scene.runtime.trouble)
@@ -177,14 +178,14 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
         monkeypatch.setattr(scene.opened.upkeep, "plan", plan)
         await scene.until(lambda: not scene.runtime.trouble())
         assert scene.opened.upkeep.checkpoints.positions()
-        assert scene.chores._reading is None  # a plan holds the whole state
+        assert scene.maintenance._reading is None  # a plan holds the whole state
         await scene.end()
 
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
 def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "INTERVAL", 0.002)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.002)
     begun, go_on = threading.Event(), threading.Event()
 
     async def live() -> None:
@@ -198,7 +199,7 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
 
         monkeypatch.setattr(scene.opened.upkeep, "plan", slow)
         await scene.committed()
-        scene.chores.start()
+        scene.maintenance.start()
         await scene.until(begun.is_set)
         scene.disk.space = 0
         await scene.until(lambda: scene.runtime.broker.disk_full)
@@ -210,7 +211,7 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-SMALL = FileLogOptions(segment_bytes=100_000, reserve=8 * 1024)
+SMALL = JournalOptions(extent_bytes=100_000, reserve=8 * 1024)
 
 
 async def half_alive(scene: Scene, segments: int) -> int:
@@ -219,7 +220,7 @@ async def half_alive(scene: Scene, segments: int) -> int:
     broker.create_namespace("default", now)
     kept, gone = (broker.create_queue("default", name, now) for name in ("kept", "gone"))
     connection = broker.connect(1, b"test")
-    while len(scene.opened.upkeep.log.segments()) <= segments:
+    while len(scene.opened.upkeep.log.extents()) <= segments:
         broker.publish(connection, kept, [bytes(2_000)] * 4, now)
         broker.publish(connection, gone, [bytes(2_000)] * 6, now)
         await scene.committed()
@@ -231,17 +232,17 @@ async def half_alive(scene: Scene, segments: int) -> int:
 
 def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies of all segments are far more than what is free, those of one segment are not."""
-    monkeypatch.setattr(chores, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
 
     async def live() -> None:
         scene = Scene(SMALL, Retention(age=0, bytes=1))
         waiting = await half_alive(scene, 15)
         upkeep, disk = scene.opened.upkeep, scene.disk
         upkeep.checkpoint(scene.runtime.now())
-        before = len(upkeep.log.segments())
+        before = len(upkeep.log.extents())
         disk.space += 120_000 - disk.left
-        scene.chores.start()
-        await scene.until(lambda: len(upkeep.log.segments()) < before // 2)
+        scene.maintenance.start()
+        await scene.until(lambda: len(upkeep.log.extents()) < before // 2)
         assert scene.commits.full is None
         assert disk.left > 500_000
         queue = scene.runtime.broker.queue("default", "kept")
@@ -262,17 +263,17 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No segment is finished by the few acknowledgements: who waits for that waits for ever."""
-    monkeypatch.setattr(chores, "INTERVAL", 0.005)
-    monkeypatch.setattr(chores, "PRESSED", 2)
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "PRESSED", 2)
 
     async def live() -> None:
         scene = Scene(SMALL, Retention(age=0, bytes=1))
         waiting = await half_alive(scene, 6)
         upkeep, disk, broker = scene.opened.upkeep, scene.disk, scene.runtime.broker
-        scene.chores.start()
+        scene.maintenance.start()
         await scene.until(upkeep.checkpoints.positions)
-        await scene.until(lambda: scene.chores._waited > 2)
-        last = upkeep.log.segments()[-1].first
+        await scene.until(lambda: scene.maintenance._waited > 2)
+        last = upkeep.log.extents()[-1].first
         disk.space += 40_000 - disk.left  # less than what 256 bytes for each message are
         upkeep.admission.min_free = 50_000
         await scene.until(lambda: broker.disk_full)
@@ -283,8 +284,8 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
             assert broker.pop(connection, queue, scene.runtime.now()) is not None
         await scene.committed()
         await scene.until(lambda: not broker.disk_full)
-        assert len(upkeep.log.segments()) <= 3
-        assert upkeep.log.segments()[-1].first == last
+        assert len(upkeep.log.extents()) <= 3
+        assert upkeep.log.extents()[-1].first == last
         await scene.end()
 
     asyncio.run(asyncio.wait_for(live(), 30))

@@ -9,21 +9,29 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.pipeline_progress import NOTE_EVERY, TELL_EVERY, Signs, ending, share, signs, words
+from penstock.cli.pipeline_progress import (
+    NOTE_EVERY,
+    TELL_EVERY,
+    ProgressDisplay,
+    ending,
+    progress_display,
+    share,
+    words,
+)
 
-Progress = pytest.importorskip("penstock.spark.pipelines.run").Progress
+Progress = pytest.importorskip("penstock.spark.pipelines.run").PipelineProgress
 
 BUSY = Progress(rows=4000, batches=2, seconds=2.0, doing="batch 2: adding up 1,000 events", tasks=8, tasks_done=3)
 
 
 class Shown:
-    """Signs on a file, with a clock that is set by hand."""
+    """A display on a file, with a clock that is set by hand."""
 
     def __init__(self, *, terminal: bool, as_json: bool = False) -> None:
         self.now = 0.0
         self.file = io.StringIO()
         console = Console(file=self.file, force_terminal=terminal, width=120, soft_wrap=True)
-        self.signs = Signs(console, as_json=as_json, clock=lambda: self.now)
+        self.display = ProgressDisplay(console, as_json=as_json, clock=lambda: self.now)
 
     @property
     def text(self) -> str:
@@ -32,23 +40,23 @@ class Shown:
 
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     shown = Shown(terminal=False)
-    with shown.signs.bar:
-        shown.signs.begin("starting Spark …")
-        shown.signs.show(BUSY)
+    with shown.display.bar:
+        shown.display.begin("starting Spark …")
+        shown.display.show(BUSY)
         shown.now = NOTE_EVERY
-        shown.signs.show(BUSY)
-        shown.signs.show(BUSY)
+        shown.display.show(BUSY)
+        shown.display.show(BUSY)
     assert shown.text.splitlines() == ["starting Spark …", words(BUSY)]
     assert words(BUSY) == "batch 2: adding up 1,000 events, 3 of 8 tasks, 4,000 rows done (2,000/s)"
 
 
 def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end() -> None:
     shown = Shown(terminal=True)
-    with shown.signs.bar:
-        shown.signs.begin("starting Spark …")
-        shown.signs.bar.refresh()
-        shown.signs.show(BUSY)
-        shown.signs.bar.refresh()
+    with shown.display.bar:
+        shown.display.begin("starting Spark …")
+        shown.display.bar.refresh()
+        shown.display.show(BUSY)
+        shown.display.bar.refresh()
         moving = shown.text
     assert "starting Spark" in moving
     assert "3 of 8 tasks" in moving
@@ -57,20 +65,20 @@ def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end() -> None:
 
 def test_programs_are_told_of_each_batch_and_now_and_then_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Shown(terminal=True, as_json=True)
-    with shown.signs.bar:
-        shown.signs.begin("starting Spark …")
-        shown.signs.show(BUSY)
-        shown.signs.show(BUSY)
+    with shown.display.bar:
+        shown.display.begin("starting Spark …")
+        shown.display.show(BUSY)
+        shown.display.show(BUSY)
         shown.now = TELL_EVERY
-        shown.signs.show(BUSY)
+        shown.display.show(BUSY)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["batches"] for each in told] == [2, 2]
     assert (told[0]["doing"], told[0]["tasks"], told[0]["tasks_done"]) == (BUSY.doing, 8, 3)
     assert shown.text == ""
 
 
-def test_signs_are_written_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    with signs(as_json=False) as shown:
+def test_progress_is_written_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress_display(as_json=False) as shown:
         shown.begin("starting \x1b[2J Spark")
     assert capfd.readouterr().err == "starting \\x1b[2J Spark\n"
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from penstock.endpoint.rights import Allowed, Rights
-from penstock.flight.broker import SideDoor
+from penstock.flight.broker import BrokerClient
 from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble
 from penstock.flight.requests import FRAME_BYTES, OutNow, Outs, Reader, Readers
@@ -80,8 +80,8 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 @pytest.fixture
-def door(listener: Listener) -> Iterator[SideDoor]:
-    found = SideDoor(str(listener.path), patience=5)
+def door(listener: Listener) -> Iterator[BrokerClient]:
+    found = BrokerClient(str(listener.path), patience=5)
     yield found
     found.close()
 
@@ -91,14 +91,14 @@ def framed(value: object) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-def test_a_question_and_its_answer(listener: Listener, door: SideDoor) -> None:
+def test_a_question_and_its_answer(listener: Listener, door: BrokerClient) -> None:
     out = OutNow(position=7, messages=b"\x01" * 16)
     listener.answer = lambda request: framed(out)
     assert door.ask(Outs(), OutNow) == out
     assert listener.requests == [{"type": "outs"}]
 
 
-def test_lists_and_plain_values(listener: Listener, door: SideDoor) -> None:
+def test_lists_and_plain_values(listener: Listener, door: BrokerClient) -> None:
     reader = Reader(reader="r", view="v", where="w", position=1, lag_rows=2, lag_seconds=3.0, pin=False, peer="p", at=4)
     listener.answer = lambda request: framed([reader])
     assert door.ask(Readers(), list[Reader]) == [reader]
@@ -106,21 +106,21 @@ def test_lists_and_plain_values(listener: Listener, door: SideDoor) -> None:
     assert door.ask(Readers(), bool) is True
 
 
-def test_a_problem_is_raised(listener: Listener, door: SideDoor) -> None:
+def test_a_problem_is_raised(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: framed(Problem(code="refused", text="full"))
     with pytest.raises(Trouble, match="full") as caught:
         door.ask(Outs(), OutNow)
     assert caught.value.problem.code == "refused"
 
 
-def test_a_connection_is_used_again(listener: Listener, door: SideDoor) -> None:
+def test_a_connection_is_used_again(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     for _ in range(5):
         assert door.ask(Rights(address="x"), Allowed).open
     assert listener.connections == 1
 
 
-def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: SideDoor) -> None:
+def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     door.ask(Rights(address="x"), Allowed)
     listener.hang_up()
@@ -128,20 +128,20 @@ def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: Sid
     assert listener.connections == 2
 
 
-def test_a_broker_that_hangs_up_is_away(listener: Listener, door: SideDoor) -> None:
+def test_a_broker_that_hangs_up_is_away(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: None
     assert _away(door)
     listener.answer = lambda request: framed(Allowed(open=True))
     assert door.ask(Rights(address="x"), Allowed).open
 
 
-def test_a_frame_that_is_too_long_is_away(listener: Listener, door: SideDoor) -> None:
+def test_a_frame_that_is_too_long_is_away(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: LENGTH.pack(FRAME_BYTES + 1)
     assert _away(door)
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    assert _away(SideDoor(str(tmp_path / "nobody")))
+    assert _away(BrokerClient(str(tmp_path / "nobody")))
 
 
 def test_nobody_answers_in_time(listener: Listener) -> None:
@@ -151,11 +151,11 @@ def test_nobody_answers_in_time(listener: Listener) -> None:
         done.wait(10)
 
     listener.answer = wait
-    assert _away(SideDoor(str(listener.path), patience=0.05))
+    assert _away(BrokerClient(str(listener.path), patience=0.05))
     done.set()
 
 
-def _away(door: SideDoor) -> bool:
+def _away(door: BrokerClient) -> bool:
     with pytest.raises(Trouble) as caught:
         door.ask(Rights(address="x"), Allowed)
     return caught.value.problem.code == "away"

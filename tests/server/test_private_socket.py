@@ -18,11 +18,11 @@ import pytest
 from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
-from penstock.server.flight.socket import MOST_CONNECTIONS, SideDoor
+from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running
+from support.privatesocket import Helper, lease, write
 from support.raw import ACQUIRE, CREATE, DELETE, FAIL_NOT_ALLOWED, FAIL_OK, POP, PUSH, SUCCESS_OK, Kokaq
-from support.sidedoor import Helper, lease, write
 
 TABLES = """
 [[kokaq]]
@@ -49,12 +49,12 @@ may = ["consume"]
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path, TABLES, **OFF) as broker:
         yield broker
-        assert broker.events("side door: a request failed") == []
+        assert broker.events("private socket: a request failed") == []
 
 
 @pytest.fixture
 def helper(broker: BrokerProcess) -> Iterator[Helper]:
-    helper = Helper(broker.side_door)
+    helper = Helper(broker.private_socket)
     yield helper
     helper.close()
 
@@ -92,36 +92,36 @@ WRONG_CHUNKS: list[tuple[dict[str, Any], str]] = [
 
 class TestTheSocket:
     def test_it_is_for_the_brokers_user_alone(self, broker: BrokerProcess) -> None:
-        folder = broker.side_door.parent
+        folder = broker.private_socket.parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert folder.stat().st_uid == os.getuid()
 
     def test_it_goes_with_the_broker(self, broker: BrokerProcess) -> None:
-        folder = broker.side_door.parent
+        folder = broker.private_socket.parent
         assert broker.stop() == 0
         assert not folder.exists()
         assert not (broker.data / "side-door").exists()
 
     def test_what_a_killed_broker_left_is_removed_by_the_next(self, broker: BrokerProcess) -> None:
-        left = broker.side_door.parent
+        left = broker.private_socket.parent
         broker.kill()
         assert left.exists()
         broker.start()
         assert not left.exists()
-        assert broker.side_door.exists()
+        assert broker.private_socket.exists()
 
     @pytest.mark.parametrize("note", ["/", "/etc", "/nowhere/penstock-x", "\udcff"])
     def test_a_strange_note_does_no_harm(self, broker: BrokerProcess, note: str) -> None:
         broker.stop()
         (broker.data / "side-door").write_bytes(note.encode("utf-8", "surrogateescape"))
         broker.start()
-        assert broker.side_door.exists()
+        assert broker.private_socket.exists()
 
     def test_a_frame_that_can_not_be_understood_ends_its_connection_only(
         self, broker: BrokerProcess, helper: Helper
     ) -> None:
         for frame in (b"", b"\xc1", b"\x80", msgspec.msgpack.encode({"type": "lease"}), b"\x81\xa4type\xa3who"):
-            other = Helper(broker.side_door)
+            other = Helper(broker.private_socket)
             other.send_raw(frame)
             problem = other.problem()
             assert (problem.code, "this is not a request" in problem.text) == ("bad-request", True)
@@ -131,22 +131,22 @@ class TestTheSocket:
         assert helper.lease().rows == 0
 
     def test_a_frame_that_is_too_long_is_not_waited_for(self, broker: BrokerProcess) -> None:
-        other = Helper(broker.side_door)
+        other = Helper(broker.private_socket)
         other.socket.sendall(struct.pack("<I", requests.FRAME_BYTES + 1))
         assert "a frame has" in other.problem().text
         other.close()
 
     def test_who_hangs_up_in_the_middle_is_gone(self, broker: BrokerProcess, helper: Helper) -> None:
-        other = Helper(broker.side_door)
+        other = Helper(broker.private_socket)
         other.socket.sendall(struct.pack("<I", 1000) + b"half")
         other.close()
         assert helper.lease().rows == 0
 
     def test_connections_are_limited(self, broker: BrokerProcess) -> None:
-        helpers = [Helper(broker.side_door) for _ in range(MOST_CONNECTIONS)]
+        helpers = [Helper(broker.private_socket) for _ in range(MOST_CONNECTIONS)]
         for each in helpers:
             assert each.ask(requests.Readers(), list[requests.Reader]) == []
-        more = Helper(broker.side_door)
+        more = Helper(broker.private_socket)
         with pytest.raises((EOFError, ConnectionError)):
             more.ask(requests.Readers(), list[requests.Reader])
         for each in (*helpers, more):
@@ -162,7 +162,7 @@ class TestRights:
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, TABLES + RULES, **OFF) as broker:
-            helper = Helper(broker.side_door)
+            helper = Helper(broker.private_socket)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:
                 found = helper.ask(Rights(address=address, token=token), Allowed)
@@ -264,7 +264,7 @@ class TestLeases:
         helper.lease(instance="two")
         broker.stop()
         broker.start()
-        again = Helper(broker.side_door)
+        again = Helper(broker.private_socket)
         assert again.problem(lease(instance="one")).code == "taken-over"
         assert again.lease(instance="two").rows == 0
         again.close()
@@ -276,18 +276,18 @@ class TestLeases:
         for _ in range(3):
             broker.kill()
             broker.start()
-            again = Helper(broker.side_door)
+            again = Helper(broker.private_socket)
             assert again.lease() == leased
             assert again.rows(leased) == rows
             again.close()
-        again = Helper(broker.side_door)
+        again = Helper(broker.private_socket)
         rest = again.lease(leased.stop)
         assert rest.rows == 4
         assert not set(again.rows(rest)) & set(rows)
         again.close()
         broker.kill()
         broker.start()
-        again = Helper(broker.side_door)
+        again = Helper(broker.private_socket)
         assert again.lease(leased.first) == rest  # what was settled stays settled
         again.close()
 
@@ -304,7 +304,7 @@ class TestWriters:
         assert helper.write([b"1", b"2"]) == Written(chunk=0, rows=2)
         broker.kill()
         broker.start()
-        again = Helper(broker.side_door)
+        again = Helper(broker.private_socket)
         assert again.write([b"1", b"2"]) == Written(chunk=0, rows=2, duplicate=True)
         assert again.write([b"3"], 1) == Written(chunk=1, rows=1)
         assert again.lease().rows == 3
@@ -382,7 +382,7 @@ class TestReaders:
         helper.lease(reader="eater")
         broker.stop()
         broker.start()
-        again = Helper(broker.side_door)
+        again = Helper(broker.private_socket)
         lake, eater = again.ask(requests.Readers(), list[requests.Reader])
         assert (lake.reader, lake.position, lake.lag_rows, lake.pin, lake.leased) == ("lake", 7, 3, True, 0)
         assert (eater.reader, eater.view, eater.where, eater.leased) == ("eater", "leased", "default/a", 2)
@@ -396,7 +396,7 @@ class TestReaders:
         broker.stop()
         (broker.data / "readers.json").write_text("[{]")
         broker.start()
-        assert broker.events("the readers are forgotten: their file can not be read")
+        assert broker.events("the readers are forgotten: they can not be read")
         assert (broker.data / "readers.json.damaged").exists()
 
 
@@ -417,9 +417,9 @@ class Asker:
 class TestCommits:
     """On a log that can be held up."""
 
-    async def meet(self, broker: InProcess) -> tuple[SideDoor, Asker]:
+    async def meet(self, broker: InProcess) -> tuple[PrivateSocket, Asker]:
         broker.queue("a")
-        door = SideDoor(broker.runtime)
+        door = PrivateSocket(broker.runtime)
         await door.open()
         return door, Asker(*await asyncio.open_unix_connection(door.path))
 
@@ -475,7 +475,8 @@ class TestCommits:
                 broker.journal.go_on()
                 assert (await asked)["rows"] == 1
                 await closing
-                assert not Path(door.path).parent.exists()
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_unix_connection(door.path)
                 for each in (asker, idle):
                     each.writer.close()
 
@@ -501,7 +502,7 @@ class TestCommits:
                 monkeypatch.setattr(broker.runtime.readers, "listed", lambda _: 1 // 0)
                 assert (await asker.ask(requests.Readers()))["code"] == "internal"
                 assert (await asker.ask(write([b"x"])))["rows"] == 1
-                assert broker.events("side door: a request failed")
+                assert broker.events("private socket: a request failed")
                 assert broker.failures == []
                 asker.writer.close()
                 await door.close(1)

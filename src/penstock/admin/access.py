@@ -1,0 +1,195 @@
+"""Who asks, and what they may do: tokens in requests, logins with a cookie, and how often a login may fail."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from penstock.admin.problems import fail
+from penstock.admin.resources.access import Grant, Role, Session
+from penstock.endpoint.rights import Allowed, Right, Rights
+from penstock.patterns import fits_queue
+
+COOKIE = "penstock_session"
+#: Seconds that an answer of the broker holds. A token that is revoked here is forgotten at once.
+HOLDS = 2.0
+#: Peers that are remembered, and logins.
+REMEMBERED = 1_000
+MOST_LOGINS = 1_000
+#: Seconds after which one has to log in again.
+LOGIN_SECONDS = 12 * 3600.0
+#: Failures of one address, in so many seconds, after which it has to wait; and addresses that are remembered.
+FAILURES = 10
+FAILURE_SECONDS = 60.0
+MOST_ADDRESSES = 10_000
+
+#: Each role with those that include it.
+ROLES: dict[Role, tuple[Right, ...]] = {
+    "view": ("view", "operate", "admin"),
+    "operate": ("operate", "admin"),
+    "admin": ("admin",),
+}
+
+
+class Caller(NamedTuple):
+    """Who asks."""
+
+    identity: str
+    address: str
+    allowed: Allowed
+    #: When the login ends; 0: the token came with the request.
+    until: float = 0.0
+    #: A token was shown: who did not may look, and change nothing.
+    shown: bool = True
+
+    @property
+    def by(self) -> str:
+        """Who it is, for the journal and the audit log."""
+        return f"{self.identity} {self.address}".strip()
+
+    def may(self, role: Role, namespace: str, name: str) -> bool:
+        """Whether it has the role for this queue."""
+        return self._usable(role) and any(self.allowed.may(right, namespace, name) for right in ROLES[role])
+
+    def may_everywhere(self, role: Role) -> bool:
+        """Whether it has the role for all queues."""
+        return self._usable(role) and any(self.allowed.may_everywhere(right) for right in ROLES[role])
+
+    def may_somewhere(self, role: Role) -> bool:
+        """Whether there may be a queue for which it has the role."""
+        return self._usable(role) and any(self.allowed.may_somewhere(right) for right in ROLES[role])
+
+    def may_namespace(self, role: Role, namespace: str) -> bool:
+        """Whether it has the role for all queues of a namespace."""
+        patterns = [pattern for right in ROLES[role] for pattern in self.allowed.patterns(right)]
+        whole = (pattern for pattern in patterns if pattern.partition("/")[2] in ("", "*"))
+        return self._usable(role) and any(fits_queue(pattern, namespace, "") for pattern in whole)
+
+    def patterns(self, role: Role) -> list[str]:
+        """Of the queues for which it has the role."""
+        return [pattern for right in ROLES[role] for pattern in self.allowed.patterns(right)]
+
+    @property
+    def role(self) -> Role | None:
+        """The most that it may do anywhere."""
+        roles: tuple[Role, ...] = ("admin", "operate", "view")
+        return next((role for role in roles if self.may_somewhere(role)), None)
+
+    def _usable(self, role: Role) -> bool:
+        return self.shown or role == "view"
+
+    def told(self) -> Session:
+        """Who it is, for itself."""
+        grants = [Grant(may=list(rights), where=list(patterns)) for rights, patterns in self.allowed.rules]
+        until = datetime.fromtimestamp(self.until, UTC) if self.until else None
+        return Session(identity=self.identity, role=self.role or "view", grants=grants, expires_at=until)
+
+
+class _Login(NamedTuple):
+    digest: str
+    until: float
+
+
+class Gatekeeper:
+    """Finds out who asks. ``ask`` is the broker's answer about a peer."""
+
+    def __init__(self, ask: Callable[[Rights], Awaitable[Allowed]], clock: Callable[[], float] = time.time) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._known: OrderedDict[tuple[str, str], tuple[float, Allowed]] = OrderedDict()
+        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+
+    async def caller(self, address: str, token: str, cookie: str) -> Caller:
+        """Who shows this. Raises ApiProblem for a token that nobody knows, and for whoever shows nothing that helps."""
+        login = self._login_of(cookie)
+        digest = digest_of(token) if token else (login.digest if login else "")
+        allowed = await self._allowed(address, digest)
+        if digest and allowed.unknown_token:
+            if token:  # who shows a good one is not kept out by a neighbour that guesses
+                self.check_failures(address)
+                self._note_failure(address)
+            fail(
+                "unauthenticated",
+                "this token is not known, or has expired or was revoked",
+                field="header.Authorization",
+            )
+        shown = bool(digest)
+        caller = Caller(allowed.identity, address, allowed, login.until if login and not token else 0.0, shown)
+        if caller.role is None and not digest:
+            fail("unauthenticated", "show a token: Authorization: Bearer …", field="header.Authorization")
+        return caller
+
+    def nobody(self, address: str) -> Caller:
+        """Who asks for what everybody is told."""
+        return Caller("", address, Allowed(open=False), shown=False)
+
+    # Logins
+
+    async def log_in(self, address: str, token: str) -> tuple[str, Caller]:
+        """A cookie for a token, and who that is. Raises ApiProblem."""
+        self.check_failures(address)
+        digest = digest_of(token)
+        allowed = await self._allowed(address, digest, fresh=True)
+        caller = Caller(allowed.identity, address, allowed, self._clock() + LOGIN_SECONDS)
+        if allowed.unknown_token or caller.role is None:
+            self._note_failure(address)
+            fail("unauthenticated", "this token is not known, or has no right over HTTP", field="body.token")
+        cookie = secrets.token_urlsafe(32)
+        self._logins[digest_of(cookie)] = _Login(digest, caller.until)
+        while len(self._logins) > MOST_LOGINS:
+            self._logins.popitem(last=False)
+        return cookie, caller
+
+    def log_out(self, cookie: str) -> None:
+        """The cookie is worth nothing any more."""
+        self._logins.pop(digest_of(cookie), None)
+
+    def forget(self) -> None:
+        """Tokens have changed: ask the broker again."""
+        self._known.clear()
+
+    def _login_of(self, cookie: str) -> _Login | None:
+        login = self._logins.get(digest_of(cookie)) if cookie else None
+        return login if login is not None and login.until > self._clock() else None
+
+    async def _allowed(self, address: str, digest: str, *, fresh: bool = False) -> Allowed:
+        key = (address, digest)
+        known = self._known.get(key)
+        if known is not None and self._clock() < known[0] and not fresh:
+            return known[1]
+        asked = Rights(address=address, token=digest, hashed=True, closed=True)
+        allowed = await self._ask(asked)
+        self._known[key] = (self._clock() + HOLDS, allowed)
+        self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return allowed
+
+    # Failures
+
+    def check_failures(self, address: str) -> None:
+        """Raises ApiProblem for an address that has guessed too often."""
+        since = self._clock() - FAILURE_SECONDS
+        recent = [at for at in self._failures.get(address, ()) if at > since]
+        if len(recent) >= FAILURES:
+            wait = int(recent[0] - since) + 1
+            fail("too-many", f"{FAILURES} tokens from your address were not known: wait {wait} seconds")
+
+    def _note_failure(self, address: str) -> None:
+        failures = self._failures.setdefault(address, [])
+        failures.append(self._clock())
+        del failures[:-FAILURES]
+        self._failures.move_to_end(address)
+        while len(self._failures) > MOST_ADDRESSES:
+            self._failures.popitem(last=False)
+
+
+def digest_of(text: str) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

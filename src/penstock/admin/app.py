@@ -1,0 +1,278 @@
+"""The ASGI application: finds the route, finds out who asks, reads the request, and tells every outcome.
+
+A request goes through these steps, and ends at the first that says no:
+
+    route → Origin (for changes) → who asks → right → query and body → handler → audit log → answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.admin.access import COOKIE, Caller, Gatekeeper
+from penstock.admin.audit import Audit
+from penstock.admin.http import (
+    BODY_BYTES,
+    Answer,
+    Request,
+    decoded_body,
+    decoded_query,
+    matched,
+    split_path,
+)
+from penstock.admin.problems import ApiProblem, fail, problem
+from penstock.admin.resources.common import Problem
+from penstock.admin.routes import ROUTES, Route
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Handler = Callable[[Request], Awaitable[Answer]]
+#: A file of the console for a path: media type, ETag and bytes.
+Files = Callable[[str], tuple[str, str, bytes] | None]
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+#: For the pages and scripts of the console: everything comes from here, and nothing is inline.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class App:
+    """Serves all routes. ``handlers`` are by the names of the routes."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        gatekeeper: Gatekeeper,
+        audit: Audit,
+        report: Callable[[BaseException], None],
+        *,
+        changed: Callable[[], None] = lambda: None,
+        files: Files = lambda path: None,
+        open_routes: tuple[str, ...] = (),
+        largest_publish: int = 64 * 2**20,
+    ) -> None:
+        """``open_routes`` are told to everybody; ``files`` are the console's.
+
+        ``report`` is told of faults, ``changed`` of every change that was made.
+        """
+        self._handlers = handlers
+        self._gatekeeper = gatekeeper
+        self._audit = audit
+        self._report = report
+        self._changed = changed
+        self._files = files
+        self._open = open_routes
+        self._largest_publish = largest_publish
+        self._routes = [(tuple(route.path.split("/")), route) for route in ROUTES if route.name in handlers]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        reply = _Reply(send, head=scope["method"] == "HEAD")
+        try:
+            answer = await self._answer(scope, headers, receive)
+        except ApiProblem as error:
+            await reply.problem(error.problem)
+        except Exception as error:
+            self._report(error)
+            await reply.problem(problem("internal", "a fault of the broker, which its log describes").problem)
+        else:
+            await reply.answer(answer)
+
+    async def _answer(self, scope: Scope, headers: dict[str, str], receive: Receive) -> Answer:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        parts = split_path(raw_path)
+        found = [(route, places) for pattern, route in self._routes if (places := matched(pattern, parts)) is not None]
+        if not found:
+            return self._file(scope["path"], method, headers)
+        chosen = next(((route, places) for route, places in found if route.method == method), None)
+        if chosen is None:
+            allowed = ", ".join(route.method for route, _ in found)
+            fail("method-not-allowed", f"{scope['path']} takes {allowed}, not {method}")
+        return await self._act(*chosen, scope, headers, receive)
+
+    async def _act(
+        self, route: Route, places: dict[str, str], scope: Scope, headers: dict[str, str], receive: Receive
+    ) -> Answer:
+        _check_origin(route, headers, scope)
+        caller = await self._caller(route, scope, headers)
+        try:
+            if route.name not in self._open:
+                _check_right(route, places, caller)
+            request = await self._read(route, places, scope, headers, receive, caller)
+            answer = await self._handlers[route.name](request)
+        except ApiProblem as error:
+            if route.changes:
+                self._audit.refused(route, places, caller, error.problem)
+            raise
+        if route.changes:
+            self._changed()
+            self._audit.done(route, places, caller, answer)
+        return answer if answer.status else answer._replace(status=route.status)
+
+    async def _caller(self, route: Route, scope: Scope, headers: dict[str, str]) -> Caller:
+        address = _address(scope)
+        if route.scope == "open" or route.name in self._open:
+            return self._gatekeeper.nobody(address)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if headers.get("authorization") and scheme.lower() != "bearer":
+            fail("unauthenticated", "a token is shown as Authorization: Bearer …", field="header.Authorization")
+        return await self._gatekeeper.caller(address, token.strip(), cookie_of(headers))
+
+    async def _read(
+        self,
+        route: Route,
+        places: dict[str, str],
+        scope: Scope,
+        headers: dict[str, str],
+        receive: Receive,
+        caller: Caller,
+    ) -> Request:
+        query = decoded_query(scope["query_string"], route.query)
+        largest = self._largest_publish if route.name == "publish" else BODY_BYTES
+        data = await _body(receive, largest)
+        body: Any = None
+        if route.body is not None:
+            media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+            if route.name == "import-definitions" and media in ("application/toml", "text/plain"):
+                body = data
+            elif media != "application/json":
+                fail("unsupported-type", f"the body is application/json, not {media}", field="header.Content-Type")
+            else:
+                body = decoded_body(data, route.body)
+        elif data:
+            fail("bad-request", "this path takes no body", field="body")
+        return Request(route, places, query, body, headers, caller)
+
+    def _file(self, path: str, method: str, headers: dict[str, str]) -> Answer:
+        """A file of the console."""
+        found = self._files(path)
+        if found is None:
+            fail("not-found", f"there is nothing at {path[:200]}", field="path")
+        if method != "GET":
+            fail("method-not-allowed", f"{path} takes GET, not {method}")
+        media, etag, body = found
+        told = (("etag", etag), ("cache-control", "no-cache"), ("content-security-policy", PAGE_POLICY))
+        if headers.get("if-none-match") == etag:
+            return Answer(status=304, body=b"", media=media, headers=told)
+        return Answer(status=200, body=body, media=media, headers=told)
+
+
+class _Reply:
+    """Sends one answer."""
+
+    def __init__(self, send: Send, *, head: bool) -> None:
+        self._send = send
+        self._head = head
+
+    async def problem(self, told: Problem) -> None:
+        """As RFC 9457 has it."""
+        extra: list[tuple[str, str]] = []
+        if told.status == 401:
+            extra.append(("www-authenticate", 'Bearer realm="penstock"'))
+        if told.status in (429, 503):
+            extra.append(("retry-after", "5"))
+        await self._whole(told.status, "application/problem+json", msgspec.json.encode(told), extra)
+
+    async def answer(self, answer: Answer) -> None:
+        """What a handler has made."""
+        if answer.stream is not None:
+            await self._stream(answer)
+            return
+        body = answer.body if answer.body is not None else msgspec.json.encode(answer.value)
+        await self._whole(answer.status, answer.media, body, answer.headers)
+
+    async def _whole(self, status: int, media: str, body: bytes, extra: Any) -> None:
+        await self._start(status, media, [*extra, ("content-length", str(len(body)))])
+        await self._send({"type": "http.response.body", "body": b"" if self._head else body})
+
+    async def _stream(self, answer: Answer) -> None:
+        assert answer.stream is not None
+        await self._start(answer.status, answer.media, answer.headers)
+        async for piece in answer.stream:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start(self, status: int, media: str, extra: Any) -> None:
+        headers = {**HEADERS, "content-type": media, **dict(extra)}
+        lines = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+
+
+def cookie_of(headers: Mapping[str, str]) -> str:
+    """The login's cookie, if there is one."""
+    for each in headers.get("cookie", "").split(";"):
+        name, _, value = each.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
+
+
+def _check_origin(route: Route, headers: Mapping[str, str], scope: Scope) -> None:
+    """A page of somebody else must not make a browser that is logged in, or in our network, change anything."""
+    if route.method in SAFE:
+        return
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        fail("denied", "changes are not taken from pages of others", field="header.Sec-Fetch-Site")
+    origin = headers.get("origin")
+    if origin is not None and (
+        origin == "null" or urlsplit(origin).netloc != headers.get("host") or urlsplit(origin).scheme != scope["scheme"]
+    ):
+        fail("denied", f"changes are not taken from pages of {origin[:200]}", field="header.Origin")
+
+
+def _check_right(route: Route, places: Mapping[str, str], caller: Caller) -> None:
+    """What the caller may not is answered in the same way whether it exists or not."""
+    role = route.needs
+    if role is None:
+        return
+    if route.scope == "queue":
+        allowed = caller.may(role, places["namespace"], places["queue"])
+    elif route.scope == "namespace":
+        allowed = caller.may_namespace(role, places["namespace"])
+    elif route.scope == "all":
+        allowed = caller.may_everywhere(role)
+    else:
+        allowed = caller.may_somewhere(role)
+    if not allowed:
+        where = {"queue": " for this queue", "namespace": " for this namespace", "all": " for all queues (*)"}
+        fail("denied", f"this needs the right to {role}{where.get(route.scope, '')}")
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "unix"
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            fail("bad-request", "the request was not finished", field="body")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            fail("too-large", f"the body has {most} bytes at most", field="body")
+        if not message.get("more_body"):
+            return b"".join(parts)

@@ -1,0 +1,123 @@
+"""Definitions: namespaces, queues and limits as one value; the difference to what is there; and applying it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.admin import requests
+from penstock.admin.broker import Broker
+from penstock.admin.mirror import Mirror
+from penstock.admin.problems import fail
+from penstock.admin.requests import QueueFull
+from penstock.admin.resources.common import Change
+from penstock.admin.resources.operations import Definitions
+from penstock.admin.resources.queues import Rules
+from penstock.admin.rules import policy_of, rules_of
+
+
+class Importer:
+    """Exports, compares and applies. Queues are asked for one by one, so that nobody waits for long."""
+
+    def __init__(self, broker: Broker, mirror: Mirror) -> None:
+        self._broker = broker
+        self._mirror = mirror
+
+    async def exported(self, limits: dict[str, Any]) -> Definitions:
+        """What is there now."""
+        await self._mirror.refresh()
+        queues = {name: (await self._rules(name))[0] for name in sorted(self._mirror.names)}
+        namespaces = await self._broker.ask(requests.Namespaces(), list[str])
+        return Definitions(namespaces=namespaces, queues=queues, limits=limits)
+
+    async def difference(self, wanted: Definitions, limits: dict[str, Any], *, remove: bool) -> list[Change]:
+        """What has to be done, in this order. Raises ApiProblem for what makes no sense."""
+        for name in wanted.queues:
+            namespace, slash, queue = name.partition("/")
+            if not (namespace and slash and queue):
+                text = f"queues are named namespace/name, as in default/jobs, not {name!r}"
+                fail("bad-request", text, field=f'body.queues["{name}"]')
+        now = await self.exported(limits)
+        needed = sorted({*wanted.namespaces, *(name.partition("/")[0] for name in wanted.queues)})
+        changes = [
+            Change(what="namespace", name=name, action="create") for name in needed if name not in now.namespaces
+        ]
+        for name, rules in wanted.queues.items():
+            before = now.queues.get(name)
+            if before is None:
+                changes.append(Change(what="queue", name=name, action="create", after=rules))
+            elif policy_of(before) != policy_of(rules):
+                changes.append(Change(what="queue", name=name, action="change", before=before, after=rules))
+        if remove:
+            changes += _removals(wanted, now, needed)
+        return changes + _limits(wanted.limits, limits)
+
+    async def apply(self, changes: list[Change], by: str) -> None:
+        """All of them, one after the other. Raises ApiProblem where one can't be done; those before it are."""
+        for change in changes:
+            namespace, _, name = change.name.partition("/")
+            match change.what, change.action:
+                case "namespace", "create":
+                    await self._broker.ask(requests.CreateNamespace(namespace=change.name, by=by), bool)
+                case "namespace", "delete":
+                    await self._broker.ask(requests.DeleteNamespace(namespace=change.name, by=by), bool)
+                case "queue", "create":
+                    policy = policy_of(change.after)
+                    asked = requests.CreateQueue(namespace=namespace, name=name, policy=policy, by=by)
+                    await self._broker.ask(asked, QueueFull)
+                case "queue", "change":
+                    await self._configure(namespace, name, change, by)
+                case "queue", "delete":
+                    await self._broker.ask(requests.DeleteQueue(namespace=namespace, name=name, by=by), bool)
+                case _:
+                    continue
+        await self._mirror.refresh()
+
+    async def _configure(self, namespace: str, name: str, change: Change, by: str) -> None:
+        _, current = await self._rules(change.name)
+        asked = requests.ConfigureQueue(
+            namespace=namespace, name=name, policy=policy_of(change.after), expected=current.policy, by=by
+        )
+        await self._broker.ask(asked, QueueFull)
+
+    async def _rules(self, full_name: str) -> tuple[Rules, QueueFull]:
+        namespace, _, name = full_name.partition("/")
+        found = await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
+        return rules_of(found.policy), found
+
+
+def _removals(wanted: Definitions, now: Definitions, needed: list[str]) -> list[Change]:
+    found = [
+        Change(what="queue", name=name, action="delete", before=rules)
+        for name, rules in now.queues.items()
+        if name not in wanted.queues
+    ]
+    return found + [
+        Change(what="namespace", name=name, action="delete") for name in now.namespaces if name not in needed
+    ]
+
+
+def _limits(wanted: dict[str, Any], now: dict[str, Any]) -> list[Change]:
+    """Limits are the configuration's: the difference is told, and not applied."""
+    note = "limits are set in the configuration file and take effect with a restart"
+    return [
+        Change(what="limit", name=name, action="change", before=now.get(name), after=value, note=note)
+        for name, value in wanted.items()
+        if now.get(name) != value
+    ]
+
+
+def as_toml(definitions: Definitions) -> str:
+    """The same as TOML."""
+    lines = [f'format = "{definitions.format}"', f"namespaces = {_toml(definitions.namespaces)}", "", "[limits]"]
+    lines += [f"{name} = {_toml(value)}" for name, value in definitions.limits.items()]
+    for name, rules in definitions.queues.items():
+        lines += ["", f"[queues.{_toml(name)}]"]
+        lines += [f"{each} = {_toml(value)}" for each, value in msgspec.structs.asdict(rules).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML has it: its strings and lists are JSON's, but for one character that has to be escaped."""
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

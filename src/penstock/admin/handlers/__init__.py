@@ -1,0 +1,1 @@
+"""What each route does, by subject. ``HANDLERS`` of each module are by the names of the routes."""

@@ -1,0 +1,169 @@
+"""Metrics, and the stream of live figures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from penstock.admin import requests
+from penstock.admin.broker import Broker
+from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
+from penstock.admin.handlers.jobs import may
+from penstock.admin.handlers.queues import QueueHandlers
+from penstock.admin.http import Answer, Request
+from penstock.admin.jobs import Jobs
+from penstock.admin.journal import JournalView
+from penstock.admin.metrics import MEDIA, MOST_SERIES, broker_metrics, queue_metrics
+from penstock.admin.mirror import Mirror
+from penstock.admin.problems import ApiProblem, fail
+from penstock.admin.requests import ReaderRow
+from penstock.admin.resources.operations import StreamQuery
+from penstock.admin.settings import Settings
+from penstock.patterns import fits_queue
+
+#: Streams at a time: each costs the broker nothing, but this process some work.
+MOST_STREAMS = 100
+#: Samples between two overviews.
+OVERVIEW_EVERY = 5
+
+
+class LiveHandlers:
+    """Handles what is asked for again and again."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        mirror: Mirror,
+        journal: JournalView,
+        settings: Settings,
+        whole: BrokerHandlers,
+        queues: QueueHandlers,
+        jobs: Jobs,
+    ) -> None:
+        self._broker = broker
+        self._mirror = mirror
+        self._journal = journal
+        self._settings = settings
+        self._whole = whole
+        self._queues = queues
+        self._jobs = jobs
+        self._streams = 0
+        self._ended = asyncio.Event()
+        self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+            "metrics": self.metrics,
+            "metrics-per-queue": self.metrics_per_queue,
+            "stream": self.stream,
+        }
+
+    async def metrics(self, request: Request) -> Answer:
+        """The broker and all queues together."""
+        await self._mirror.fresh()
+        figures, totals = self._mirror.figures, self._mirror.totals()
+        assert figures is not None
+        times = await self._journal.times([totals.oldest])
+        readers = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
+        journal = await self._journal.facts()
+        body = broker_metrics(
+            figures,
+            totals,
+            self._mirror.counted,
+            self._mirror.dead_by_reason(),
+            times.get(totals.oldest, 0),
+            readers,
+            disk_of(self._settings),
+            journal,
+            reasons_of(figures),
+        )
+        return Answer(body=body, media=MEDIA)
+
+    async def metrics_per_queue(self, request: Request) -> Answer:
+        """Series for each queue of a pattern, as far as the caller may see them."""
+        await self._mirror.fresh()
+        figures = self._mirror.figures
+        assert figures is not None
+        everybody = self._settings.public_metrics
+        rows = [
+            row
+            for row in self._mirror.rows.values()
+            if fits_queue(request.query.queue, row.namespace, row.name)
+            and (everybody or request.caller.may("view", row.namespace, row.name))
+        ]
+        if len(rows) > MOST_SERIES:
+            text = f"{len(rows)} queues fit; {MOST_SERIES} may have series of their own: choose a narrower pattern"
+            fail("bad-request", text, field="query.queue")
+        times = await self._journal.times([row.oldest for row in rows])
+        return Answer(body=queue_metrics(rows, times, figures.now), media=MEDIA)
+
+    # The stream
+
+    async def stream(self, request: Request) -> Answer:
+        """Events until the client goes."""
+        query: StreamQuery = request.query
+        namespace, slash, name = query.queue.partition("/")
+        if query.queue and not (namespace and slash and name and request.caller.may("view", namespace, name)):
+            fail("bad-request", f"{query.queue!r} is no queue that you may see", field="query.queue")
+        if self._streams >= MOST_STREAMS:
+            fail("too-many", f"there are {MOST_STREAMS} streams already")
+        headers = (("x-accel-buffering", "no"),)
+        return Answer(stream=self._events(request, query), media="text/event-stream", headers=headers)
+
+    def end(self) -> None:
+        """All streams end."""
+        self._ended.set()
+
+    async def _events(self, request: Request, query: StreamQuery) -> AsyncIterator[bytes]:
+        self._streams += 1
+        seen: dict[str, Any] = {}
+        number = 0
+        try:
+            yield b"retry: 2000\n\n"
+            while not self._ended.is_set():
+                try:
+                    for event, value in await self._news(request, query, number, seen):
+                        yield _event(event, value)
+                except ApiProblem as error:
+                    yield _event("away", error.problem)
+                number += 1
+                await _wait(self._ended, query.every)
+        finally:
+            self._streams -= 1
+
+    async def _news(
+        self, request: Request, query: StreamQuery, number: int, seen: dict[str, Any]
+    ) -> list[tuple[str, Any]]:
+        caller = request.caller
+        await self._mirror.fresh()
+        news: list[tuple[str, Any]] = []
+        if number % OVERVIEW_EVERY == 0:
+            news.append(("overview", await self._whole.overview(caller)))
+        if self._mirror.samples and caller.may_everywhere("view"):
+            news.append(("sample", self._mirror.samples[-1]))
+        if query.queue:
+            namespace, _, name = query.queue.partition("/")
+            try:
+                news.append(("queue", await self._queues.detail(namespace, name)))
+            except ApiProblem as error:
+                if error.problem.code != "not-found":
+                    raise
+        for record in self._jobs.records.values():
+            told = (record.status, record.done)
+            if seen.get(record.id) != told and may(caller, "view", record):
+                if number or record.status in ("waiting", "running"):
+                    news.append(("job", record.told()))
+                seen[record.id] = told
+        return news
+
+
+async def _wait(ended: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        pass
+
+
+def _event(name: str, value: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

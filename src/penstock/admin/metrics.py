@@ -1,0 +1,242 @@
+"""OpenMetrics: a small writer, and what is told of the broker. Base units, ``_total`` for what only grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.admin.mirror import Counted, Totals, settled
+from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
+from penstock.admin.resources.operations import Disk
+
+MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#: Queues that have series of their own in one answer.
+MOST_SERIES = 1_000
+
+Labels = Mapping[str, str]
+
+
+class Writer:
+    """Writes families one after the other."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def gauge(self, name: str, about: str, values: Iterable[tuple[Labels, float]], unit: str = "") -> None:
+        """What goes up and down."""
+        self._family(name, "gauge", about, unit)
+        self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in values]
+
+    def counter(self, name: str, about: str, values: Iterable[tuple[Labels, float]], unit: str = "") -> None:
+        """What only grows. ``name`` is without ``_total``."""
+        self._family(name, "counter", about, unit)
+        self._lines += [f"{name}_total{_labels(labels)} {_number(value)}" for labels, value in values]
+
+    def histogram(self, name: str, about: str, values: Histogram, unit: str = "") -> None:
+        """Counts of values up to each bound."""
+        self._family(name, "histogram", about, unit)
+        count = 0
+        for bound, number in zip([*values.bounds, float("inf")], values.counts, strict=True):
+            count += number
+            self._lines.append(f'{name}_bucket{{le="{_bound(bound)}"}} {count}')
+        self._lines += [f"{name}_count {count}", f"{name}_sum {_number(values.sum)}"]
+
+    def told(self) -> bytes:
+        """The whole text."""
+        return ("\n".join([*self._lines, "# EOF"]) + "\n").encode()
+
+    def _family(self, name: str, kind: str, about: str, unit: str) -> None:
+        self._lines.append(f"# TYPE {name} {kind}")
+        if unit:
+            self._lines.append(f"# UNIT {name} {unit}")
+        self._lines.append(f"# HELP {name} {_escaped(about)}")
+
+
+def broker_metrics(
+    figures: BrokerFigures,
+    totals: Totals,
+    counted: Counted,
+    dead: Mapping[str, int],
+    oldest_at: int,
+    readers: Iterable[ReaderRow],
+    disk: Disk | None,
+    journal: Mapping[str, int],
+    reasons: Iterable[str],
+) -> bytes:
+    """The broker and all queues together."""
+    write = Writer()
+    _queue_totals(write, figures, totals, dead, oldest_at)
+    _counted(write, counted)
+    _connections(write, figures)
+    write.histogram("penstock_commit_events", "Events of a commit.", figures.commit_events)
+    write.histogram("penstock_commit_seconds", "Time of a commit.", figures.commit_seconds, "seconds")
+    write.histogram("penstock_sync_seconds", "Time of a sync to disk.", figures.sync_seconds, "seconds")
+    write.histogram("penstock_loop_lag_seconds", "How late the loop is.", figures.loop_lag, "seconds")
+    write.gauge(
+        "penstock_memory_bytes",
+        "What is held in memory, by what for.",
+        [
+            ({"for": "queues"}, figures.state_bytes),
+            ({"for": "input"}, figures.held_input),
+            ({"for": "output"}, figures.held_output),
+            ({"for": "unwritten"}, figures.unwritten),
+        ],
+        "bytes",
+    )
+    _journal(write, journal, disk)
+    _readers(write, list(readers))
+    write.gauge("penstock_ready", "Whether messages are taken.", [({}, float(not list(reasons)))])
+    write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
+    write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
+    return write.told()
+
+
+def _queue_totals(
+    write: Writer, figures: BrokerFigures, totals: Totals, dead: Mapping[str, int], oldest_at: int
+) -> None:
+    states = ("ready", "out", "delayed", "dead", "damaged")
+    write.gauge(
+        "penstock_messages",
+        "Messages in all queues, by state.",
+        [({"state": state}, getattr(totals, state)) for state in states],
+    )
+    write.gauge("penstock_queues", "Queues.", [({}, totals.queues)])
+    write.gauge("penstock_namespaces", "Namespaces.", [({}, figures.namespaces)])
+    write.gauge("penstock_waiting_bytes", "Payloads of messages that wait.", [({}, totals.bytes)], "bytes")
+    write.gauge("penstock_consumers", "Windows and single receives that want messages.", [({}, totals.consumers)])
+    age = max(0.0, (figures.now - oldest_at) / 1e6) if oldest_at else 0.0
+    write.gauge("penstock_oldest_message_age_seconds", "Age of the oldest ready message.", [({}, age)], "seconds")
+    write.gauge(
+        "penstock_dead_letters",
+        "Dead letters in all queues, by reason.",
+        [({"reason": reason}, count) for reason, count in sorted(dead.items())],
+    )
+    write.gauge("penstock_leased_messages", "Messages that readers have leased.", [({}, figures.leased)])
+    write.gauge("penstock_locks", "Messages that are locked.", [({}, figures.locks)])
+
+
+def _counted(write: Writer, counted: Counted) -> None:
+    """Since this process began to count: a queue that is deleted takes nothing away."""
+    write.counter("penstock_published_messages", "Messages published.", [({}, counted.published)])
+    write.counter("penstock_delivered_messages", "Deliveries.", [({}, counted.delivered)])
+    write.counter("penstock_settled_messages", "Messages that have left for good.", [({}, counted.settled)])
+    write.counter("penstock_redelivered_messages", "Deliveries that were not the first.", [({}, counted.redelivered)])
+
+
+#: Events that the broker counts, and why each is a reason for trouble with a connection.
+_REFUSALS = (
+    "turned_away", "failed_handshakes", "accept_failures", "denied", "publish_refused", "truncated", "unfinished",
+    "idle", "slow_peers", "session_errors", "bad_requests", "ignored_settlements",
+)  # fmt: skip
+
+
+def _connections(write: Writer, figures: BrokerFigures) -> None:
+    write.gauge(
+        "penstock_connections",
+        "Connections, by protocol.",
+        [({"protocol": protocol}, count) for protocol, count in sorted(figures.connections.items())],
+    )
+    write.counter(
+        "penstock_accepted_connections", "Connections so far.", [({}, figures.counters.get("connections", 0))]
+    )
+    write.counter(
+        "penstock_connection_problems",
+        "What went wrong with connections, by reason.",
+        [({"reason": name}, figures.counters.get(name, 0)) for name in _REFUSALS],
+    )
+    errors = [(key.partition(" "), count) for key, count in sorted(figures.protocol_errors.items())]
+    write.counter(
+        "penstock_protocol_errors",
+        "Bytes that made no sense, by protocol and code.",
+        [({"protocol": protocol, "code": code}, count) for (protocol, _, code), count in errors],
+    )
+    write.gauge(
+        "penstock_throttled",
+        "Whether peers are held back, by reason.",
+        [
+            ({"reason": "disk_slow"}, float(figures.congested)),
+            ({"reason": "disk_full"}, float(figures.disk_full)),
+            ({"reason": "memory_full"}, float(figures.memory_full)),
+        ],
+    )
+    write.gauge("penstock_stalled_connections", "Connections with a publish that is refused.", [({}, figures.stalled)])
+    write.counter(
+        "penstock_congestions", "How often reading was paused.", [({}, figures.counters.get("congestions", 0))]
+    )
+
+
+def _journal(write: Writer, journal: Mapping[str, int], disk: Disk | None) -> None:
+    if journal:
+        write.gauge("penstock_journal_bytes", "Size of the journal.", [({}, journal["bytes"])], "bytes")
+        write.gauge("penstock_journal_segments", "Files of the journal.", [({}, journal["segments"])])
+        write.counter("penstock_journal_events", "Events so far: the position of the next.", [({}, journal["latest"])])
+        write.gauge("penstock_journal_earliest", "The first position of the history.", [({}, journal["earliest"])])
+    if disk is not None:
+        write.gauge("penstock_disk_free_bytes", "Free space of the journal's disk.", [({}, disk.free_bytes)], "bytes")
+        write.gauge("penstock_disk_bytes", "Size of the journal's disk.", [({}, disk.total_bytes)], "bytes")
+        write.gauge(
+            "penstock_disk_min_free_bytes", "Below this publishing is refused.", [({}, disk.min_free_bytes)], "bytes"
+        )
+
+
+def _readers(write: Writer, readers: list[ReaderRow]) -> None:
+    write.gauge("penstock_readers", "Readers that are remembered.", [({}, len(readers))])
+    known = [({"reader": row.reader}, row) for row in readers[:MOST_SERIES]]
+    write.gauge(
+        "penstock_reader_lag_rows", "Rows that a reader is behind.", [(name, row.lag_rows) for name, row in known]
+    )
+    lags = [(name, row.lag_seconds) for name, row in known]
+    write.gauge("penstock_reader_lag_seconds", "Seconds that a reader is behind.", lags, "seconds")
+    write.gauge(
+        "penstock_reader_heard_time_seconds",
+        "When a reader was last heard of: a pipeline tells after each batch.",
+        [(name, row.at / 1e6) for name, row in known],
+        "seconds",
+    )
+    write.gauge(
+        "penstock_reader_pinned", "Whether history is kept for a reader.", [(n, float(r.pin)) for n, r in known]
+    )
+
+
+def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) -> bytes:
+    """Series for each of some queues."""
+    write = Writer()
+    known = [({"queue": f"{row.namespace}/{row.name}"}, row) for row in rows]
+    states = ("ready", "out", "delayed", "dead", "damaged")
+    write.gauge(
+        "penstock_queue_messages",
+        "Messages, by state.",
+        [({**name, "state": state}, getattr(row, state)) for name, row in known for state in states],
+    )
+    write.gauge("penstock_queue_waiting_bytes", "Payloads that wait.", [(n, r.bytes) for n, r in known], "bytes")
+    write.gauge("penstock_queue_consumers", "Who wants messages.", [(n, r.consumers) for n, r in known])
+    write.gauge("penstock_queue_paused", "Whether it gives none out.", [(n, float(r.paused)) for n, r in known])
+    ages = [(name, max(0.0, (now - times[row.oldest]) / 1e6) if row.oldest in times else 0.0) for name, row in known]
+    write.gauge("penstock_queue_oldest_message_age_seconds", "Age of the oldest ready message.", ages, "seconds")
+    write.gauge(
+        "penstock_queue_dead_letters",
+        "Dead letters, by reason.",
+        [({**name, "reason": why}, count) for name, row in known for why, count in sorted(row.reasons.items())],
+    )
+    write.counter("penstock_queue_published_messages", "Messages published.", [(n, r.counters[0]) for n, r in known])
+    write.counter("penstock_queue_settled_messages", "Messages that left.", [(n, settled(r)) for n, r in known])
+    write.counter("penstock_queue_delivered_messages", "Deliveries.", [(n, r.counters[7]) for n, r in known])
+    write.counter("penstock_queue_redelivered_messages", "Repeated ones.", [(n, r.counters[8]) for n, r in known])
+    return write.told()
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _bound(value: float) -> str:
+    return "+Inf" if value == float("inf") else repr(float(value))

@@ -1,0 +1,148 @@
+"""The life of the HTTP process: told what to be on standard input, over when that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+import uvicorn
+
+from penstock.admin.service import Service
+from penstock.admin.settings import Settings
+from penstock.endpoint.lines import Failed, Ready
+from penstock.endpoint.process import Reporter, begin, wait_for_address
+
+#: Seconds that requests on their way get at the end.
+GRACE = 1
+#: Seconds after which a quiet connection is closed, and requests that are worked on at a time.
+KEEP_ALIVE = 30
+AT_A_TIME = 500
+#: Connections that may wait to be accepted.
+BACKLOG = 256
+
+
+def main(told: BinaryIO, out: BinaryIO) -> int:
+    """Serve until ``told`` ends. Returns the exit code."""
+    begin()
+    reporter = Reporter(out, "the HTTP process")
+    line = told.readline()
+    if not line:
+        return 0
+    settings = msgspec.json.decode(line, type=Settings)
+    try:
+        listening = _listen(settings.address)
+        config = _config(settings)
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        reason = f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)
+        reason = error.strerror or reason if isinstance(error, OSError) and not error.filename else reason
+        reporter.say(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
+        return 1
+    asyncio.run(_serve(settings, config, listening, told, reporter))
+    return 0
+
+
+async def _serve(
+    settings: Settings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
+) -> None:
+    service = Service(settings, reporter)
+    config.loaded_app = service.app
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def wait_for_end() -> None:
+        told.read()
+        loop.call_soon_threadsafe(end)
+
+    def end() -> None:
+        server.should_exit = True
+        service.stop()
+
+    waiting = loop.run_in_executor(None, wait_for_end)
+    reporter.say(Ready(address=_told_address(settings, listening)))
+    await service.start()
+    await server.serve(sockets=[listening])
+    await service.close()
+    if not waiting.done():
+        os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone: the broker tells us when to end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """See uvicorn."""
+        yield
+
+
+def _config(settings: Settings) -> uvicorn.Config:
+    tls = {}
+    if settings.tls_certificate:
+        tls = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
+        if settings.tls_client_ca:
+            tls |= {"ssl_ca_certs": settings.tls_client_ca}
+    return uvicorn.Config(
+        _nothing,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+        limit_concurrency=AT_A_TIME,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
+        **tls,  # type: ignore[arg-type]
+    )
+
+
+async def _nothing(scope: object, receive: object, send: object) -> None:
+    """Stands for the application until there is one."""
+
+
+def _listen(address: str) -> socket.socket:
+    """Raises OSError."""
+    wait_for_address(address)
+    if address.startswith("unix:"):
+        return _listen_unix(address.removeprefix("unix:"))
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, _, _, where = found[0]
+    listening = socket.socket(family, kind)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(where)
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def _listen_unix(path: str) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o117)
+    try:
+        listening.bind(path)
+    finally:
+        os.umask(before)
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def _told_address(settings: Settings, listening: socket.socket) -> str:
+    """Where it really listens, as clients say it."""
+    if settings.address.startswith("unix:"):
+        return f"http+{settings.address}"
+    scheme = "https" if settings.tls_certificate else "http"
+    host = settings.address.rpartition(":")[0]
+    return f"{scheme}://{host}:{listening.getsockname()[1]}"

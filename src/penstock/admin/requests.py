@@ -1,0 +1,526 @@
+"""What the HTTP process asks the broker for, over the private socket: see ``flight/requests.py`` for its layout.
+
+Every request does a bounded amount of work in the broker, whatever it holds: lists come in pieces, and what concerns
+many messages goes step by step. An answer that promises something is given when it is on disk. What can't be done is
+answered with a ``Refusal``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.policy import Policy
+from penstock.endpoint.rights import Right, Rights
+
+#: Queues, connections, locks or messages of one answer.
+PIECE = 500
+#: Messages that one step of a job takes on.
+STEP = 1000
+
+State = Literal["ready", "out", "delayed", "dead"]
+#: Why something was not done: the codes of the API.
+RefusalCode = Literal["not-found", "conflict", "stale", "refused", "bad-request"]
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
+    """It was not done."""
+
+    code: RefusalCode
+    text: str
+    field: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all requests have."""
+
+
+class _Change(_Request, frozen=True, kw_only=True):
+    """``by`` is who wants it, for the journal."""
+
+    by: str = ""
+
+
+class Figures(_Request, frozen=True, kw_only=True, tag="figures"):
+    """How is the broker? Answered by ``BrokerFigures``."""
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of values up to each bound, and above the last; not cumulative."""
+
+    bounds: list[float]
+    counts: list[int]
+    sum: float
+
+
+class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker's own figures: no queue is looked at for them."""
+
+    #: Of the journal: IDs of messages begin with it.
+    identity: bytes
+    started_at: int
+    now: int
+    trouble: str
+    draining: bool
+    drain_since: int
+    drain_by: str
+    drain_stops: bool
+    congested: bool
+    disk_full: bool
+    memory_full: bool
+    upkeep_trouble: str
+    counters: dict[str, int]
+    protocol_errors: dict[str, int]
+    namespaces: int
+    queues: int
+    connections: dict[str, int]
+    out: int
+    leased: int
+    locks: int
+    held_input: int
+    held_output: int
+    stalled: int
+    state_bytes: int
+    unwritten: int
+    committed: int
+    readers: int
+    commit_events: Histogram
+    commit_seconds: Histogram
+    sync_seconds: Histogram
+    loop_lag: Histogram
+    listeners: dict[str, list[str]]
+
+
+class Namespaces(_Request, frozen=True, kw_only=True, tag="namespaces"):
+    """Which namespaces are there? Answered by a list of names: there are 1,000 at most."""
+
+
+class Queues(_Request, frozen=True, kw_only=True, tag="queues"):
+    """Figures of queues with numbers above this one. Answered by ``QueueRows``."""
+
+    after: int = 0
+
+
+class QueueRow(msgspec.Struct, frozen=True, array_like=True):
+    """A queue's figures. ``oldest`` is where its oldest ready message lies; 0: there is none."""
+
+    number: int
+    namespace: str
+    name: str
+    ready: int
+    out: int
+    delayed: int
+    dead: int
+    damaged: int
+    bytes: int
+    consumers: int
+    paused: bool
+    oldest: int
+    #: published, acknowledged, popped, dropped, purged, moved_in, moved_out, delivered, redelivered
+    counters: tuple[int, int, int, int, int, int, int, int, int]
+    created_at: int
+    #: Dead letters by reason.
+    reasons: dict[str, int]
+
+
+class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Some queues, by number, and whether there are more."""
+
+    rows: list[QueueRow]
+    more: bool
+
+
+class QueueNamed(_Request, frozen=True, kw_only=True, tag="queue-named"):
+    """One queue with its rules. Answered by ``QueueFull``."""
+
+    namespace: str
+    name: str
+
+
+class QueueFull(msgspec.Struct, frozen=True, kw_only=True):
+    """All about a queue."""
+
+    row: QueueRow
+    policy: Policy
+
+
+class Browse(_Request, frozen=True, kw_only=True, tag="browse"):
+    """Messages of one state, in the queue's order, behind a place; they stay where they are. Answered by ``Items``."""
+
+    namespace: str
+    name: str
+    state: State
+    #: Priority, rank and position of the last one seen; empty: from the beginning.
+    after: tuple[int, ...] = ()
+    limit: int = PIECE
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """A message as the broker knows it. ``place`` is where its payload lies."""
+
+    position: int
+    place: int
+    size: int
+    priority: int
+    rank: int
+    expires: int
+    retries: int
+    reason: int
+    deliveries: int
+    #: The ID that its publisher asked for.
+    asked: bytes = b""
+    #: Of one that is out: the connection's number (-1: a lease), who that is, since when, until when (0: no end).
+    connection: int = 0
+    holder: str = ""
+    since: int = 0
+    until: int = 0
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """Some messages; ``after`` is for the next request, empty at the end. ``total`` is how many there are.
+
+    ``begin`` is how many of those that are out were given out before the first of these.
+    """
+
+    items: list[Item]
+    begin: int = 0
+    after: tuple[int, ...]
+    total: int
+
+
+class Find(_Request, frozen=True, kw_only=True, tag="find"):
+    """Where is this message now? Answered by ``Found``, or null if the queue does not have it."""
+
+    namespace: str
+    name: str
+    id: bytes
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A message and its state."""
+
+    state: State
+    item: Item
+
+
+class PositionOf(_Request, frozen=True, kw_only=True, tag="position-of"):
+    """Which position has this ID? Answered by a number, 0 if nobody knows."""
+
+    id: bytes
+
+
+class Publish(_Change, frozen=True, kw_only=True, tag="publish"):
+    """Publish messages, all or none. Answered by a list of IDs."""
+
+    namespace: str
+    name: str
+    #: Payload, priority, time to live (-1: the queue's), delay (both microseconds), correlation ID.
+    messages: list[tuple[bytes, int, int, int, bytes]]
+
+
+class CreateNamespace(_Change, frozen=True, kw_only=True, tag="create-namespace"):
+    """Answered by whether it is new."""
+
+    namespace: str
+
+
+class DeleteNamespace(_Change, frozen=True, kw_only=True, tag="delete-namespace"):
+    """Answered by true."""
+
+    namespace: str
+
+
+class CreateQueue(_Change, frozen=True, kw_only=True, tag="create-queue"):
+    """Answered by ``QueueFull``."""
+
+    namespace: str
+    name: str
+    policy: Policy
+
+
+class ConfigureQueue(_Change, frozen=True, kw_only=True, tag="configure-queue"):
+    """Other rules, if they are still as expected. Answered by ``QueueFull``."""
+
+    namespace: str
+    name: str
+    policy: Policy
+    expected: Policy
+
+
+class DeleteQueue(_Change, frozen=True, kw_only=True, tag="delete-queue"):
+    """Answered by true."""
+
+    namespace: str
+    name: str
+    expected: Policy | None = None
+
+
+class DeleteMessage(_Change, frozen=True, kw_only=True, tag="delete-message"):
+    """Answered by true."""
+
+    namespace: str
+    name: str
+    id: bytes
+
+
+class Work(_Change, frozen=True, kw_only=True, tag="work"):
+    """One step of a job. Answered by ``Worked``."""
+
+    kind: Literal["redrive", "move", "delete"]
+    namespace: str
+    name: str
+    state: Literal["ready", "delayed", "dead"]
+    target: tuple[str, str] | None = None
+    #: These messages; None: from the front, those that were there before position ``until``.
+    positions: list[int] | None = None
+    until: int = 0
+    limit: int = STEP
+
+
+class Worked(msgspec.Struct, frozen=True, kw_only=True):
+    """So many are done; those that were not there any more were passed over. ``more``: there may be more."""
+
+    done: int
+    skipped: int
+    more: bool
+
+
+class Connections(_Request, frozen=True, kw_only=True, tag="connections"):
+    """Connections with numbers above this one, or those of them that wait for messages of a queue.
+
+    Answered by ``ConnectionRows``.
+    """
+
+    after: int = 0
+    #: namespace/queue
+    queue: str = ""
+
+
+class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection's figures."""
+
+    id: int
+    protocol: str
+    peer: str
+    tls: bool
+    subject: str
+    user: str
+    since: int
+    out: int
+    consumers: int
+    input_bytes: int
+    output_bytes: int
+    throttled: str
+    ending: bool
+
+
+class ConnectionRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Some connections, by number, the last that was looked at, and whether there are more."""
+
+    rows: list[ConnectionRow]
+    after: int
+    more: bool
+
+
+class ConnectionNumbered(_Request, frozen=True, kw_only=True, tag="connection-numbered"):
+    """One connection. Answered by ``ConnectionFull``."""
+
+    id: int
+
+
+class ConnectionFull(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection with what it waits for: queue, window, credit, whether for dead letters."""
+
+    row: ConnectionRow
+    consumers: list[tuple[str, int, int, bool]]
+
+
+class CloseConnection(_Change, frozen=True, kw_only=True, tag="close-connection"):
+    """Answered by true."""
+
+    id: int
+
+
+class Locks(_Request, frozen=True, kw_only=True, tag="locks"):
+    """Locks that end after this one. Answered by ``LockRows``."""
+
+    after: tuple[int, int] = (0, 0)
+
+
+class LockRow(msgspec.Struct, frozen=True, array_like=True):
+    """A locked message: where, who has it, since when and until when."""
+
+    until: int
+    serial: int
+    position: int
+    id: bytes
+    namespace: str
+    name: str
+    connection: int
+    peer: str
+    since: int
+
+
+class LockRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Some locks; ``after`` is for the next request, None at the end. ``now`` is the broker's clock."""
+
+    now: int
+    rows: list[LockRow]
+    after: tuple[int, int] | None
+
+
+class ReleaseLock(_Change, frozen=True, kw_only=True, tag="release-lock"):
+    """Give a locked message back. ``allowed`` are patterns of queues. Answered by the queue's full name."""
+
+    id: bytes
+    allowed: list[str]
+
+
+class ReaderNames(_Request, frozen=True, kw_only=True, tag="reader-names"):
+    """Who reads? Answered by a list of ``flight.requests.Reader``: there are 1,000 at most."""
+
+
+class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A reader, as Flight knows it."""
+
+    reader: str
+    view: str
+    where: str
+    position: int
+    lag_rows: int
+    lag_seconds: float
+    pin: bool
+    peer: str
+    at: int
+    leased: int = 0
+    owner: str = ""
+
+
+class WriterNames(_Request, frozen=True, kw_only=True, tag="writer-names"):
+    """Writers with names after this one. Answered by ``WriterRows``."""
+
+    after: str = ""
+    contains: str = ""
+    limit: int = PIECE
+
+
+class WriterRow(msgspec.Struct, frozen=True, array_like=True):
+    """A writer."""
+
+    name: str
+    owner: str
+    epoch: int
+    partitions: int
+    at: int
+
+
+class Leases(_Request, frozen=True, kw_only=True, tag="leases"):
+    """Leases at positions above this one. Answered by a list of ``LeaseRow``, as many as asked for."""
+
+    after: int = 0
+    limit: int = PIECE
+
+
+class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
+    """A lease."""
+
+    position: int
+    reader: str
+    queue: str
+    messages: int
+    since: int
+    until: int
+
+
+class DropReader(_Change, frozen=True, kw_only=True, tag="drop-reader"):
+    """Drop a reader with its pin and leases. Answered by whether it was known."""
+
+    name: str
+
+
+class DropWriter(_Change, frozen=True, kw_only=True, tag="drop-writer"):
+    """Forget a writer. Answered by whether it was known."""
+
+    name: str
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is kept: by its hash."""
+
+    id: str
+    name: str
+    sha256: str
+    may: list[Right]
+    where: list[str]
+    created_at: int
+    created_by: str
+    #: 0: never.
+    expires_at: int = 0
+
+
+class Tokens(_Request, frozen=True, kw_only=True, tag="tokens"):
+    """Which tokens were made? Answered by a list of ``Token``: there are 1,000 at most."""
+
+
+class MakeToken(_Change, frozen=True, kw_only=True, tag="make-token"):
+    """Keep a token's hash. Answered by ``Token``."""
+
+    name: str
+    sha256: str
+    may: list[Right]
+    where: list[str]
+    expires_at: int = 0
+
+
+class RevokeToken(_Change, frozen=True, kw_only=True, tag="revoke-token"):
+    """Forget a token. Answered by ``Token`` as it was."""
+
+    id: str
+
+
+class Drain(_Change, frozen=True, kw_only=True, tag="drain"):
+    """Refuse publishing, or take it again. Answered by true."""
+
+    active: bool
+    stop_when_empty: bool = False
+
+
+class Stop(_Change, frozen=True, kw_only=True, tag="stop"):
+    """End as on SIGTERM. Answered by true, before it does."""
+
+
+Request = (
+    Figures
+    | Namespaces
+    | Queues
+    | QueueNamed
+    | Browse
+    | Find
+    | PositionOf
+    | Publish
+    | CreateNamespace
+    | DeleteNamespace
+    | CreateQueue
+    | ConfigureQueue
+    | DeleteQueue
+    | DeleteMessage
+    | Work
+    | Connections
+    | ConnectionNumbered
+    | CloseConnection
+    | Locks
+    | ReleaseLock
+    | ReaderNames
+    | WriterNames
+    | Leases
+    | DropReader
+    | DropWriter
+    | Tokens
+    | MakeToken
+    | RevokeToken
+    | Drain
+    | Stop
+)
+#: What else it asks for.
+Asked = Request | Rights

@@ -1,0 +1,89 @@
+"""The parts of the HTTP process, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from penstock.admin.access import Gatekeeper
+from penstock.admin.app import App, Handler
+from penstock.admin.assets import assets
+from penstock.admin.audit import Audit
+from penstock.admin.backups import Backups
+from penstock.admin.broker import Broker
+from penstock.admin.handlers.access import AccessHandlers
+from penstock.admin.handlers.broker import BrokerHandlers
+from penstock.admin.handlers.jobs import JobHandlers
+from penstock.admin.handlers.messages import MessageHandlers
+from penstock.admin.handlers.metrics import LiveHandlers
+from penstock.admin.handlers.peers import PeerHandlers
+from penstock.admin.handlers.queues import QueueHandlers
+from penstock.admin.jobs import Jobs
+from penstock.admin.journal import JournalView
+from penstock.admin.mirror import Mirror
+from penstock.admin.settings import Settings
+from penstock.admin.store import Store
+from penstock.endpoint.process import Reporter
+from penstock.endpoint.rights import Allowed
+
+
+class Service:
+    """Everything that answers requests."""
+
+    def __init__(self, settings: Settings, reporter: Reporter) -> None:
+        self.broker = Broker(settings.broker_socket)
+        self.mirror = Mirror(self.broker)
+        self.store = Store(settings.data)
+        self.journal = JournalView(settings.journal, settings.data)
+        audit = Audit(self.store)
+        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed))
+        backups = Backups(settings.data, settings.backups)
+        self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run)
+        whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
+        queues = QueueHandlers(self.broker, self.mirror, self.journal)
+        self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs)
+        handlers: dict[str, Handler] = {
+            **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
+            **whole.handlers,
+            **queues.handlers,
+            **MessageHandlers(self.broker, self.mirror, self.journal).handlers,
+            **PeerHandlers(self.broker).handlers,
+            **JobHandlers(self.broker, self.jobs, backups).handlers,
+            **self.live.handlers,
+        }
+        self.app = App(
+            handlers,
+            gatekeeper,
+            audit,
+            reporter.fault,
+            changed=self.mirror.outdate,
+            files=_file,
+            open_routes=("metrics", "metrics-per-queue") if settings.public_metrics else (),
+            largest_publish=3 * settings.payload_bytes + 2**20,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin what goes on in the background."""
+        self._tasks.append(asyncio.create_task(self.mirror.run()))
+
+    def stop(self) -> None:
+        """End it."""
+        self.live.end()
+        self.jobs.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        self.stop()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.broker.close()
+        self.store.close()
+
+
+def _file(path: str) -> tuple[str, str, bytes] | None:
+    found = assets().get(path)
+    return (found.media_type, found.etag, found.body) if found is not None else None

@@ -1,0 +1,183 @@
+"""A copy of a journal's folder while a broker writes to it, and a data folder from such a copy.
+
+The order makes it whole: what readers are told of the journal is read first, then every file is opened, and only then
+copied. What compaction or retention removes meanwhile stays readable, and what it has removed before lies, copied
+forward, in a file that is there. So the copy is what the folder would be after a crash at some moment since it began: a
+start puts its end right.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.journal.errors import JournalRefused, LogError
+from penstock.journal.files.checkpoints import is_checkpoint
+from penstock.journal.files.segment import is_segment
+from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.files.tail import TailReader
+
+MANIFEST = "backup.json"
+#: What else belongs to it: whose the folder is, its readers, and the tokens that were made.
+BESIDE = ("penstock.json", "readers.json", "tokens.json")
+PIECE = 4 * 2**20
+#: How often the folder is listed until nothing new has come while its files were opened.
+TRIES = 20
+
+#: Told how many more bytes were copied. False: stop.
+Progress = Callable[[int], bool]
+
+
+class BackupError(LogError):
+    """The backup was not made. The text says why."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup has: the journal's identity, how far it goes at least, when it was begun, its files and bytes."""
+
+    identity: str
+    position: int
+    created_at: int
+    bytes: int
+    files: dict[str, int]
+
+
+def copy_journal(folder: str, target: str, progress: Progress = lambda size: True) -> Manifest:
+    """Copy the journal in a folder. Raises BackupError or OSError; then nothing is left at the target."""
+    if os.path.lexists(target):
+        raise BackupError(f"{target} is there already")
+    begun = time.time_ns() // 1000
+    tail_bytes, identity, position = _tail(folder)
+    partial = Path(f"{target}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True, mode=0o700)
+    try:
+        sizes = _copy_files(folder, partial, progress)
+        (partial / TAIL).write_bytes(tail_bytes)
+        manifest = Manifest(
+            identity=f"{identity:016x}",
+            position=position,
+            created_at=begun,
+            bytes=sum(sizes.values()),
+            files={**sizes, TAIL: len(tail_bytes)},
+        )
+        _write(partial / MANIFEST, msgspec.json.encode(manifest))
+        os.rename(partial, target)
+        _sync_folder(os.path.dirname(target) or ".")
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return manifest
+
+
+def read_manifest(folder: str) -> Manifest | None:
+    """Of a backup that is complete; None for anything else."""
+    try:
+        return msgspec.json.decode(Path(folder, MANIFEST).read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def restore_backup(folder: str, data: str, progress: Progress = lambda size: True) -> Manifest:
+    """Make a data folder of a backup. Raises BackupError, JournalRefused or OSError; then nothing is left there."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise BackupError(f"{folder} is not a backup: it has no {MANIFEST} that can be read")
+    if os.path.isdir(data) and os.listdir(data):
+        raise JournalRefused(f"{data} is not empty: a backup is restored into a new folder")
+    for name, size in manifest.files.items():
+        found = os.path.getsize(os.path.join(folder, name)) if os.path.exists(os.path.join(folder, name)) else -1
+        if found != size:
+            raise BackupError(f"{folder} is not whole: {name} has {found} bytes where {size} were copied")
+    partial = Path(f"{data}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True, mode=0o700)
+    try:
+        for name in manifest.files:
+            with open(os.path.join(folder, name), "rb") as source:
+                _copy(source.fileno(), partial / name, progress)
+        _sync_folder(str(partial))
+        if os.path.isdir(data):
+            os.rmdir(data)
+        os.rename(partial, data)
+        _sync_folder(os.path.dirname(os.path.abspath(data)))
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return manifest
+
+
+def _tail(folder: str) -> tuple[bytes, int, int]:
+    """What readers are told of the journal, as bytes, and of that its identity and how far it goes."""
+    try:
+        reader = TailReader(folder)
+        try:
+            tail = reader.read()
+            return tail.encode(), tail.identity, tail.committed
+        finally:
+            reader.close()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise BackupError(f"{folder} has no journal that can be read") from None
+
+
+def _copy_files(folder: str, target: Path, progress: Progress) -> dict[str, int]:
+    opened: dict[str, int] = {}
+    try:
+        for _ in range(TRIES):
+            if not _open_new(folder, opened):
+                break
+        return {name: _copy(file, target / name, progress) for name, file in sorted(opened.items())}
+    finally:
+        for file in opened.values():
+            os.close(file)
+
+
+def _open_new(folder: str, opened: dict[str, int]) -> bool:
+    """Open files that have come since the last look. False: there were none."""
+    wanted = [name for name in os.listdir(folder) if is_segment(name) or is_checkpoint(name) or name in BESIDE]
+    new = [name for name in wanted if name not in opened]
+    for name in new:
+        try:
+            opened[name] = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # it was removed just now
+    return bool(new)
+
+
+def _copy(source: int, target: Path, progress: Progress) -> int:
+    """Copy a file as far as it goes now. Returns its bytes."""
+    size = 0
+    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        while data := os.pread(source, PIECE, size):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+            size += len(data)
+            if not progress(len(data)):
+                raise BackupError("the copy was cancelled")
+        os.fsync(file)
+    finally:
+        os.close(file)
+    return size
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(str(path.parent))
+
+
+def _sync_folder(folder: str) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,182 @@
+"""The journal in a folder, in its roles: see ``contract``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from penstock.journal.contract import ExtentInfo, JournalInfo, JournalOptions, Progress, Space, Verdict
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
+from penstock.journal.files.disk import Disk, RealDisk
+from penstock.journal.files.folder import NAME, load_folder, take_lock
+from penstock.journal.files.follower import JournalReader, SegmentSpan
+from penstock.journal.files.log import FileLog
+from penstock.journal.files.segment import is_segment
+from penstock.journal.files.values import FileValues
+from penstock.journal.repair.plan import RepairPlan, plan
+from penstock.journal.repair.rewrite import carry_out
+from penstock.journal.repair.survey import Survey, survey
+
+
+class FileJournal:
+    """The journal in a folder."""
+
+    def __init__(self, folder: str | os.PathLike[str], options: JournalOptions | None = None) -> None:
+        self.where = os.fspath(folder)
+        self._options = options
+
+    def own(self) -> OwnedFiles:
+        """See Journal. Makes the folder."""
+        return OwnedFiles(RealDisk(self.where), self._options)
+
+    def follow(self, *, identity: int | None = None) -> JournalReader:
+        """See Journal."""
+        return JournalReader(self.where, identity=identity)
+
+    def tools(self) -> FileTools:
+        """See Journal."""
+        return FileTools(self.where)
+
+
+class OwnedFiles:
+    """A folder that is ours: see ``contract.OwnedJournal``."""
+
+    memory_bytes = 0
+
+    def __init__(self, disk: Disk, options: JournalOptions | None = None) -> None:
+        """Take the lock, and look."""
+        self.log = FileLog(disk, options, look_first=True)
+        self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space)
+        self.values = FileValues(disk)
+        self.address = f"file:{os.path.abspath(disk.where)}"
+
+    @property
+    def space(self) -> Space:
+        """See OwnedJournal."""
+        return self.log.space
+
+    @property
+    def report(self) -> list[str]:
+        """See OwnedJournal."""
+        return list(map(str, self.log.report))
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """See OwnedJournal."""
+        return self.log.given_up
+
+    @property
+    def expects_checkpoint(self) -> bool:
+        """See OwnedJournal."""
+        return self.log.expects_checkpoint
+
+    def check_reach(self, position: int) -> bool:
+        """See OwnedJournal."""
+        return self.log.check_reach(position)
+
+    def begin(self) -> None:
+        """See OwnedJournal."""
+        self.log.begin()
+
+    def close(self) -> None:
+        """See OwnedJournal."""
+        self.log.close()
+
+
+class FileTools:
+    """For operators: see ``contract.JournalTools``."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def check(self) -> None:
+        """See JournalTools."""
+        if not any(name == NAME or is_segment(name) for name in os.listdir(self._folder)):
+            raise JournalRefused(f"{self._folder} is not a journal: it has neither {NAME} nor segments")
+
+    def size(self) -> int:
+        """See JournalTools."""
+        with suppress(OSError):  # a segment may be trimmed meanwhile
+            return sum(path.stat().st_size for path in Path(self._folder).glob("*.seg"))
+        return 0
+
+    def verify(self, progress: Progress) -> Verdict:
+        """See JournalTools."""
+        self.check()
+        return _verdict(survey(RealDisk(self._folder, read_only=True), progress))
+
+    def info(self) -> JournalInfo:
+        """See JournalTools."""
+        self.check()
+        disk = RealDisk(self._folder, read_only=True)
+        reader = JournalReader(disk)
+        try:
+            kept, checkpoints = load_folder(disk), CheckpointReader(disk, reader.identity)
+            return JournalInfo(
+                kept.created if kept else None,
+                [self._extent(span) for span in reader.spans()],
+                [(position, checkpoints.size(position)) for position in checkpoints.positions()],
+            )
+        finally:
+            reader.close()
+
+    def _extent(self, span: SegmentSpan) -> ExtentInfo:
+        name = span.key[0]
+        size = os.stat(os.path.join(self._folder, name)).st_size
+        return ExtentInfo(name, span.first, span.end - span.first, span.created, size, span.finished)
+
+    @contextmanager
+    def repair(self, progress: Progress) -> Iterator[FileRepair]:
+        """See JournalTools."""
+        self.check()
+        disk = RealDisk(self._folder)
+        lock = take_lock(disk)
+        try:
+            yield FileRepair(disk, progress)
+        finally:
+            lock.close()
+
+
+class FileRepair:
+    """See ``contract.Repair``."""
+
+    def __init__(self, disk: Disk, progress: Progress) -> None:
+        self._disk = disk
+        self._survey = survey(disk, progress)
+        self._plan: RepairPlan = plan(disk, self._survey)
+        self.found = _verdict(self._survey)
+        self.idle = self._plan.idle
+        self.lost = self._plan.lost
+
+    def plan(self) -> list[str]:
+        """See Repair."""
+        todo, lines = self._plan, []
+        if todo.new:
+            lines.append(f"To be written: {', '.join(new.name for new in todo.new)}")
+        lines += [f"To get its name back: {old} is {new}" for old, new in todo.renamed]
+        if todo.strays or todo.copied or todo.moved:
+            lines.append(f"To be kept aside: {', '.join([*todo.strays, *todo.copied, *todo.moved])}")
+        return lines
+
+    def carry_out(self, progress: Progress) -> list[str]:
+        """See Repair."""
+        return [] if self.idle else carry_out(self._disk, self._plan, progress)
+
+    def check(self) -> Verdict:
+        """See Repair."""
+        return self.found if self.idle else _verdict(survey(self._disk))
+
+
+def _verdict(found: Survey) -> Verdict:
+    return Verdict(
+        problems=found.problems,
+        notes=list(map(str, found.notes)),
+        startable=found.startable,
+        extents=len(found.segments),
+        blocks=sum(segment.blocks for segment in found.segments),
+        bytes=sum(segment.size for segment in found.segments),
+        end=found.end,
+    )

@@ -1,0 +1,57 @@
+"""Small values beside the log, each a file of its own that is replaced as a whole: see ``contract.ValueStore``."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from penstock.journal.files.disk import Disk, write_all
+
+#: What the new value is called until it is on disk.
+NEW = ".new"
+DAMAGED = ".damaged"
+
+
+class FileValues:
+    """The values in a data folder. Any thread may use it."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = Lock()
+
+    def get(self, name: str) -> bytes | None:
+        """See ValueStore."""
+        if name not in self._disk.names():
+            return None
+        file = self._disk.open(name)
+        try:
+            return file.read(file.size(), 0)
+        finally:
+            file.close()
+
+    def put(self, name: str, value: bytes) -> None:
+        """See ValueStore. The folder is synced as well, or a power failure may bring back the file as it was."""
+        with self._lock:
+            self._remove(name + NEW)
+            file = self._disk.create(name + NEW)
+            try:
+                write_all(file, [value], 0)
+                file.sync()
+            finally:
+                file.close()
+            self._disk.rename(name + NEW, name)
+            self._disk.sync()
+
+    def delete(self, name: str) -> None:
+        """See ValueStore."""
+        with self._lock:
+            self._remove(name)
+            self._disk.sync()
+
+    def set_aside(self, name: str) -> None:
+        """See ValueStore."""
+        with self._lock:
+            self._disk.rename(name, name + DAMAGED)
+
+    def _remove(self, name: str) -> None:
+        if name in self._disk.names():
+            self._disk.unlink(name)

@@ -1,0 +1,157 @@
+"""Requests about messages: looking at some of them where they are, and steps of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.admin import requests
+from penstock.core.browsing import lane_after, out_after, ready_after
+from penstock.core.queue import Out, Queue
+from penstock.core.structures import lane
+from penstock.server.admin.queue_requests import QueueRequests, operator
+from penstock.server.admin.refused import Refused
+from penstock.server.runtime import Runtime
+
+
+class MessageRequests:
+    """Answers them."""
+
+    def __init__(self, runtime: Runtime, queues: QueueRequests) -> None:
+        self._runtime = runtime
+        self._broker = runtime.broker
+        self._queues = queues
+
+    def browse(self, request: requests.Browse) -> requests.Items:
+        """Some messages of one state, in order."""
+        queue = self._queues.find(request.namespace, request.name)
+        limit = max(1, min(request.limit, requests.PIECE))
+        if request.state == "out":
+            return self._browse_out(queue, request.after, limit)
+        if request.state == "ready":
+            found, total = ready_after(queue, request.after, limit), queue.ready
+        else:
+            row = queue.delayed if request.state == "delayed" else queue.dead
+            found, total = lane_after(row, request.after, limit), len(row)
+        items = [self._item(queue, each) for each in found]
+        after = (found[-1].priority, found[-1].rank, found[-1].position) if len(found) == limit else ()
+        return requests.Items(items=items, after=after, total=total)
+
+    def _browse_out(self, queue: Queue, after: tuple[int, ...], limit: int) -> requests.Items:
+        outs, seen = out_after(queue, after, limit)
+        items = [self._out(queue, each) for each in outs]
+        more = len(outs) == limit
+        after = (0, seen, outs[-1].item.position) if more else ()
+        return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
+
+    def find(self, request: requests.Find) -> requests.Found | None:
+        """One message, wherever it is in its queue."""
+        queue = self._queues.find(request.namespace, request.name)
+        position = self._runtime.ids.position(request.id)
+        return self.find_at(queue, position) if position else None
+
+    def find_at(self, queue: Queue, position: int) -> requests.Found | None:
+        """The same by position."""
+        out = queue.out.get(position)
+        if out is not None:
+            return requests.Found(state="out", item=self._out(queue, out))
+        if (ready := queue.find_ready(position)) is not None:
+            return requests.Found(state="ready", item=self._item(queue, ready))
+        if (delayed := queue.delayed.find(position)) is not None:
+            return requests.Found(state="delayed", item=self._item(queue, delayed))
+        if (dead := queue.dead.find(position)) is not None:
+            return requests.Found(state="dead", item=self._item(queue, dead))
+        return None
+
+    def delete(self, request: requests.DeleteMessage) -> bool:
+        """Remove one message that nobody has."""
+        queue = self._queues.find(request.namespace, request.name)
+        position = self._runtime.ids.position(request.id) or 0
+        if position in queue.out:
+            raise Refused("conflict", "somebody has this message: close the connection or release its lock first")
+        if not self._broker.delete_message(operator(request.by), queue, position, self._runtime.now()):
+            raise Refused("not-found", f"the queue {queue.full_name} has no such message", "path.id")
+        return True
+
+    # Steps of jobs
+
+    def work(self, request: requests.Work) -> requests.Worked:
+        """Redrive, move or delete a few messages."""
+        queue = self._queues.find(request.namespace, request.name)
+        limit = max(1, min(request.limit, requests.STEP))
+        positions = request.positions
+        if positions is None:
+            positions = self._front(queue, request, limit)
+        chosen = positions[:limit]
+        done = self._work(queue, request, chosen)
+        more = len(chosen) == limit if request.positions is None else len(positions) > limit
+        return requests.Worked(done=done, skipped=len(chosen) - done, more=more)
+
+    def _work(self, queue: Queue, request: requests.Work, positions: list[int]) -> int:
+        now, connection = self._runtime.now(), operator(request.by)
+        if request.kind == "delete":
+            return sum(self._delete_in(queue, request.state, position, request.by) for position in positions)
+        target = self._queues.find(*request.target) if request.target is not None else queue
+        if self._broker.draining:
+            raise Refused("refused", "the broker is shutting down")
+        if not positions:
+            return 0
+        if request.state == "dead":
+            return self._broker.redrive(connection, queue, now, positions=positions, to=target)
+        return self._broker.move(connection, queue, now, positions=positions, to=target)
+
+    def _delete_in(self, queue: Queue, state: str, position: int, by: str) -> bool:
+        """It may have gone on to another state meanwhile, in which nobody wanted it to be deleted."""
+        found = self.find_at(queue, position)
+        if found is None or found.state != state:
+            return False
+        return self._broker.delete_message(operator(by), queue, position, self._runtime.now())
+
+    def _front(self, queue: Queue, request: requests.Work, limit: int) -> list[int]:
+        """The first messages of the state that were there before the job began."""
+        if request.state == "ready":
+            found: Iterable[lane.Item] = self._old_ready(queue, request.until, limit)
+        elif request.state == "delayed":
+            found = [each for each in lane_after(queue.delayed, (), limit) if each.position < request.until]
+        else:
+            found = [each for each in lane_after(queue.dead, (), limit) if each.rank < request.until]
+        return [each.position for each in found]
+
+    def _old_ready(self, queue: Queue, until: int, limit: int) -> list[lane.Item]:
+        """The first of each priority are the oldest of it, so few are looked at in vain."""
+        return [each for each in ready_after(queue, (), limit) if each.rank < until]
+
+    # What is told of a message
+
+    def _item(self, queue: Queue, item: lane.Item) -> requests.Item:
+        position = item.position
+        return requests.Item(
+            position,
+            self._runtime.engine.moved.get(position, position),
+            item.size,
+            item.priority,
+            item.rank,
+            item.expires,
+            item.retries,
+            item.reason,
+            queue.deliveries.get(position, 0),
+            queue.asked.get(position, b""),
+        )
+
+    def _out(self, queue: Queue, out: Out) -> requests.Item:
+        item, connection = out.item, out.connection
+        return requests.Item(
+            item.position,
+            self._runtime.engine.moved.get(item.position, item.position),
+            item.size,
+            item.priority,
+            item.rank,
+            item.expires,
+            item.retries,
+            item.reason,
+            out.deliveries,
+            queue.asked.get(item.position, b""),
+            connection.id,
+            connection.source.decode("utf-8", "replace"),
+            out.delivered_at,
+            out.deadline,
+        )

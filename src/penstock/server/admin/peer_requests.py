@@ -1,0 +1,175 @@
+"""Requests about connections, locks, readers and writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock.admin import requests
+from penstock.core.queue import Out
+from penstock.patterns import fits_queue
+from penstock.schema import Reason
+from penstock.server.admin.refused import Refused
+from penstock.server.runtime import Runtime
+
+if TYPE_CHECKING:
+    from penstock.server.network.session import Session
+
+
+class PeerRequests:
+    """Answers them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._broker = runtime.broker
+
+    # Connections
+
+    def connections(self, request: requests.Connections) -> requests.ConnectionRows:
+        """The next few by number. Numbers ascend, so those seen before are at the front."""
+        sessions = self._runtime.sessions
+        chosen = list(islice((number for number in sessions if number > request.after), requests.PIECE))
+        wanted = self._wanted_by(request.queue)
+        rows = [_row(self._runtime, session) for number in chosen if wanted(session := sessions[number])]
+        last = chosen[-1] if chosen else request.after
+        return requests.ConnectionRows(rows=rows, after=last, more=len(chosen) == requests.PIECE)
+
+    def _wanted_by(self, full_name: str) -> Callable[[Session[Any]], bool]:
+        """Which sessions are meant: those that wait for messages of a queue, or all."""
+        if not full_name:
+            return lambda session: True
+        namespace, _, name = full_name.partition("/")
+        queue = self._broker.queue(namespace, name)
+        if queue is None:
+            raise Refused("not-found", f"there is no queue {full_name}", "query.queue")
+        keys = ((queue.id, False), (queue.id, True))
+        return lambda session: any(key in session.connection.subscriptions for key in keys)
+
+    def connection(self, request: requests.ConnectionNumbered) -> requests.ConnectionFull:
+        """One, with what it waits for."""
+        session = self._session(request.id)
+        wants = [
+            (each.queue.full_name, each.window, each.credit, each.dead)
+            for each in islice(session.connection.subscriptions.values(), requests.PIECE)
+        ]
+        return requests.ConnectionFull(row=_row(self._runtime, session), consumers=wants)
+
+    def close(self, request: requests.CloseConnection) -> bool:
+        """Close one: what it had goes back."""
+        self._session(request.id).close("closed by an operator", by=request.by)
+        return True
+
+    def _session(self, number: int) -> Session[Any]:
+        session = self._runtime.sessions.get(number)
+        if session is None:
+            raise Refused("not-found", f"there is no connection {number}", "path.id")
+        return session
+
+    # Locks
+
+    def locks(self, request: requests.Locks) -> requests.LockRows:
+        """The next few by their ends."""
+        until, serial = request.after
+        ends: Any = self._broker.lock_ends
+        found = list(islice(ends.up_from((until, serial + 1)), requests.PIECE))
+        rows = [self._lock(*each) for each in found]
+        after = (found[-1][0], found[-1][1]) if len(found) == requests.PIECE else None
+        return requests.LockRows(now=self._runtime.now(), rows=rows, after=after)
+
+    def release(self, request: requests.ReleaseLock) -> str:
+        """Give a locked message back to its place. What the caller may not touch is answered as if it was not there."""
+        position = self._runtime.ids.position(request.id) or 0
+        out = self._locked(position)
+        if out is None or not any(
+            fits_queue(pattern, out.queue.namespace, out.queue.name) for pattern in request.allowed
+        ):
+            raise Refused("not-found", "no such message is locked", "path.id")
+        self._broker.release(out.connection, out.queue, position, self._runtime.now())
+        return out.queue.full_name
+
+    def _locked(self, position: int) -> Out | None:
+        for connection in self._broker.connections.values():
+            out = connection.out.get(position)
+            if out is not None and out.deadline:
+                return out
+        return None
+
+    def _lock(self, until: int, serial: int, out: Out) -> requests.LockRow:
+        queue, position = out.queue, out.item.position
+        return requests.LockRow(
+            until,
+            serial,
+            position,
+            self._runtime.ids.raw(queue, position),
+            queue.namespace,
+            queue.name,
+            out.connection.id,
+            out.connection.source.decode("utf-8", "replace"),
+            out.delivered_at,
+        )
+
+    # Readers and writers
+
+    def writers(self, request: requests.WriterNames) -> list[requests.WriterRow]:
+        """The next few by name, and one more if there are more."""
+        wanted = request.contains
+        names = (name for name in self._broker.writers if name > request.after and wanted in name)
+        chosen = nsmallest(min(request.limit, requests.PIECE), names)
+        rows = ((name, self._broker.writers[name]) for name in chosen)
+        return [requests.WriterRow(name, each.owner, each.epoch, len(each.chunks), each.at) for name, each in rows]
+
+    def leases(self, request: requests.Leases) -> list[requests.LeaseRow]:
+        """The next few by position: they are kept in this order."""
+        later = (lease for position, lease in self._broker.leases.items() if position > request.after)
+        return [
+            requests.LeaseRow(
+                lease.position,
+                lease.entry.reader,
+                lease.queue.full_name,
+                len(lease.connection.out),
+                lease.entry.since,
+                lease.entry.until,
+            )
+            for lease in islice(later, min(request.limit, requests.PIECE))
+        ]
+
+    def return_leases(self, reader: str) -> bool:
+        """Give back one of a reader's leases. False: it has none."""
+        leases = self._broker.leases_of(reader)
+        if leases:
+            self._broker.return_lease(leases[0], Reason.RELEASED, self._runtime.now())
+        return bool(leases)
+
+
+def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:
+    peer = session.peer
+    return requests.ConnectionRow(
+        id=session.connection.id,
+        protocol=session.protocol,
+        peer=session.connection.source.decode("utf-8", "replace").partition(" ")[2],
+        tls=session.transport.get_extra_info("ssl_object") is not None,
+        subject=peer.subject,
+        user="" if peer.user is None else str(peer.user),
+        since=session.since,
+        out=len(session.connection.out),
+        consumers=len(session.connection.subscriptions),
+        input_bytes=session.held_input,
+        output_bytes=session.held_output,
+        throttled=_throttle(runtime, session),
+        ending=session.ending or session.closing,
+    )
+
+
+def _throttle(runtime: Runtime, session: Session[Any]) -> str:
+    """Why it is not read from, or not sent to."""
+    if session.stalled_since:
+        return "publish refused"
+    if runtime.congested:
+        return "disk"
+    if session.starved:
+        return "memory"
+    if session.peer_is_slow:
+        return "slow peer"
+    return "answers" if session.inbox and not session.may_work() else ""

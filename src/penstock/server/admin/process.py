@@ -1,0 +1,67 @@
+"""The HTTP process: whether there is one, and how it is to be; and the first admin token."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.admin.settings import Settings
+from penstock.server.admin.tokens import TokenStore, admin_tokens, write_token_file
+from penstock.server.network.listeners import ListenError
+from penstock.server.process.endpoints import EndpointProcess
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
+
+
+def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
+    """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
+    http = options.http
+    if http is None:
+        return None
+    if find_spec("uvicorn") is None:
+        reason = "it needs uvicorn: pip install 'penstock[http]'"
+        if http is not DEFAULT_HTTP:
+            raise ListenError(f"http can not listen on {http.address}: {reason}")
+        log.info("no HTTP", reason=reason)
+        return None
+    data = os.path.abspath(options.data)
+    journal, limits = options.journal, options.limits
+    return Settings(
+        version=version("penstock"),
+        data="" if options.ephemeral else data,
+        address=http.address,
+        tls_certificate=http.tls_certificate,
+        tls_key=http.tls_key,
+        tls_client_ca=http.tls_client_ca,
+        public_metrics=http.public_metrics,
+        backups=os.path.abspath(http.backups) if http.backups else f"{data}-backups",
+        lake=os.path.abspath(http.lake) if http.lake else "",
+        payload_bytes=limits.payload_bytes,
+        limits={name: getattr(limits, name) for name in limits.__struct_fields__},
+        durability="memory" if options.ephemeral else journal.durability,
+        retention_seconds=journal.retention_seconds,
+        retention_bytes=journal.retention_bytes,
+        min_free_bytes=journal.min_free_bytes,
+    )
+
+
+def http_process(settings: Settings, log: Logger) -> EndpointProcess:
+    """The process that it is."""
+    return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
+
+
+def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
+    """Make the first admin token, where there is none, and hand it over once. Raises OSError."""
+    if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
+        return
+    token = tokens.make_first(now)
+    if options.admin_token_file:
+        path = Path(options.admin_token_file)
+        write_token_file(path, token)
+        log.info("the first admin token is in a file", file=str(path))
+        return
+    # Beside the log: that is kept and sent on, and whoever reads it would be an admin.
+    print(f"penstock: the first admin token, shown this once: {token}", file=sys.stderr, flush=True)

@@ -1,0 +1,174 @@
+"""Requests about namespaces and queues: their figures in pieces, and what is done to them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from penstock.admin import requests
+from penstock.core.commands.publish import Refusal
+from penstock.core.properties import Properties
+from penstock.core.queue import Connection, Queue
+from penstock.schema import Reason
+from penstock.server.admin.refused import Refused
+from penstock.server.runtime import Runtime
+
+#: The number of the connection that stands for operators. Peers have numbers from 0, leases have -1.
+OPERATOR = -2
+_REASONS = {int(reason): reason.name.lower() for reason in Reason}
+
+
+class QueueRequests:
+    """Answers them. ``find`` raises Refused for a queue that is not there."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._broker = runtime.broker
+        #: Numbers of all queues, as they were when somebody began to list them.
+        self._numbers: list[int] = []
+
+    def find(self, namespace: str, name: str) -> Queue:
+        """The queue. Raises Refused."""
+        queue = self._broker.queue(namespace, name)
+        if queue is None:
+            raise Refused("not-found", f"there is no queue {namespace}/{name}", "path.queue")
+        return queue
+
+    def rows(self, request: requests.Queues) -> requests.QueueRows:
+        """The next few queues by number. The list of numbers is made once for each pass."""
+        if not request.after:
+            self._numbers = sorted(self._broker.queues)
+        begin = bisect_right(self._numbers, request.after)
+        chosen = self._numbers[begin : begin + requests.PIECE]
+        rows = [self.row(queue) for number in chosen if (queue := self._broker.queues.get(number)) is not None]
+        return requests.QueueRows(rows=rows, more=begin + requests.PIECE < len(self._numbers))
+
+    def row(self, queue: Queue) -> requests.QueueRow:
+        """A queue's figures."""
+        oldest = queue.oldest_position or 0
+        counters = queue.counters
+        return requests.QueueRow(
+            queue.id,
+            queue.namespace,
+            queue.name,
+            queue.ready,
+            len(queue.out),
+            len(queue.delayed),
+            len(queue.dead),
+            len(queue.damaged),
+            queue.bytes,
+            queue.subscribers,
+            queue.policy.paused,
+            self._runtime.engine.moved.get(oldest, oldest),
+            (
+                counters.published,
+                counters.acknowledged,
+                counters.popped,
+                counters.dropped,
+                counters.purged,
+                counters.moved_in,
+                counters.moved_out,
+                queue.delivered,
+                queue.redelivered,
+            ),
+            queue.created_at,
+            {_REASONS[reason]: count for reason, count in queue.dead.reasons.items() if count},
+        )
+
+    def full(self, queue: Queue) -> requests.QueueFull:
+        """All about a queue."""
+        return requests.QueueFull(row=self.row(queue), policy=queue.policy)
+
+    def create_namespace(self, request: requests.CreateNamespace) -> bool:
+        """Make a namespace."""
+        self._check_new(request.namespace)
+        return self._broker.create_namespace(request.namespace, self._runtime.now(), source_of(request.by))
+
+    def delete_namespace(self, request: requests.DeleteNamespace) -> bool:
+        """Remove one that has no queues."""
+        queues = self._broker.namespaces.get(request.namespace)
+        if queues is None:
+            raise Refused("not-found", f"there is no namespace {request.namespace}", "path.namespace")
+        if queues:
+            raise Refused("conflict", f"the namespace {request.namespace} has {len(queues)} queues: delete them first")
+        return self._broker.delete_namespace(request.namespace, self._runtime.now(), source_of(request.by))
+
+    def create(self, request: requests.CreateQueue) -> requests.QueueFull:
+        """Make a queue, and its namespace."""
+        if self._broker.queue(request.namespace, request.name) is not None:
+            raise Refused("conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue")
+        self._check_new(request.namespace, request.name)
+        now, source = self._runtime.now(), source_of(request.by)
+        self._broker.create_namespace(request.namespace, now, source)
+        queue = self._broker.create_queue(request.namespace, request.name, now, request.policy, source)
+        return self.full(queue)
+
+    def configure(self, request: requests.ConfigureQueue) -> requests.QueueFull:
+        """Other rules, if nobody was faster."""
+        queue = self.find(request.namespace, request.name)
+        if queue.policy != request.expected:
+            raise Refused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
+        if queue.policy != request.policy:
+            self._broker.configure_queue(queue, request.policy, self._runtime.now(), source_of(request.by))
+        return self.full(queue)
+
+    def delete(self, request: requests.DeleteQueue) -> bool:
+        """Remove a queue that is empty."""
+        queue = self.find(request.namespace, request.name)
+        if request.expected is not None and queue.policy != request.expected:
+            raise Refused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
+        if not self._broker.delete_queue(queue, self._runtime.now(), source_of(request.by)):
+            raise Refused("conflict", f"the queue {queue.full_name} has messages: purge it, or let them be consumed")
+        return True
+
+    def publish(self, request: requests.Publish) -> list[bytes]:
+        """Publish, all or none: what would not fit is found out before anything is taken."""
+        queue = self.find(request.namespace, request.name)
+        self._check_room(queue, request)
+        connection = operator(request.by)
+        ids: list[bytes] = []
+        for payload, priority, ttl, delay, correlation_id in request.messages:
+            how = Properties(
+                ttl=None if ttl < 0 else ttl, priority=priority, delay=delay, correlation_id=correlation_id
+            )
+            done = self._broker.publish(connection, queue, [payload], self._runtime.now(), how)
+            if done.refusal is not None:
+                raise Refused("refused", f"{done.refusal.value}; {len(ids)} messages before it were taken")
+            ids.append(self._runtime.ids.raw(queue, done.first))
+        return ids
+
+    def _check_room(self, queue: Queue, request: requests.Publish) -> None:
+        limit = self._runtime.options.limits.payload_bytes
+        sizes = [len(each[0]) for each in request.messages]
+        if max(sizes) > limit:
+            text = f"a payload has {limit} bytes at most (limits.payload_bytes), not {max(sizes)}"
+            raise Refused("bad-request", text, "body.messages.payload")
+        broker, policy = self._broker, queue.policy
+        full = policy.on_full == "reject" and (
+            (policy.max_depth and queue.depth + len(sizes) > policy.max_depth)
+            or (policy.max_bytes and queue.bytes + sum(sizes) > policy.max_bytes)
+        )
+        reasons = (
+            (broker.draining, Refusal.DRAINING.value),
+            (broker.publishing_stopped, Refusal.STOPPED.value),
+            (broker.disk_full or broker.log.size + sum(sizes) > broker.disk_room, Refusal.DISK.value),
+            (broker.memory_full, Refusal.MEMORY.value),
+            (full, Refusal.FULL.value),
+            (policy.max_bytes and max(sizes) > policy.max_bytes, Refusal.TOO_LARGE.value),
+        )
+        for refused, text in reasons:
+            if refused:
+                raise Refused("refused", text)
+
+    def _check_new(self, namespace: str, name: str = "") -> None:
+        if why_not := self._runtime.why_no_queue(namespace, name):
+            raise Refused("conflict", why_not, "path.queue" if name else "path.namespace")
+
+
+def operator(by: str) -> Connection:
+    """The connection that stands for whoever asks: what it does is written down with its name."""
+    return Connection(OPERATOR, source_of(by))
+
+
+def source_of(by: str) -> bytes:
+    """Who did it, for the journal."""
+    return f"http {by}".rstrip().encode("utf-8", "replace")[:255]

@@ -1,0 +1,160 @@
+"""Tokens that were made over the API or at the first start. Only their hashes are kept, in the data folder.
+
+A token is one more access rule: it says who, what and where, and holds over HTTP and over Flight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.admin.requests import MakeToken, Token
+from penstock.server.process.listener_options import OptionError
+from penstock.server.process.options import AccessRule
+
+NAME = "tokens.json"
+#: Tokens that may be kept: each is compared with what a peer shows.
+MOST_TOKENS = 1_000
+#: Random bytes of a token.
+TOKEN_BYTES = 32
+FIRST = "first admin"
+
+
+class TokenRefused(Exception):
+    """The token is not made, or not revoked. The text says why."""
+
+
+class TokensUnreadable(Exception):
+    """The file can't be read: starting without it would lock everybody out, or let nobody be locked out."""
+
+
+class TokenStore:
+    """All tokens. ``folder`` is the data folder; without one, nothing is kept after the end."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Raises TokensUnreadable."""
+        self._path = folder / NAME if folder is not None else None
+        self._tokens: dict[str, Token] = self._load()
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def listed(self) -> list[Token]:
+        """The oldest first."""
+        return sorted(self._tokens.values(), key=lambda token: token.created_at)
+
+    def rules(self, now: int) -> list[AccessRule]:
+        """Those that have not expired, as access rules."""
+        return [
+            AccessRule(name=token.name, token_sha256=token.sha256, may=token.may, where=token.where)
+            for token in self._tokens.values()
+            if not 0 < token.expires_at <= now
+        ]
+
+    def make_first(self, now: int) -> str:
+        """An admin token, for a broker that has none. Returns it: it is not kept."""
+        token = new_token()
+        request = MakeToken(name=FIRST, sha256=digest(token), may=["admin", "administer"], where=["*"], by="penstock")
+        self.add(request, now)
+        return token
+
+    def add(self, request: MakeToken, now: int) -> Token:
+        """Keep one more. Raises TokenRefused or OSError."""
+        if len(self._tokens) >= MOST_TOKENS:
+            raise TokenRefused(f"there are {MOST_TOKENS} tokens already: revoke those that nobody uses")
+        if any(token.sha256 == request.sha256 for token in self._tokens.values()):
+            raise TokenRefused("this token is there already")
+        try:
+            AccessRule(name=request.name, token_sha256=request.sha256, may=request.may, where=request.where)
+        except OptionError as error:
+            raise TokenRefused(f"{error.path[0]}: {error}") from None
+        token = Token(
+            id=secrets.token_hex(6),
+            name=request.name,
+            sha256=request.sha256,
+            may=request.may,
+            where=request.where,
+            created_at=now,
+            created_by=request.by,
+            expires_at=request.expires_at,
+        )
+        self._replace({**self._tokens, token.id: token})
+        return token
+
+    def revoke(self, token_id: str, now: int) -> Token | None:
+        """Forget one; None: there is none. Raises TokenRefused for the last one that may make others, or OSError."""
+        token = self._tokens.get(token_id)
+        if token is None:
+            return None
+        rest = {each: kept for each, kept in self._tokens.items() if each != token_id}
+        if _is_admin(token, now) and not any(_is_admin(each, now) for each in rest.values()):
+            raise TokenRefused("this is the last admin token: make another one first")
+        self._replace(rest)
+        return token
+
+    def _replace(self, tokens: dict[str, Token]) -> None:
+        """All or nothing: the file first."""
+        if self._path is not None:
+            _write(self._path, msgspec.json.encode(list(tokens.values())))
+        self._tokens = tokens
+
+    def _load(self) -> dict[str, Token]:
+        if self._path is None:
+            return {}
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            raise TokensUnreadable(
+                f"{self._path}: {error}; put it back, or remove it: then a new first admin token is made, and all "
+                f"others are void"
+            ) from None
+        return {token.id: token for token in found}
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return f"pk_{secrets.token_urlsafe(TOKEN_BYTES)}"
+
+
+def digest(token: str) -> str:
+    """What is kept of it."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_token_file(path: Path, token: str) -> None:
+    """For its user alone. Raises OSError."""
+    _write(path, f"{token}\n".encode())
+
+
+def admin_tokens(tokens: Sequence[Token], now: int) -> bool:
+    """Whether one of them can make others."""
+    return any(_is_admin(token, now) for token in tokens)
+
+
+def _is_admin(token: Token, now: int) -> bool:
+    everywhere = any(pattern in ("*", "*/*") for pattern in token.where)
+    return "admin" in token.may and everywhere and not 0 < token.expires_at <= now
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(file, 0o600)
+        os.write(file, data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,262 @@
+"""Who may do what: every route by every role, tokens, logins, origins, and how often one may guess."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.admin.access import FAILURES
+from penstock.admin.routes import ROUTES, Route
+from support.web import Answer, Api, WebBroker
+
+ID = "0" * 32
+#: A body with which each route that takes one can be asked, whether it then does something or not.
+BODIES: dict[str, Any] = {
+    "login": {"token": "nobody's"},
+    "create-queue": {},
+    "configure-queue": {},
+    "purge-queue": {"states": ["ready"], "confirm": "x"},
+    "publish": {"messages": [{"payload": "x"}]},
+    "create-job": {"kind": "redrive", "queue": "here/one"},
+    "create-backup": {"name": "matrix"},
+    "begin-drain": {},
+    "stop": {},  # not confirmed: 400 is past the rights
+    "import-definitions": {},
+    "create-token": {"name": "matrix", "may": ["view"]},
+    "sql": {"query": "select 1"},
+    "sql-export": {"query": "select 1", "format": "csv"},
+    "save-query": {"query": "select 1"},
+}
+PLACES = {"id": ID, "name": "nobody", "namespace": "here", "queue": "one"}
+ORDER = ("view", "operate", "admin")
+
+
+def path_for(route: Route, **places: str) -> str:
+    return route.path.format(**{**PLACES, **places})
+
+
+def ask(api: Api, route: Route, **places: str) -> Answer:
+    query: dict[str, Any] = {"queue": "*"} if route.name == "metrics-per-queue" else {}
+    if route.name == "stream":
+        query = {"every": 100}  # out of range, so that it is past the rights and ends
+    return api.ask(route.method, path_for(route, **places), BODIES.get(route.name), **query)
+
+
+@pytest.fixture(scope="module")
+def callers(broker: WebBroker) -> dict[str, Api]:
+    """For each role one that has it everywhere, one that has it in the namespace ``here``, and nobody."""
+    admin = broker.api
+    admin.do("PUT", "queues/here/one", {})
+    found = {"nobody": Api(admin.address)}
+    for role in ORDER:
+        found[role] = admin.token_for(role, [role], ["*"])
+        found[f"{role} here"] = admin.token_for(f"{role} here", [role], ["here/*"])
+        found[f"{role} elsewhere"] = admin.token_for(f"{role} elsewhere", [role], ["elsewhere/*"])
+    found["publisher"] = admin.token_for("publisher", ["publish", "consume", "administer", "read"], ["*"])
+    return found
+
+
+def expected(route: Route, caller: str) -> bool:
+    """Whether the table of routes lets this caller in."""
+    if route.scope == "open":
+        return True
+    if caller == "nobody":
+        return False
+    if route.scope == "known":
+        return True
+    if caller == "publisher":
+        return False
+    role, _, where = caller.partition(" ")
+    assert route.needs is not None
+    if ORDER.index(role) < ORDER.index(route.needs):
+        return False
+    if not where:
+        return True
+    if route.scope in ("queue", "namespace", "body"):
+        return where == "here"
+    return route.scope == "some"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api], route: Route) -> None:
+    for name, api in callers.items():
+        if route.name in UNBUILT:
+            continue
+        if route.name == "login" and name != "nobody":
+            continue
+        answer = ask(api, route)
+        if route.name == "login":
+            assert answer.value["field"] == "body.token"
+            continue
+        let_in = answer.status not in (401, 403)
+        assert let_in == expected(route, name), (route.name, name, answer)
+        assert answer.status < 500 or answer.value["code"] in ("refused", "away"), (name, answer)
+        if name == "nobody" and not let_in:
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+    if route.name == "begin-drain":
+        broker.api.do("DELETE", "drain")
+
+
+#: Routes of others, which come with their own tests.
+UNBUILT = ("sql", "sql-export", "sql-tables", "saved-queries", "save-query", "forget-query", "pipelines")
+
+
+def test_lists_have_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -> None:
+    for name in ("here/one", "elsewhere/two"):
+        api.ask("PUT", f"/api/v1/queues/{name}", {})
+    here = callers["view here"]
+    assert [each["name"] for each in here.get("queues")["items"]] == ["here/one"]
+    assert [each["name"] for each in here.get("namespaces")["items"]] == ["here"]
+    assert here.get("overview")["totals"]["queues"] == 1
+    hidden = here.refused("GET", "queues/elsewhere/two")
+    assert hidden == here.refused("GET", "queues/elsewhere/nothing")
+    assert hidden["code"] == "denied"
+
+
+def test_a_job_needs_the_right_for_both_queues(api: Api, callers: dict[str, Api]) -> None:
+    body = {"kind": "move", "state": "ready", "queue": "here/one", "target": "elsewhere/two"}
+    problem = callers["operate here"].refused("POST", "jobs", body)
+    assert (problem["code"], problem["field"]) == ("denied", "body.target")
+
+
+# Tokens
+
+
+def test_the_first_token_is_for_its_user_alone(broker: WebBroker) -> None:
+    file = broker.folder / "admin-token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = (broker.data / "tokens.json").read_text()
+    assert stat.S_IMODE((broker.data / "tokens.json").stat().st_mode) == 0o600
+    assert broker.api.token not in kept
+    assert broker.api.token not in broker.log.read_text()
+
+
+def test_without_a_file_the_first_token_is_printed_once(tmp_path: Path) -> None:
+    with WebBroker(tmp_path, admin_token_file="") as broker:
+        words = broker.log.read_text()
+        (line,) = [line for line in words.splitlines() if "the first admin token" in line]
+        token = line.rpartition(" ")[2]
+        assert Api(broker.addresses["http"], token).get("session")["role"] == "admin"
+        broker.stop()
+        broker.start()
+        assert broker.log.read_text().count("the first admin token") == 1
+        assert Api(broker.addresses["http"], token).get("session")["role"] == "admin"
+
+
+def test_a_token_is_made_listed_and_revoked(api: Api) -> None:
+    made = api.do("POST", "tokens", {"name": "ci", "may": ["operate", "read"], "where": ["a/*", "b/c"]})
+    other = api.with_token(made["token"])
+    assert other.get("session")["identity"] == "ci"
+    assert made["token"] not in str(api.get("tokens"))
+    api.do("DELETE", f"tokens/{made['summary']['id']}")
+    assert other.refused("GET", "session")["code"] == "unauthenticated"
+    assert api.refused("DELETE", f"tokens/{made['summary']['id']}")["code"] == "not-found"
+
+
+def test_an_expired_token_is_worth_nothing(api: Api) -> None:
+    made = api.do("POST", "tokens", {"name": "short", "may": ["view"], "expires_in_seconds": 0.001})
+    assert api.with_token(made["token"]).refused("GET", "session")["code"] == "unauthenticated"
+    assert [each["expired"] for each in api.get("tokens")["items"] if each["name"] == "short"] == [True]
+
+
+def test_the_last_admin_token_stays(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        (only,) = broker.api.get("tokens")["items"]
+        assert "last admin token" in broker.api.refused("DELETE", f"tokens/{only['id']}")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "", "may": ["view"]}, "body.name"),
+        ({"name": "x", "may": []}, "body.may"),
+        ({"name": "x", "may": ["everything"]}, "body.may[0]"),
+        ({"name": "x", "may": ["view"], "where": []}, "body.where"),
+        ({"name": "x", "may": ["view"], "expires_in_seconds": 0}, "body.expires_in_seconds"),
+    ],
+)
+def test_bad_tokens_are_not_made(api: Api, body: Any, field: str) -> None:
+    assert api.refused("POST", "tokens", body)["field"] == field
+
+
+# Logins
+
+
+def log_in(api: Api, headers: dict[str, str] | None = None) -> Answer:
+    return Api(api.address).ask("POST", "/api/v1/session", {"token": api.token}, headers)
+
+
+def test_a_login_is_a_cookie_that_scripts_and_other_pages_do_not_get(api: Api) -> None:
+    answer = log_in(api)
+    assert answer.status == 200
+    cookie, *rules = answer.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(rules)
+    page = Api(api.address, headers={"cookie": cookie})
+    assert page.get("session")["role"] == "admin"
+    assert page.get("session")["expires_at"] is not None
+    page.do("PUT", "queues/default/cookie", {}, {"origin": api.address})
+    out = page.ask("DELETE", "/api/v1/session")
+    assert "Max-Age=0" in out.headers["set-cookie"]
+    assert page.refused("GET", "session")["code"] == "unauthenticated"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}],
+    ids=["origin", "null", "fetch"],
+)
+def test_pages_of_others_change_nothing(api: Api, headers: dict[str, str]) -> None:
+    cookie = log_in(api).headers["set-cookie"].partition(";")[0]
+    page = Api(api.address, headers={"cookie": cookie, **headers})
+    assert page.refused("PUT", "queues/default/evil", {})["code"] == "denied"
+    assert api.refused("GET", "queues/default/evil")["code"] == "not-found"
+    assert log_in(api, headers).status == 403
+
+
+def test_guessing_is_limited(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        guesser = Api(broker.addresses["http"])
+        codes = [guesser.refused("POST", "session", {"token": f"guess {n}"})["code"] for n in range(FAILURES + 2)]
+        assert codes == FAILURES * ["unauthenticated"] + 2 * ["too-many"]
+        assert guesser.with_token("pk_guess").refused("GET", "session")["code"] == "too-many"
+
+
+def test_answers_have_strict_headers(api: Api) -> None:
+    for path in ("/", "/api/v1/overview", "/api/v1/nothing", "/healthz"):
+        headers = api.ask("GET", path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+# The audit log
+
+
+def test_every_change_is_written_down(api: Api, queue: str, callers: dict[str, Api]) -> None:
+    path = f"queues/{queue}"
+    version = api.get(path)["version"]
+    api.do("PATCH", path, {"max_depth": 3}, {"If-Match": version})
+    api.refused("PATCH", path, {"max_depth": 4}, {"If-Match": version})
+    callers["view"].refused("POST", f"{path}/pause")
+    entries = api.get("audit", target=queue)["items"]
+    assert [(each["action"], each["outcome"], each["who"]) for each in entries[:4]] == [
+        ("pause-queue", "refused", "view"),
+        ("configure-queue", "refused", "first admin"),
+        ("configure-queue", "done", "first admin"),
+        ("create-queue", "done", "first admin"),
+    ]
+    done = entries[2]
+    assert (done["before"]["max_depth"], done["after"]["max_depth"]) == (0, 3)
+    assert done["origin"] == "127.0.0.1"
+    assert [each["number"] for each in api.all("audit", target=queue, limit=1)] == [
+        each["number"] for each in api.get("audit", target=queue)["items"]
+    ]
+    assert api.get("audit", who="view", target=queue)["items"] == entries[:1]
+    assert api.get("audit", since=done["at"], until=entries[1]["at"], target=queue)["items"] == [done]

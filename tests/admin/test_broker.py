@@ -1,0 +1,318 @@
+"""The broker as a whole: overview, health, the stream, metrics, draining, definitions, backups, and its process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from penstock.client import connect
+from penstock.journal.backup import BackupError, copy_journal, restore_backup
+from support.brokers import BrokerProcess
+from support.web import Api, WebBroker, eventually, path_of
+
+
+def test_the_overview_tells_how_it_is(broker: WebBroker, api: Api, queue: str) -> None:
+    api.publish(queue, "x", "y")
+    told = api.get("overview")
+    assert told["ready"]
+    assert told["totals"]["ready"] >= 2
+    assert told["totals"]["oldest"] is not None
+    assert queue in told["busiest"]
+    assert told["listeners"]["http"] == [broker.addresses["http"]]
+    assert told["disk"]["free_bytes"] > 0
+    assert eventually(lambda: api.get("overview")["totals"]["rates"]["published"] >= 0)
+    assert api.get("history")["items"][-1]["ready"] >= 2
+
+
+def test_the_commits_are_measured(api: Api, queue: str) -> None:
+    for _ in range(5):
+        api.publish(queue, "x")
+    text = api.ask("GET", "/metrics").body.decode()
+    (count,) = re.findall(r"^penstock_commit_seconds_count (\d+)$", text, re.M)
+    (syncs,) = re.findall(r"^penstock_sync_seconds_count (\d+)$", text, re.M)
+    assert int(count) >= 5
+    assert int(syncs) >= 5
+
+
+def test_health(broker: WebBroker) -> None:
+    nobody = Api(broker.addresses["http"])
+    assert nobody.ask("GET", "/healthz").value["ok"]
+    assert nobody.ask("GET", "/readyz").value == {"ok": True, "reasons": []}
+    assert nobody.ask("HEAD", "/healthz").body == b""
+    assert nobody.ask("POST", "/healthz").value["code"] == "method-not-allowed"
+
+
+def test_a_drain_lets_the_queues_get_empty(broker: WebBroker, api: Api, queue: str) -> None:
+    api.publish(queue, "x")
+    try:
+        assert api.do("PUT", "drain", {})["active"]
+        assert api.refused("POST", f"queues/{path_of(queue)}/messages", {"messages": [{"payload": "x"}]})["code"] == (
+            "refused"
+        )
+        ready = Api(broker.addresses["http"]).ask("GET", "/readyz")
+        assert ready.status == 503
+        assert "operator" in ready.value["reasons"][0]
+        with connect(broker.url("kokaq", f"/{queue}")) as client:
+            assert client.pop() is not None
+        assert api.get("drain")["by"].startswith("first admin")
+    finally:
+        api.do("DELETE", "drain")
+    api.publish(queue, "x")
+
+
+def test_a_drained_broker_stops_by_itself(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        api = broker.api
+        api.do("PUT", "queues/default/last", {})
+        api.publish("default/last", "x")
+        api.do("PUT", "drain", {"stop_when_empty": True})
+        with connect(broker.url("kokaq", "/default/last")) as client:
+            assert client.pop() is not None
+        assert broker.ended() == 0
+
+
+def test_a_stop_is_confirmed(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        assert broker.api.refused("POST", "stop", {"confirm": "please"})["field"] == "body.confirm"
+        broker.api.do("POST", "stop", {"confirm": "stop"})
+        assert broker.ended() == 0
+
+
+# Definitions
+
+
+def test_definitions_make_another_broker_alike(api: Api, queue: str, tmp_path: Path) -> None:
+    api.do("PUT", f"queues/{path_of('défs/a b/c')}", {"rules": {"max_depth": 9, "default_ttl_seconds": 0.5}})
+    toml = api.ask("GET", "/api/v1/definitions", format="toml").body
+    with WebBroker(tmp_path) as other:
+        there = other.api
+        headers = {"content-type": "application/toml"}
+        dry = there.ask("POST", "/api/v1/definitions?dry_run=true", toml, headers).value
+        assert not dry["applied"]
+        assert there.get("queues", pattern="défs/*")["items"] == []
+        done = there.ask("POST", "/api/v1/definitions", toml, headers).value
+        assert done == {**dry, "applied": True}
+        mine, theirs = api.get("definitions"), there.get("definitions")
+        assert theirs["queues"].items() >= mine["queues"].items()
+        again = there.ask("POST", "/api/v1/definitions?dry_run=true", toml, headers).value
+        assert again["changes"] == []
+        only = {"namespaces": ["default"], "queues": {"default/sspq": {}}}
+        removed = there.do("POST", "definitions?remove=true", only)
+        assert {"queue", "namespace"} == {each["what"] for each in removed["changes"]}
+        assert set(there.get("definitions")["queues"]) == {"default/sspq"}
+
+
+@pytest.mark.parametrize("body", [b"x = ", b"\xff", b"queues = 1", b'queues."a" = {}'])
+def test_bad_definitions_are_refused(api: Api, body: bytes) -> None:
+    answer = api.ask("POST", "/api/v1/definitions", body, {"content-type": "application/toml"})
+    assert answer.status == 400
+    assert answer.value["field"].startswith("body")
+
+
+# Metrics
+
+
+def samples(text: str) -> dict[str, float]:
+    """Of an OpenMetrics text, which must be as the format asks."""
+    lines = text.split("\n")
+    assert lines[-2:] == ["# EOF", ""]
+    families: dict[str, str] = {}
+    found: dict[str, float] = {}
+    for line in lines[:-2]:
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in families, "a family comes once"
+            families[name] = kind
+        elif not line.startswith("#"):
+            key, _, value = line.rpartition(" ")
+            assert key not in found, key
+            found[key] = float(value)
+            name = key.partition("{")[0]
+            endings = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
+            assert any(name == f"{family}{end}" for family, kind in families.items() for end in endings[kind]), line
+    return found
+
+
+def test_metrics_are_open_metrics(api: Api, queue: str) -> None:
+    before = samples(api.ask("GET", "/metrics").body.decode())
+    api.publish(queue, "x", "y", "z")
+    answer = api.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    after = samples(answer.body.decode())
+    assert after['penstock_messages{state="ready"}'] - before['penstock_messages{state="ready"}'] == 3
+    assert after["penstock_published_messages_total"] - before["penstock_published_messages_total"] == 3
+    assert after["penstock_ready"] == 1
+    assert after['penstock_commit_seconds_bucket{le="+Inf"}'] == after["penstock_commit_seconds_count"]
+
+
+def test_metrics_by_queue_are_bounded(api: Api, queue: str) -> None:
+    api.publish(queue, "x")
+    text = api.ask("GET", "/metrics/per-queue", queue=queue).body.decode()
+    found = samples(text)
+    assert found[f'penstock_queue_messages{{queue="{queue}",state="ready"}}'] == 1
+    assert not [key for key in found if 'queue="' in key and queue not in key]
+    assert api.ask("GET", "/metrics/per-queue").value["field"] == "query.queue"
+    odd = 'default/a"b\\c\n'
+    api.do("PUT", f"queues/{path_of(odd)}", {})
+    assert 'queue="default/a\\"b\\\\c\\n"' in api.ask("GET", "/metrics/per-queue", queue=odd).body.decode()
+
+
+def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
+    with WebBroker(tmp_path, http={"address": "127.0.0.1:0", "public_metrics": True}) as broker:
+        nobody = Api(broker.addresses["http"])
+        assert samples(nobody.ask("GET", "/metrics").body.decode())["penstock_queues"] == 1
+        assert nobody.ask("GET", "/metrics/per-queue", queue="*").status == 200
+        assert nobody.ask("GET", "/api/v1/overview").status == 401
+
+
+# The stream
+
+
+def events(api: Api, **query: Any) -> Iterator[tuple[str, Any]]:
+    where = urlsplit(api.address)
+    path = "/api/v1/stream?" + "&".join(f"{name}={value}" for name, value in query.items())
+    with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)) as connection:
+        connection.request("GET", path, headers={"authorization": f"Bearer {api.token}"})
+        answer = connection.getresponse()
+        assert answer.headers["content-type"] == "text/event-stream"
+        name = ""
+        while line := answer.readline():
+            text = line.decode().rstrip("\n")
+            if text.startswith("event: "):
+                name = text[7:]
+            elif text.startswith("data: "):
+                yield name, json.loads(text[6:])
+
+
+def test_the_stream_tells_what_happens(api: Api, queue: str) -> None:
+    told: dict[str, Any] = {}
+    published = False
+    for name, value in events(api, queue=queue, every=0.5):
+        told[name] = value
+        if not published:
+            api.publish(queue, "x")
+            published = True
+        if name == "queue" and value["ready"] == 1:
+            break
+    assert {"overview", "queue"} <= told.keys()
+
+
+def test_the_stream_is_for_who_may_see(api: Api, queue: str) -> None:
+    blind = api.token_for("blind", ["view"], ["elsewhere/*"])
+    assert blind.ask("GET", "/api/v1/stream", queue=queue).value["field"] == "query.queue"
+    assert api.ask("GET", "/api/v1/stream", every=0).value["field"] == "query.every"
+
+
+# Backups
+
+
+def test_a_backup_under_load_has_every_confirmed_message(tmp_path: Path) -> None:
+    confirmed: list[str] = []
+    stop = threading.Event()
+    (tmp_path / "a").mkdir()
+    with WebBroker(tmp_path / "a") as broker:
+        api = broker.api
+        api.do("PUT", "queues/default/load", {})
+
+        def load() -> None:
+            with connect(broker.url("kokaq", "/default/load")) as client:
+                while not stop.is_set():
+                    text = f"m{len(confirmed)}"
+                    client.publish(text.encode())
+                    confirmed.append(text)
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            eventually(lambda: len(confirmed) > 200)
+            before = len(confirmed)
+            job = api.job(api.do("POST", "backups", {"name": "one"}))
+            eventually(lambda: len(confirmed) > before + 100)
+        finally:
+            stop.set()
+            thread.join()
+        (backup,) = api.get("backups")["items"]
+        assert job["detail"] == backup["folder"] == f"{broker.data}-backups/one"
+        assert api.refused("POST", "backups", {"name": "one"})["field"] == "body.name"
+        assert api.refused("POST", "backups", {"name": "../x"})["field"] == "body.name"
+        token = api.token
+    restored = tmp_path / "b"
+    restored.mkdir()
+    with pytest.raises(BackupError, match="not a backup"):
+        restore_backup(str(tmp_path), str(restored / "data"))
+    restore_backup(backup["folder"], str(restored / "data"))
+    with WebBroker(restored) as other:
+        there = Api(other.addresses["http"], token)  # tokens are part of it
+        told = there.get("queues/default/load")
+        assert before <= told["ready"] <= len(confirmed)
+        page = there.all("queues/default/load/messages", limit=1000)
+        assert [each["payload"]["value"] for each in page] == confirmed[: len(page)]
+
+
+def test_a_copy_that_is_cancelled_leaves_nothing(broker: WebBroker, tmp_path: Path) -> None:
+    with pytest.raises(BackupError, match="cancelled"):
+        copy_journal(str(broker.data), str(tmp_path / "copy"), lambda size: False)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The process
+
+
+def test_a_process_that_is_killed_comes_back(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+        (child,) = [int(each) for each in children]
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: broker.events("the HTTP process is ready"))
+        assert broker.api.get("overview")["ready"]
+
+
+def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        broker = WebBroker(tmp_path, http=address)
+        broker.begin()
+        assert broker.ended() == 3
+    assert f"http can not listen on {address}: Address already in use" in broker.log.read_text()
+
+
+def test_an_ephemeral_broker_has_http_too(tmp_path: Path) -> None:
+    with WebBroker(tmp_path, ephemeral=True) as broker:
+        api = broker.api
+        api.do("PUT", "queues/default/short", {})
+        api.publish("default/short", "x")
+        assert api.get("overview")["ephemeral"]
+        assert api.get("queues/default/short")["ready"] == 1
+        (message,) = api.get("queues/default/short/messages")["items"]
+        assert message["payload"]["value"] == "x"
+        assert api.get("journal")["kind"] == "memory"
+        assert api.refused("POST", "backups", {})["code"] == "refused"
+
+
+def test_http_can_be_off(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, http="off") as broker:
+        assert "http" not in broker.addresses
+
+
+def test_nothing_is_at_other_paths(api: Api) -> None:
+    for path in ("/nothing", "/api/v1", "/api/v1/", "/api/v2/queues", "//", "/api/v1/queues/default", "/%ff"):
+        assert api.ask("GET", path).status in (400, 404)
+
+
+def test_bodies_are_bounded(api: Api) -> None:
+    problem = api.refused("POST", "jobs", b"x" * (5 * 2**20))
+    assert problem["code"] == "too-large"

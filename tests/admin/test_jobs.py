@@ -1,0 +1,148 @@
+"""Jobs: redrive, move, delete and purge: all, selected, by search; at a rate, cancelled, resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.web import Api, WebBroker, eventually, path_of
+
+
+@pytest.fixture
+def dead(broker: WebBroker, api: Api, queue: str) -> str:
+    """A queue with dead letters: ten of one sort, five of another."""
+    api.publish(queue, *(f"order {number}" for number in range(10)), *(f"bill {number}" for number in range(5)))
+    broker.kill_messages(queue)
+    assert api.get(f"queues/{path_of(queue)}")["dead_by_reason"] == {"deliveries": 15}
+    return queue
+
+
+def payloads(api: Api, queue: str, state: str) -> list[str]:
+    found = api.all(f"queues/{path_of(queue)}/messages", state=state)
+    return [each["payload"]["value"] for each in found]
+
+
+def test_dead_letters_are_told_by_reason(api: Api, dead: str) -> None:
+    assert {"queue": dead, "reason": "deliveries", "count": 15, "oldest": None} in api.get("dead")["items"]
+    assert api.get("overview")["dead_by_reason"]["deliveries"] >= 15
+
+
+def test_all_dead_letters_go_back(api: Api, dead: str) -> None:
+    job = api.job(api.do("POST", "jobs", {"kind": "redrive", "queue": dead}))
+    assert (job["done"], job["skipped"]) == (15, 0)
+    assert len(payloads(api, dead, "ready")) == 15
+    assert payloads(api, dead, "dead") == []
+
+
+def test_selected_ones_go_elsewhere(api: Api, dead: str) -> None:
+    target = f"{dead}-target"
+    api.do("PUT", f"queues/{path_of(target)}", {})
+    ids = [each["id"] for each in api.get(f"queues/{path_of(dead)}/messages", state="dead")["items"]][2:5]
+    body = {"kind": "redrive", "queue": dead, "target": target, "ids": [*ids, "0" * 32]}
+    job = api.job(api.do("POST", "jobs", body))
+    assert (job["done"], job["skipped"], job["total"]) == (3, 1, 4)
+    assert payloads(api, target, "ready") == ["order 2", "order 3", "order 4"]
+    assert len(payloads(api, dead, "dead")) == 12
+
+
+def test_a_search_says_which(api: Api, dead: str) -> None:
+    job = api.job(api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "search": {"text": "bill"}}))
+    assert job["done"] == 5
+    assert payloads(api, dead, "ready") == [f"bill {number}" for number in range(5)]
+    job = api.job(api.do("POST", "jobs", {"kind": "delete", "queue": dead, "search": {"text": "order 1"}}))
+    assert job["done"] == 1
+    assert len(payloads(api, dead, "dead")) == 9
+
+
+def test_ready_messages_are_moved_and_stay_after_a_restart(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        api = broker.api
+        for name in ("from", "to"):
+            api.do("PUT", f"queues/default/{name}", {})
+        api.publish("default/from", *(f"m{number}" for number in range(600)), correlation_id="c")
+        api.publish("default/from", "later", delay_seconds=1000.0)
+        body = {"kind": "move", "queue": "default/from", "state": "ready", "target": "default/to"}
+        assert api.job(api.do("POST", "jobs", body))["done"] == 600
+        body = {**body, "state": "delayed"}
+        assert api.job(api.do("POST", "jobs", body))["done"] == 1
+        wanted = [*(f"m{number}" for number in range(600)), "later"]
+        assert payloads(api, "default/to", "ready") == wanted
+        broker.kill()
+        broker.start()
+        api = broker.api
+        assert payloads(api, "default/to", "ready") == wanted
+        told = api.get("queues/default/from")
+        assert (told["ready"], told["delayed"], told["counters"]["moved_out"]) == (0, 0, 601)
+
+
+def test_a_job_at_a_rate_is_cancelled_and_resumed(api: Api, dead: str) -> None:
+    job = api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "rate": 4})
+    eventually(lambda: api.get(f"jobs/{job['id']}")["done"] >= 4)
+    cancelled = api.do("POST", f"jobs/{job['id']}/cancel")
+    assert cancelled["state"] == "cancelled"
+    left = len(payloads(api, dead, "dead"))
+    assert 0 < left < 15
+    assert api.refused("POST", f"jobs/{job['id']}/cancel")["code"] == "conflict"
+    eventually(lambda: api.ask("POST", f"/api/v1/jobs/{job['id']}/resume").status == 200)
+    assert api.job(job)["done"] == 15
+    assert len(payloads(api, dead, "ready")) == 15
+
+
+def test_a_job_that_was_cut_off_goes_on_after_a_restart(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        api = broker.api
+        api.do("PUT", "queues/default/cut", {"rules": {"max_deliveries": 1}})
+        api.publish("default/cut", *(f"m{number}" for number in range(20)))
+        broker.kill_messages("default/cut")
+        job = api.do("POST", "jobs", {"kind": "redrive", "queue": "default/cut", "rate": 5})
+        eventually(lambda: api.get(f"jobs/{job['id']}")["done"] >= 5)
+        broker.kill()
+        broker.start()
+        api = broker.api
+        assert api.get(f"jobs/{job['id']}")["state"] == "interrupted"
+        api.do("POST", f"jobs/{job['id']}/resume")
+        api.job(job)
+        assert sorted(payloads(api, "default/cut", "ready")) == sorted(f"m{number}" for number in range(20))
+        assert payloads(api, "default/cut", "dead") == []
+
+
+def test_a_purge_takes_what_it_says_and_nothing_else(api: Api, dead: str) -> None:
+    api.publish(dead, "ready")
+    api.publish(dead, "delayed", delay_seconds=1000.0)
+    path = f"queues/{path_of(dead)}/purge"
+    assert api.refused("POST", path, {"states": ["ready"], "confirm": "default/other"})["field"] == "body.confirm"
+    assert api.job(api.do("POST", path, {"states": ["ready"], "confirm": dead}))["done"] == 1
+    assert payloads(api, dead, "delayed") == ["delayed"]
+    api.publish(dead, "ready")
+    assert api.job(api.do("POST", path, {"states": ["ready", "delayed"], "confirm": dead}))["done"] == 2
+    assert len(payloads(api, dead, "dead")) == 15
+    job = api.job(api.do("POST", path, {"states": ["dead"], "confirm": dead}))
+    assert (job["done"], job["total"]) == (15, 15)
+    assert "empty" in api.get(f"queues/{path_of(dead)}")["states"]
+
+
+def test_jobs_are_listed_the_newest_first(api: Api, dead: str) -> None:
+    ids = [api.do("POST", "jobs", {"kind": "redrive", "queue": dead})["id"] for _ in range(3)]
+    listed = [each["id"] for each in api.all("jobs", limit=2)]
+    assert listed[:3] == ids[::-1]
+    assert api.refused("GET", "jobs/nothing")["code"] == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"kind": "shred"}, "body.kind"),
+        ({"queue": "nothing"}, "body.queue"),
+        ({"state": "ready"}, "body.state"),
+        ({"kind": "move"}, "body.target"),
+        ({"kind": "delete", "target": "default/x"}, "body.target"),
+        ({"ids": ["xyz"]}, "body.ids[0]"),
+        ({"ids": ["0" * 32], "search": {}}, "body.search"),
+        ({"rate": -1}, "body.rate"),
+        ({"search": {"reason": "boredom"}}, "body.search.reason"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused(api: Api, queue: str, change: dict[str, object], field: str) -> None:
+    problem = api.refused("POST", "jobs", {"kind": "redrive", "queue": queue, **change})
+    assert (problem["status"], problem["field"]) == (400, field)
