@@ -97,6 +97,8 @@ def _told(error: duckdb.Error, text: str, tables: Mapping[str, Any]) -> str:
         reason = f"there is no table {facts.get('name')}; there are {', '.join(tables)}"
     if isinstance(error, duckdb.PermissionException):
         reason = f"{reason}: a query sees the tables {', '.join(tables)}, and nothing else"
+    if isinstance(error, duckdb.ParserException) and re.search(r'(?<!")\bat\b(?!")', text, re.IGNORECASE):
+        reason = f'{reason} (at is a word of SQL: the column is written "at")'
     return f"{_where(text, int(place))}: {reason}" if place.isdigit() else reason
 
 
