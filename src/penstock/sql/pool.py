@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator
 from importlib.util import find_spec
 
 import msgspec
@@ -55,10 +56,6 @@ class _Worker:
         worker = cls(process)
         worker._send(settings)
         return worker
-
-    @property
-    def alive(self) -> bool:
-        return self._process.returncode is None
 
     def _send(self, value: msgspec.Struct) -> None:
         data = msgspec.msgpack.encode(value)
@@ -122,43 +119,41 @@ class Pool:
         await asyncio.gather(*(worker.end() for worker in workers), *self._ending)
 
     async def _ask(self, request: Request, seconds: float) -> Outcome:
-        worker = await self._take()
-        self._busy.add(worker)
-        try:
-            outcome = await worker.ask(request, seconds)
-        except BaseException:
-            await worker.end()
-            raise
-        finally:
-            self._busy.discard(worker)
-        self._give_back(worker)
-        return outcome
-
-    async def _take(self) -> _Worker:
-        """A process that waits, or a new one that has begun: the time of a query is its own."""
         while self._free:
-            worker = self._free.pop()
-            if worker.idle is not None:
-                worker.idle.cancel()
-            if worker.alive:
-                return worker
-        worker = await _Worker.start(self._settings)
-        self._busy.add(worker)
-        try:
-            await worker.ask(Tables(), START_SECONDS)
-        except (TookTooLong, Died):
-            await worker.end()
-            raise SqlRefused("the process for SQL does not start; try again") from None
-        except BaseException:
-            await worker.end()
-            raise
-        finally:
-            self._busy.discard(worker)
-        return worker
+            with contextlib.suppress(Died):  # it may have ended while it waited: the query is not to blame yet
+                return await self._ask_one(self._free.pop(), request, seconds)
+        return await self._ask_one(await self._started(), request, seconds)
 
-    def _give_back(self, worker: _Worker) -> None:
+    async def _ask_one(self, worker: _Worker, request: Request, seconds: float) -> Outcome:
+        if worker.idle is not None:
+            worker.idle.cancel()
+        async with self._watched(worker):
+            outcome = await worker.ask(request, seconds)
         worker.idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go, worker)
         self._free.append(worker)
+        return outcome
+
+    async def _started(self) -> _Worker:
+        """A new process that has begun: the time of a query is its own."""
+        worker = await _Worker.start(self._settings)
+        try:
+            async with self._watched(worker):
+                await worker.ask(Tables(), START_SECONDS)
+        except (TookTooLong, Died):
+            raise SqlRefused("the process for SQL does not start; try again") from None
+        return worker
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, worker: _Worker) -> AsyncIterator[None]:
+        """While it works. If that does not go well, it is ended."""
+        self._busy.add(worker)
+        try:
+            yield
+        except BaseException:
+            await worker.end()
+            raise
+        finally:
+            self._busy.discard(worker)
 
     def _let_go(self, worker: _Worker) -> None:
         if worker in self._free:
