@@ -83,7 +83,7 @@ class Caller(NamedTuple):
             raise trouble("denied", f"the access rules do not let you {' or '.join(rights)} anything")
 
 
-class Doorman:
+class Callers:
     """Finds out who calls. ``ask`` is the broker's answer to ``requests.Rights`` about a peer."""
 
     def __init__(self, ask: Callable[[Peer], Allowed], clock: Callable[[], float] = time.monotonic) -> None:

@@ -38,14 +38,14 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     def do_get(self, context: Any, ticket: Any) -> Any:
         """A range of a view."""
         with told(self._report):
-            caller = self._service.doorman.caller(context)
+            caller = self._service.callers.caller(context)
             schema, batches = self._service.read(_decoded(ticket.ticket, calls.Read), caller)
             return fl.GeneratorStream(schema, self._guarded(batches))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Chunks of messages to be published."""
         with told(self._report):
-            caller = self._service.doorman.caller(context)
+            caller = self._service.callers.caller(context)
             call = _decoded(descriptor.command or b"", calls.Write)
             batches = (chunk.data for chunk in reader if chunk.data is not None)
             for written in self._service.write(call, caller, reader.schema, batches):
@@ -54,7 +54,7 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         """One JSON value."""
         with told(self._report):
-            caller = self._service.doorman.caller(context)
+            caller = self._service.callers.caller(context)
             body = action.body.to_pybytes() if action.body is not None else b""
             answer = self._service.act(_action(action.type, body), caller)
             return iter([fl.Result(pa.py_buffer(msgspec.json.encode(answer)))])
@@ -62,19 +62,19 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     def list_actions(self, context: Any) -> list[Any]:
         """Their names, and what they do."""
         with told(self._report):
-            self._service.doorman.caller(context)
+            self._service.callers.caller(context)
             return [fl.ActionType(name, text) for name, text in ACTIONS.items()]
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """One for each queue."""
         with told(self._report):
-            caller = self._service.doorman.caller(context)
+            caller = self._service.callers.caller(context)
             return iter(list(self._service.flights(_decoded(bytes(criteria) or b"{}", calls.Pick), caller)))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """Tickets for the parts of a range."""
         with told(self._report):
-            caller = self._service.doorman.caller(context)
+            caller = self._service.callers.caller(context)
             return self._service.flight(_described(descriptor), caller)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:

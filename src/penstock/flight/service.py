@@ -11,7 +11,7 @@ import pyarrow.flight as fl
 
 from penstock.endpoint.rights import Allowed, Rights
 from penstock.flight import calls, requests
-from penstock.flight.access import Caller, Doorman, Peer, chosen, queue_name
+from penstock.flight.access import Caller, Callers, Peer, chosen, queue_name
 from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
@@ -37,7 +37,7 @@ class Service:
         self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)
         self.live = Live(self.history, lambda: self.broker.ask(requests.Outs(), requests.OutNow))
-        self.doorman = Doorman(self._rights)
+        self.callers = Callers(self._rights)
 
     def _rights(self, peer: Peer) -> Allowed:
         question = Rights(address=peer.address, subject=peer.subject, token=peer.token)

@@ -67,7 +67,7 @@ def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], 
 def _set_aside(engine: Engine, table: Table, now: int) -> list[str]:
     """Set messages aside that lie nowhere: they were carried forward, and the copies cut off as if they were torn.
 
-    Only damage does that. They stay in the books, and come back if the journal does.
+    Only damage does that. They are still counted, and come back if the journal does.
     """
     rows = np.flatnonzero(table.places() < engine.log.start)
     count = 0

@@ -165,7 +165,7 @@ class PrivateSocket:
         except Exception as error:
             facts = {"request": type(request).__name__, "error": repr(error)}
             self._runtime.log.error("private socket: a request failed", **facts)
-            if isinstance(error, Miscounted):  # the broker's books are wrong: that is the end of everything
+            if isinstance(error, Miscounted):  # the broker's counters are wrong: that is the end of everything
                 self._runtime.fail(error)
             answer = Problem(code="internal", text="the broker could not do this; its log has more")
         await self._send(writer, answer)

@@ -442,7 +442,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def broken(self, error: Exception) -> None:
         """A fault of ours: say so in the log and end the connection at once.
 
-        Nothing else is touched by it, unless the broker's books are wrong: then it is the end of everything.
+        Nothing else is touched by it, unless the broker's counters are wrong: then it is the end of everything.
         """
         self.runtime.count("session_errors")
         at = traceback.extract_tb(error.__traceback__)[-1]

@@ -38,7 +38,7 @@ class Guess(NamedTuple):
     variant: Any = None
 
 
-class LocatedDecoder(TypingProtocol):
+class CaptureDecoder(TypingProtocol):
     """What a decoder of captures has: see :mod:`penstock.wire.located`."""
 
     error: WireError | None
@@ -62,7 +62,7 @@ class Capture:
     #: What messages begin with, in either direction. Not more than ENOUGH bytes.
     magic: bytes
     #: A decoder for what was found out.
-    decoder: Callable[[Guess], LocatedDecoder]
+    decoder: Callable[[Guess], CaptureDecoder]
     #: What a frame of it is in the table of frames.
     rows: Callable[[Any], FrameRows]
     #: From the first bytes, and the direction if it is known: the direction and the variant.
@@ -108,7 +108,7 @@ class Half:
         self._frames = frames
         self._head = b""
         self._base = 0
-        self._decoder: LocatedDecoder | None = None
+        self._decoder: CaptureDecoder | None = None
         self._searching = False
         self._passed = 0
         #: Offset of the first byte that could not be read, once there is one; its row is added at the end.
