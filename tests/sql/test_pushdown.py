@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.dataset as ds
@@ -82,7 +83,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     return Sources(history, Live(history, lambda: out), None)
 
 
-def plan_of(sources: Sources, query: str) -> tuple[Plan, int, list[tuple[object, ...]]]:
+def plan_of(sources: Sources, query: str) -> tuple[Plan, int, list[tuple[Any, ...]]]:
     """The plan of the one scan of a query, the rows that were read for it, and the answer."""
     read = 0
     ask = sources.read
