@@ -155,11 +155,12 @@ def take(browser: Browser, api: Api, look: str) -> None:
 
 
 def small(png: bytes, path: Path) -> None:
-    """Write a screenshot with the 256 colours that are nearest to its own."""
-    picture = (
-        Image.open(BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    )
-    picture.save(path, optimize=True)
+    """Write a screenshot with its 256 most frequent colours: grounds and letters keep theirs."""
+    picture = Image.open(BytesIO(png)).convert("RGB")
+    most: list[Any] = sorted(picture.getcolors(2**24) or [], reverse=True)[:256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in most for part in colour])
+    picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> int:
