@@ -44,6 +44,8 @@ QUEUES = {
     "users/signup": (0, 0),
 }
 SECONDS_OF_TRAFFIC = 45
+#: Colours that are kept as they are, and how far others must be from all that are kept.
+GROUNDS, APART = 24, 120
 #: What is on a page when it is whole.
 SHOWN = {
     "login": "Where do I get a token?",
@@ -155,12 +157,22 @@ def take(browser: Browser, api: Api, look: str) -> None:
 
 
 def small(png: bytes, path: Path) -> None:
-    """Write a screenshot with its 256 most frequent colours: grounds and letters keep theirs."""
+    """Write a screenshot with its most frequent colours that can be told apart, 256 at most."""
     picture = Image.open(BytesIO(png)).convert("RGB")
-    most: list[Any] = sorted(picture.getcolors(2**24) or [], reverse=True)[:256]
+    chosen: list[tuple[int, int, int]] = []
+    counted: Any = picture.getcolors(2**24)
+    for _, colour in sorted(counted, reverse=True):
+        if len(chosen) < GROUNDS or all(distance(colour, each) >= APART for each in chosen):
+            chosen.append(colour)
+        if len(chosen) == 256:
+            break
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in most for part in colour])
+    palette.putpalette([part for colour in chosen for part in colour])
     picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
 
 
 def main() -> int:
