@@ -40,7 +40,7 @@ class Service:
         self.store = Store(settings.data)
         self.journal = JournalView(settings.journal, settings.data)
         audit = Audit(self.store)
-        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed))
+        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
         backups = Backups(settings.data, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run)
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
