@@ -46,7 +46,8 @@ def mutate(target: str, options: argparse.Namespace) -> tuple[Figures, dict[str,
     changes = {name: place.show(name) for name in left}
     if left and second is not None:
         place.mutants(second)
-        found |= place.attempt(left, options.jobs)
+        again = place.attempt(left, options.jobs)
+        found |= {name: status for name, status in again.items() if status != UNREACHED}
     known = equivalents()
     equal = {name for name in left if found[name] == SURVIVED and is_equivalent(name, changes[name], known)}
     survived = sum(status == SURVIVED for status in found.values()) - len(equal)
