@@ -64,7 +64,12 @@ def laid_out(lengths: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def test_runs_of_sspq() -> None:
-    frames = [sspq.Send(3, (b"", b"a", b"bcd")), sspq.Receive(), sspq.Send(4, (b"ef",)), sspq.Confirm()]
+    frames: list[sspq.SspqFrame] = [
+        sspq.Send(3, (b"", b"a", b"bcd")),
+        sspq.Receive(),
+        sspq.Send(4, (b"ef",)),
+        sspq.Confirm(),
+    ]
     assert both_ways(LocatedDecoder, sspq.encode(frames)) == laid_out([8, 9, 11, 8, 10, 8])
 
 
@@ -74,7 +79,11 @@ def test_runs_of_phpmq(width: int, line_end: bytes) -> None:
     ids = tuple(bytes([65 + each]) * 32 for each in range(3))
     payloads = (b"", b"a", b"bcd" * 50)
     style = phpmq.Style(width, line_end, dispatch_ttl=None)
-    sent = [phpmq.Publish("qü", payloads, 10), phpmq.Publish("q", payloads, None), phpmq.Acknowledge("q", ids)]
+    sent: list[phpmq.PhpmqFrame] = [
+        phpmq.Publish("qü", payloads, 10),
+        phpmq.Publish("q", payloads, None),
+        phpmq.Acknowledge("q", ids),
+    ]
     given = [phpmq.Dispatch("qü", ids, payloads, (0, 10, 4_000_000_000)), phpmq.Dispatch("q", ids, payloads, None)]
     check_runs(phpmq_located.LocatedServerDecoder, [*sent, phpmq.Reject("q", ids)], style)
     for frame in given:  # a server has one form
