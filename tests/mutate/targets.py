@@ -22,12 +22,12 @@ class Selection(NamedTuple):
     without: str = ""
 
 
-_CORE = (
-    "core/test_broker.py", "core/test_dead_letters.py", "core/test_event_columns.py", "core/test_events.py",
-    "core/test_expiry.py", "core/test_lane.py", "core/test_leases.py", "core/test_ordered.py",
-    "core/test_packed_column.py", "core/test_publish.py", "core/test_set_aside.py", "core/test_steps.py",
-    "core/test_table.py", "core/test_throttled.py", "core/test_writers.py",
+_COMMANDS = (
+    "core/test_broker.py", "core/test_dead_letters.py", "core/test_expiry.py", "core/test_leases.py",
+    "core/test_publish.py", "core/test_set_aside.py", "core/test_throttled.py", "core/test_writers.py",
 )  # fmt: skip
+_RECOVERY = ("core/test_event_columns.py", "core/test_events.py", "core/test_steps.py", "core/test_table.py")
+_STRUCTURES = ("core/test_lane.py", "core/test_ordered.py", "core/test_packed_column.py")
 _FORMAT = ("journal/test_block.py", "journal/test_checksum.py", "journal/test_log_contract.py")
 _FILES = (
     "journal/test_checkpoints.py", "journal/test_files.py", "journal/test_following.py", "journal/test_log_contract.py",
@@ -45,7 +45,10 @@ _IN_PIECES = "byte_by_byte or every_split or empty_pieces or cut_short_anywhere"
 #: What is asked first of a module, or of a part of it: a minute of tests at most, since all of them run once to find
 #: out which reach what, and a mutant that survives is shown to all that reach it.
 FIRST = {
-    "core": Selection(_CORE),
+    "core": Selection((*_COMMANDS, *_RECOVERY, *_STRUCTURES)),
+    "core/commands": Selection(_COMMANDS),
+    "core/recovery": Selection(_RECOVERY),
+    "core/structures": Selection((*_STRUCTURES, "core/test_broker.py")),
     "journal": Selection((*_FORMAT, *_FILES, *_REPAIR, "journal/test_arrow.py", "journal/test_committer.py")),
     "journal/format": Selection((*_FORMAT, "journal/test_files.py")),
     "journal/files": Selection(_FILES),
@@ -58,6 +61,8 @@ FIRST = {
 #: What those are shown to that survive.
 SECOND = {
     "core": Selection(("core/test_broker_stateful.py",)),
+    "core/recovery": Selection((*_COMMANDS, "core/test_broker_stateful.py")),
+    "core/structures": Selection((*_COMMANDS, *_RECOVERY, "core/test_broker_stateful.py")),
     "journal": Selection(_DAMAGED, without=_EACH_CALL),
     "journal/format": Selection(("journal/test_arrow.py", *_REPAIR, *_DAMAGED), without=_EACH_CALL),
     "wire": Selection(("wire/test_vectors.py",), _IN_PIECES),
@@ -67,10 +72,10 @@ SECOND = {
 }
 
 
-def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
-    return table[max(names, key=len)] if names else None
+    return table[max(names, key=len)]
 
 
 def check(target: str) -> str:

@@ -38,6 +38,10 @@ settings.load_profile("mutants")
 """
 
 
+#: What mutmut says of a mutant that it has not tried. One that breaks the import of a test it calls interrupted.
+UNFINISHED = "not checked"
+
+
 class Failed(Exception):
     """mutmut could not do its work: mostly, tests fail without any mutant."""
 
@@ -94,6 +98,8 @@ class WorkingCopy(NamedTuple):
         if self._run("run", "--max-children", str(jobs), *names):
             raise Failed(f"mutmut fails: see {self.folder / 'log'}")
         found = self.results()
+        if any(found[name] == UNFINISHED for name in names):
+            raise Failed(f"not all mutants were tried: see {self.folder / 'log'}")
         return {name: found[name] for name in names}
 
     def results(self) -> dict[str, str]:
