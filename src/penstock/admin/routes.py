@@ -18,7 +18,7 @@ API = "/api/v1"
 #: the body names. ``some``: anywhere, and the answer has what is in the caller's patterns. ``all``: everywhere.
 #: ``open``: no token is needed. ``known``: any token will do.
 Scope = Literal["open", "known", "some", "queue", "namespace", "body", "all"]
-Media = Literal["json", "events", "bytes", "text", "metrics"]
+Media = Literal["json", "events", "bytes", "text", "metrics", "page"]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -137,6 +137,8 @@ ROUTES: tuple[Route, ...] = (
           "Forget a writer: its chunks would be taken again", Done, problems=("not-found",)),
     Route("pipelines", "GET", f"{API}/pipelines", "view", "all", "Pipelines below the folder of the lake",
           Page[peers.Pipeline], query=PageQuery),
+    Route("report", "GET", f"{API}/pipelines/{{name}}/report", "view", "all", "The insight report, as a page", None,
+          problems=("not-found",), media="page"),
     # The journal and the broker
     Route("journal", "GET", f"{API}/journal", "view", "all", "The journal: range, size, retention, disk",
           operations.JournalStatus),
@@ -168,13 +170,13 @@ ROUTES: tuple[Route, ...] = (
     Route("audit", "GET", f"{API}/audit", "admin", "all", "Who changed what, the newest first",
           Page[access.AuditEntry], query=access.AuditQuery),
     # SQL
-    Route("sql", "POST", f"{API}/sql", "view", "all", "Ask in SQL: read-only, with limits", sql.SqlAnswer,
+    Route("sql", "POST", f"{API}/sql", "view", "some", "Ask in SQL: read-only, with limits", sql.SqlAnswer,
           body=sql.SqlQuery, problems=("refused",)),
-    Route("sql-export", "POST", f"{API}/sql/export", "view", "all", "The same as a file: CSV or Parquet", None,
+    Route("sql-export", "POST", f"{API}/sql/export", "view", "some", "The same as a file: CSV or Parquet", None,
           body=sql.SqlExport, problems=("refused",), media="bytes"),
-    Route("sql-tables", "GET", f"{API}/sql/tables", "view", "all", "The tables and their columns",
+    Route("sql-tables", "GET", f"{API}/sql/tables", "view", "some", "The tables and their columns",
           Page[sql.SqlTable], query=PageQuery),
-    Route("saved-queries", "GET", f"{API}/sql/queries", "view", "all", "Queries that were kept",
+    Route("saved-queries", "GET", f"{API}/sql/queries", "view", "some", "Queries that were kept",
           Page[sql.SavedQuerySummary], query=PageQuery),
     Route("save-query", "PUT", f"{API}/sql/queries/{{name}}", "operate", "all", "Keep a query for everybody", Done,
           body=sql.SavedQuery),
