@@ -134,8 +134,11 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel(broker: WebBroker, tm
         assert {f"{name}{SUFFIXES[kind][0]}" for name, kind in kinds.items()} - known <= {
             # they have a series for each connection, reader, dead letter or error, and there are none
             *(name for name in kinds if name.startswith("penstock_reader_")),
-            "penstock_connections", "penstock_dead_letters", "penstock_queue_dead_letters", "penstock_protocol_errors_total",
-        }  # fmt: skip
+            "penstock_connections",
+            "penstock_dead_letters",
+            "penstock_queue_dead_letters",
+            "penstock_protocol_errors_total",
+        }
         for expression in expressions():
             if not expression.startswith("label_values("):
                 answer = server.query(filled(expression))
