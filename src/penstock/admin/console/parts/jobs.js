@@ -76,7 +76,8 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   const begin = async () => {
     if (!sure) return;
     try {
-      await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      const job = await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      jobs.update({ [job.id]: job });
       onDone?.();
       onClose();
     } catch (error) {
