@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 settings.register_profile("house", derandomize=True, deadline=None, database=None)
 settings.load_profile("house")
 
-#: Kills, clusters and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them out, as well as
-#: everything that has the Spark session.
+#: Kills, clusters, browsers and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them
+#: out, and everything that has the Spark session.
 LONG = (
     "cli/test_pipeline.py",
     "cli/test_up.py",
+    "console/test_access.py",
+    "console/test_pages.py",
+    "console/test_states.py",
     "core/test_broker_stateful.py",
     "damage/test_damage.py::test_start_verify_and_repair_agree",
     "fuzz/test_fuzz.py::TestCommand",

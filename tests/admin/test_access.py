@@ -102,7 +102,7 @@ def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api],
 
 
 #: Routes of others, which come with their own tests.
-UNBUILT = ("sql", "sql-export", "sql-tables", "saved-queries", "save-query", "forget-query", "pipelines")
+UNBUILT = ("sql", "sql-export", "sql-tables", "saved-queries", "save-query", "forget-query")
 
 
 def test_lists_have_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -> None:

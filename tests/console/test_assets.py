@@ -78,3 +78,9 @@ def test_the_policy_allows_nothing_inline_and_no_other_host() -> None:
     assert "unsafe" not in POLICY
     assert set(re.findall(r"'[a-z-]+'", POLICY)) == {"'none'", "'self'"}
     assert not re.search(r"https?:|\*|data:|blob:", POLICY)
+
+
+@pytest.mark.parametrize("path", OURS, ids=named)
+def test_no_merge_was_left_unfinished(path: Path) -> None:
+    """Nothing else reads these files before a browser does."""
+    assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", path.read_text(), re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import FIRST_POSITION, Durability, JournalOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import Folder, store_folder
@@ -349,3 +350,30 @@ def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(JournalRefused, match="start the broker"):
         reader.read()
     reader.close()
+
+
+def test_a_journal_under_interval_that_lost_what_was_confirmed_does_not_start(tmp_path: Path) -> None:
+    """What was confirmed was on disk; so if it is not there, that is damage and no torn end."""
+    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.INTERVAL, reserve=4096))
+    for payload in (b"a", b"b", b"c"):
+        add(log, payload)
+        log.sync()
+    segment = log.extents()[0]
+    last = next(log.read(3)).header.length
+    folder = tmp_path.with_name(f"{tmp_path.name}-copy")
+    shutil.copytree(tmp_path, folder)  # as a killed broker leaves it
+    log.close()
+    with (folder / segment.name).open("r+b") as file:
+        file.seek(segment.blocks_end - last)
+        file.write(bytes(last))
+    with pytest.raises(JournalDamaged, match="Lost: positions 3 to 3") as caught:
+        FileLog(RealDisk(folder))
+    assert caught.value.lost == (3, 4)
+
+
+def test_the_first_segment_follows_nothing(tmp_path: Path) -> None:
+    """Its header says that the log ended at the first position before it, so nothing is missing in front of it."""
+    log = FileLog(RealDisk(tmp_path))
+    add(log, b"a")
+    assert (log.extents()[0].header.after, log.extents()[0].first) == (FIRST_POSITION, FIRST_POSITION)
+    log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -182,3 +183,10 @@ def test_lost_positions_are_told(spark: SparkSession, new_broker: Callable[..., 
     left = broker.read(spark, queue="jobs", startingPosition=1, failOnDataLoss="false").count()
     assert left > 0
     assert broker.read(spark, queue="jobs").count() == left
+
+
+def test_a_broker_that_keeps_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with SparkBroker(tmp_path, ephemeral=True) as broker:
+        broker.publish("jobs", "first", "second")
+        assert payloads(broker.read(spark, queue="jobs")) == [b"first", b"second"]
+        assert not (tmp_path / "data").exists()

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.admin.access import COOKIE, Caller, Gatekeeper
+from penstock.admin.assets import POLICY
 from penstock.admin.audit import Audit
 from penstock.admin.http import (
     BODY_BYTES,
@@ -44,11 +45,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-#: For the pages and scripts of the console: everything comes from here, and nothing is inline.
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -171,7 +167,7 @@ class App:
         if method != "GET":
             fail("method-not-allowed", f"{path} takes GET, not {method}")
         media, etag, body = found
-        told = (("etag", etag), ("cache-control", "no-cache"), ("content-security-policy", PAGE_POLICY))
+        told = (("etag", etag), ("cache-control", "no-cache"), ("content-security-policy", POLICY))
         if headers.get("if-none-match") == etag:
             return Answer(status=304, body=b"", media=media, headers=told)
         return Answer(status=200, body=body, media=media, headers=told)

@@ -1,4 +1,4 @@
-"""The console's files: what is served at ``/``, and with which headers.
+"""The console's files: what is served at ``/``, and what browsers may do with it.
 
 All files are read once, into a table by their path: a path that is not in it does not exist, so no path can lead
 anywhere else.
@@ -36,16 +36,6 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    # Kept by browsers, and asked for again each time: after an update nobody has half of the old console.
-    "Cache-Control": "no-cache",
-}
 
 
 class Asset(NamedTuple):

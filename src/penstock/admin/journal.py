@@ -191,25 +191,29 @@ class JournalView:
 
     # A message's life
 
-    async def life(self, position: int, start: int) -> tuple[list[LifeEvent], int]:
-        """Events of a message from ``start`` on, and where to go on; 0: the journal has no more."""
+    async def life(self, position: int, start: int) -> tuple[list[LifeEvent], int, int]:
+        """Events of a message from ``start`` on, where to go on (0: the journal has no more), and the history's begin.
+
+        The latter is 0 where the journal has all that happened since the message was published.
+        """
         return await self.run(lambda: self._life(position, start))
 
-    def _life(self, position: int, start: int) -> tuple[list[LifeEvent], int]:
+    def _life(self, position: int, start: int) -> tuple[list[LifeEvent], int, int]:
         reader = self.reader
         tail = reader.tail()
         begin = max(start, position, tail.floor, tail.start)
         stop = min(tail.committed, begin + LOOKED_THROUGH)
         found: list[LifeEvent] = []
-        place = begin
+        since = 0
         if begin >= stop:
-            return found, 0
+            return found, 0, 0
         for block, _ in reader.read(begin, stop, verify=False, accept_loss=True):
+            if not since and begin > max(start, position):
+                since = int(block.at()[max(0, begin - block.first)])
             found += _events_of(block, position, begin, stop)
-            place = block.end
             if found and found[-1].final:
-                return found, 0
-        return found, stop if place and stop < tail.committed else 0
+                return found, 0, since
+        return found, stop if stop < tail.committed else 0, since
 
 
 def _events_of(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.admin.mirror import Counted, Totals, settled
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
 from penstock.admin.resources.operations import Disk
+from penstock.admin.resources.peers import Pipeline
 
 MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 #: Queues that have series of their own in one answer.
@@ -61,6 +62,7 @@ def broker_metrics(
     disk: Disk | None,
     journal: Mapping[str, int],
     reasons: Iterable[str],
+    pipelines: Sequence[Pipeline] = (),
 ) -> bytes:
     """The broker and all queues together."""
     write = Writer()
@@ -84,6 +86,7 @@ def broker_metrics(
     )
     _journal(write, journal, disk)
     _readers(write, list(readers))
+    _pipelines(write, pipelines)
     write.gauge("penstock_ready", "Whether messages are taken.", [({}, float(not list(reasons)))])
     write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
     write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
@@ -195,6 +198,20 @@ def _readers(write: Writer, readers: list[ReaderRow]) -> None:
     write.gauge(
         "penstock_reader_pinned", "Whether history is kept for a reader.", [(n, float(r.pin)) for n, r in known]
     )
+
+
+def _pipelines(write: Writer, pipelines: Sequence[Pipeline]) -> None:
+    """Where the folder of the lake is known."""
+    if not pipelines:
+        return
+    named = [({"pipeline": each.name}, each) for each in pipelines]
+    write.counter("penstock_pipeline_batches", "Batches, by pipeline.", [(n, p.batch + 1) for n, p in named])
+    rows = [(name, each.rows) for name, each in named if each.rows is not None]
+    write.counter("penstock_pipeline_rows", "Rows of all batches.", rows)
+    bad = [(name, each.quarantined) for name, each in named if each.quarantined is not None]
+    write.counter("penstock_pipeline_quarantined_rows", "Rows that did not fit.", bad)
+    ends = [(name, each.finished_at.timestamp()) for name, each in named if each.finished_at is not None]
+    write.gauge("penstock_pipeline_batch_time_seconds", "When the last batch was finished.", ends, "seconds")
 
 
 def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) -> bytes:

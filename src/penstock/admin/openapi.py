@@ -18,6 +18,7 @@ _MEDIA = {
     "bytes": "application/octet-stream",
     "text": "application/json",
     "metrics": "application/openmetrics-text",
+    "page": "text/html",
 }
 #: What stands in a path.
 _PLACES: dict[str, dict[str, Any]] = {

@@ -120,6 +120,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     #: published, acknowledged, popped, dropped, purged, moved_in, moved_out, delivered, redelivered
     counters: tuple[int, int, int, int, int, int, int, int, int]
     created_at: int
+    #: Where the dead letter lies that was published first; 0: there is none.
+    oldest_dead: int
     #: Dead letters by reason.
     reasons: dict[str, int]
 

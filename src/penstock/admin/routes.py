@@ -18,7 +18,7 @@ API = "/api/v1"
 #: the body names. ``some``: anywhere, and the answer has what is in the caller's patterns. ``all``: everywhere.
 #: ``open``: no token is needed. ``known``: any token will do.
 Scope = Literal["open", "known", "some", "queue", "namespace", "body", "all"]
-Media = Literal["json", "events", "bytes", "text", "metrics"]
+Media = Literal["json", "events", "bytes", "text", "metrics", "page"]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -137,6 +137,8 @@ ROUTES: tuple[Route, ...] = (
           "Forget a writer: its chunks would be taken again", Done, problems=("not-found",)),
     Route("pipelines", "GET", f"{API}/pipelines", "view", "all", "Pipelines below the folder of the lake",
           Page[peers.Pipeline], query=PageQuery),
+    Route("report", "GET", f"{API}/pipelines/{{name}}/report", "view", "all", "The insight report, as a page", None,
+          problems=("not-found",), media="page"),
     # The journal and the broker
     Route("journal", "GET", f"{API}/journal", "view", "all", "The journal: range, size, retention, disk",
           operations.JournalStatus),

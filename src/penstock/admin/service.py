@@ -17,6 +17,7 @@ from penstock.admin.handlers.jobs import JobHandlers
 from penstock.admin.handlers.messages import MessageHandlers
 from penstock.admin.handlers.metrics import LiveHandlers
 from penstock.admin.handlers.peers import PeerHandlers
+from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
@@ -41,7 +42,8 @@ class Service:
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run)
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
-        self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs)
+        pipelines = PipelineHandlers(settings.lake)
+        self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines)
         handlers: dict[str, Handler] = {
             **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
             **whole.handlers,
@@ -49,6 +51,7 @@ class Service:
             **MessageHandlers(self.broker, self.mirror, self.journal).handlers,
             **PeerHandlers(self.broker).handlers,
             **JobHandlers(self.broker, self.jobs, backups).handlers,
+            **pipelines.handlers,
             **self.live.handlers,
         }
         self.app = App(

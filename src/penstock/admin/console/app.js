@@ -57,10 +57,6 @@ function Frame({ who }) {
   const main = useRef(null);
   const Page = SHOWN[here.page];
   const place = [here.page, ...here.parts].join("/");
-  useEffect(() => {
-    document.addEventListener("keydown", onKey);
-    return () => document.removeEventListener("keydown", onKey);
-  }, []);
   // A new page: the menu closes, and whoever reads with a keyboard or a screen reader begins at its top.
   const first = useRef(true);
   useEffect(() => {
@@ -120,7 +116,7 @@ function Search() {
     document.activeElement.blur();
   };
   return html`<form class="search" role="search" onSubmit=${find}>
-    <label for="search" class="hidden-text">Find a queue by name, or a message by its ID</label>
+    <label for="search" class="hidden-text">Search queues and message IDs</label>
     <input id="search" type="search" placeholder="Find a queue or ID" autocomplete="off" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && event.target.blur()} />
     <kbd aria-hidden="true">/</kbd>
   </form>`;
@@ -178,4 +174,5 @@ function Help() {
   </${Dialog}>`;
 }
 
+document.addEventListener("keydown", (event) => session.get() && onKey(event));
 render(html`<${App} />`, document.getElementById("app"));

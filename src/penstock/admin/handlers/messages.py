@@ -162,7 +162,7 @@ class MessageHandlers:
         start = numbers_of(request.query.cursor, 1)
         if not position:
             fail("not-found", "no message of this journal has this ID", field="path.id")
-        events, following = await self._journal.life(position, start[0] if start else 0)
+        events, following, since = await self._journal.life(position, start[0] if start else 0)
         mine = [event for event in events if self._is_here(event, request)]
         asked = requests.Find(namespace=request.namespace, name=request.queue, id=raw)
         found = await self._broker.ask(asked, Found | None)  # type: ignore[arg-type]
@@ -176,15 +176,15 @@ class MessageHandlers:
                 queue=request.full_name,
                 events=[self._event(each) for each in mine],
                 next=cursor_of(following) if following else None,
-                since=None,
+                since=moment_or_none(since),
             )
         )
 
     def _is_here(self, event: LifeEvent, request: Request) -> bool:
         """Events in queues that the caller may not see are not told."""
         row = self._mirror.rows.get(event.queue)
-        if row is None:
-            return True
+        if row is None:  # it was deleted
+            return request.caller.may_everywhere("view")
         return request.caller.may("view", row.namespace, row.name)
 
     def _event(self, event: LifeEvent) -> Event:
@@ -208,7 +208,7 @@ class MessageHandlers:
         await self._mirror.fresh()
         after: tuple[str, str] | None = values_of(query.cursor, tuple[str, str])
         groups = sorted(
-            (f"{row.namespace}/{row.name}", reason, count)
+            (f"{row.namespace}/{row.name}", reason, count, row.oldest_dead)
             for row in self._mirror.rows.values()
             if row.reasons
             and fits_queue(query.pattern, row.namespace, row.name)
@@ -216,9 +216,14 @@ class MessageHandlers:
             for reason, count in row.reasons.items()
         )
         rest = [each for each in groups if after is None or (each[0], each[1]) > after]
-        items = [DeadGroup(queue=name, reason=why, count=count, oldest=None) for name, why, count in rest]
+        shown = rest[: query.limit + 1]
+        times = await self._journal.times([place for _, _, _, place in shown])
+        items = [
+            DeadGroup(queue=name, reason=why, count=count, oldest=moment_or_none(times.get(place, 0)))
+            for name, why, count, place in shown
+        ]
         cursor = lambda each: cursor_of(each.queue, each.reason)  # noqa: E731
-        return Answer(page(items[: query.limit + 1], query.limit, cursor, Page[DeadGroup], len(groups)))
+        return Answer(page(items, query.limit, cursor, Page[DeadGroup], len(groups)))
 
     # What is told of a message
 

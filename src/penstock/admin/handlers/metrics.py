@@ -12,6 +12,7 @@ from penstock.admin import requests
 from penstock.admin.broker import Broker
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
+from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import Jobs
@@ -42,6 +43,7 @@ class LiveHandlers:
         whole: BrokerHandlers,
         queues: QueueHandlers,
         jobs: Jobs,
+        pipelines: PipelineHandlers,
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -50,6 +52,7 @@ class LiveHandlers:
         self._whole = whole
         self._queues = queues
         self._jobs = jobs
+        self._pipelines = pipelines
         self._streams = 0
         self._ended = asyncio.Event()
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
@@ -76,6 +79,7 @@ class LiveHandlers:
             disk_of(self._settings),
             journal,
             reasons_of(figures),
+            await asyncio.to_thread(self._pipelines.found),
         )
         return Answer(body=body, media=MEDIA)
 

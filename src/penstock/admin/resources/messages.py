@@ -209,6 +209,7 @@ class DeadGroup(Resource, frozen=True, kw_only=True):
     queue: str
     reason: str
     count: int
+    #: When the oldest dead letter of the queue was published, whatever its reason.
     oldest: datetime | None
 
 

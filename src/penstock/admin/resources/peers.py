@@ -129,9 +129,10 @@ class Pipeline(Resource, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    #: Its last batch: number, when it was finished, rows of all batches, and rows that did not fit.
+    #: Its last batch, and when that was finished; null while it is being written.
     batch: int
     finished_at: datetime | None
+    #: Rows of all batches, and those of them that did not fit; null where the pipeline has not counted them.
     rows: int | None
     quarantined: int | None
     #: Where the insight report is served, if there is one.

@@ -44,7 +44,7 @@ class QueueRequests:
 
     def row(self, queue: Queue) -> requests.QueueRow:
         """A queue's figures."""
-        oldest = queue.oldest_position or 0
+        oldest, dead = queue.oldest_position or 0, queue.dead.lowest() or 0
         counters = queue.counters
         return requests.QueueRow(
             queue.id,
@@ -71,6 +71,7 @@ class QueueRequests:
                 queue.redelivered,
             ),
             queue.created_at,
+            self._runtime.engine.moved.get(dead, dead),
             {_REASONS[reason]: count for reason, count in queue.dead.reasons.items() if count},
         )
 

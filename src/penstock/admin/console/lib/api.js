@@ -44,7 +44,8 @@ async function send(method, parts, { parameters, body, version, signal, type } =
   }
   if (response.ok) return response;
   const problem = await problemOf(response);
-  if (problem.status === 401 && method !== "POST") session.set(null);
+  // A login that fails says so itself; everything else means that one is not logged in any more.
+  if (problem.status === 401 && !(method === "POST" && parts[0] === "session")) session.set(null);
   throw problem;
 }
 

@@ -37,7 +37,7 @@ const heard = {
   },
   queue(value) {
     if (value.name !== wanted) return; // of the page before
-    queueNow.set(value);
+    queueNow.set({ ...value, heard: Date.now() });
     append(queueSamples, { at: Date.now() / 1000, ...value });
   },
   job(value) {
@@ -45,21 +45,31 @@ const heard = {
   },
 };
 
+// The process that answers is there, the broker behind it is not; the next event says that it is again.
+function away() {
+  const { state, since, times } = connection.get();
+  connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt: 0 });
+}
+
 function open() {
   window.clearTimeout(timer);
   source?.close();
   source = new EventSource(apiAddress(["stream"], { queue: wanted }));
-  source.onopen = opened;
   source.onerror = failed;
   for (const [name, hear] of Object.entries(heard)) {
-    source.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+    source.addEventListener(name, (event) => {
+      opened();
+      hear(JSON.parse(event.data));
+    });
   }
+  source.addEventListener("away", away);
 }
 
 function opened() {
   failures = 0;
   const before = connection.get();
-  connection.set({ state: "live", since: Date.now(), times: before.state === "live" ? before.times : before.times + 1, retryAt: 0 });
+  if (before.state === "live") return;
+  connection.set({ state: "live", since: Date.now(), times: before.times + 1, retryAt: 0 });
 }
 
 function failed() {
@@ -101,6 +111,21 @@ export function end() {
   jobs.set({});
   connection.set({ state: "connecting", since: Date.now(), times: 0, retryAt: 0 });
 }
+
+// Browsers keep six connections to a host, for all tabs together: a tab that nobody sees gives its stream up.
+const SECONDS_UNSEEN = 20;
+let unseen = 0;
+
+document.addEventListener("visibilitychange", () => {
+  window.clearTimeout(unseen);
+  if (document.visibilityState === "hidden") {
+    unseen = window.setTimeout(() => {
+      window.clearTimeout(timer);
+      source?.close();
+      source = null;
+    }, SECONDS_UNSEEN * 1000);
+  } else if (session.get()) begin();
+});
 
 // The stream tells of this queue too, while the page is open.
 export function useLiveQueue(name) {

@@ -5,7 +5,7 @@ import { connection } from "./live.js";
 import { useStore } from "./store.js";
 
 export function useLoad(load, dependencies, { every = 0 } = {}) {
-  const [found, setFound] = useState({ value: undefined, problem: null, loading: true });
+  const [found, setFound] = useState({ value: undefined, problem: null, loading: true, at: 0 });
   const [turn, setTurn] = useState(0);
   const { times } = useStore(connection);
   const asked = useRef(0);
@@ -16,11 +16,11 @@ export function useLoad(load, dependencies, { every = 0 } = {}) {
     const mine = asked.current;
     setFound((before) => ({ ...before, loading: true }));
     load(abort.signal).then(
-      (value) => mine === asked.current && setFound({ value, problem: null, loading: false }),
+      (value) => mine === asked.current && setFound({ value, problem: null, loading: false, at: Date.now() }),
       (problem) => problem.name !== "AbortError" && mine === asked.current && setFound((before) => ({ ...before, problem, loading: false })),
     );
     return () => abort.abort();
-  }, [...dependencies, turn, times]);
+  }, [...dependencies, turn, Math.max(1, times)]); // the first time the stream opens is no reason to load again
 
   useEffect(() => {
     if (!every) return undefined;

@@ -55,7 +55,7 @@ function NewToken({ onClose }) {
     }
   };
   if (made) return html`<${Made} made=${made} onClose=${onClose} />`;
-  const wrong = (field) => (problem?.field?.startsWith(field) ? problem.message : "");
+  const wrong = (field) => (problem?.field?.endsWith(field) ? problem.message : "");
   const foot = html`<button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${!it.name || it.may.size === 0}>Create token</button>`;
   return html`<${Dialog} wide title="New token" onClose=${onClose} onSubmit=${make} foot=${foot}>
     <div class="fields">

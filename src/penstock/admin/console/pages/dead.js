@@ -52,15 +52,15 @@ function Groups({ page, reason, cursor, filtered, onRedrive }) {
   const foot = html`<${Pager} shown=${rows.length} total=${reason ? null : page.total} word="groups" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
   if (rows.length === 0 && !filtered) return html`<${Empty} title="No dead letters">Messages come here when they are rejected, expire, run out of retries, or find their queue full.</${Empty}>`;
   if (rows.length === 0) return html`<${Empty} title="No matching dead letters" />`;
-  return html`<${Table} label="Dead letters by queue and reason" columns=${columns(onRedrive)} rows=${rows} rowKey=${(group) => `${group.queue} ${group.reason}`} foot=${foot} />`;
+  return html`<${Table} label="Dead letters by queue and reason" columns=${columns(onRedrive, rows)} rows=${rows} rowKey=${(group) => `${group.queue} ${group.reason}`} foot=${foot} />`;
 }
 
-function columns(onRedrive) {
+function columns(onRedrive, rows) {
   return [
-    { key: "queue", label: "Queue", head: true, cell: (group) => html`<${QueueLink} name=${group.queue} />` },
-    { key: "reason", label: "Reason", cell: (group) => html`<${Badge} kind="bad">${group.reason}</${Badge}>` },
-    { key: "count", label: "Messages", right: true, cell: (group) => count(group.count) },
-    { key: "oldest", label: "Oldest", right: true, off: "narrow", cell: (group) => age(group.oldest) },
-    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (group) => html`<span class="row end"><a class="button small" href=${queueAddress(group.queue, "messages", { state: "dead", reason: group.reason })}>Inspect</a>${may("operate") && html`<button type="button" class="small" onClick=${() => onRedrive(group)}>Redrive…</button>`}</span>` },
-  ];
+    { key: "queue", label: "Queue", head: true, cell: (group) => html`<${QueueLink} name=${group.queue} /><div class="narrow-only soft">${group.reason}</div>` },
+    { key: "reason", label: "Reason", off: "narrow", cell: (group) => html`<${Badge} kind="bad">${group.reason}</${Badge}>` },
+    { key: "count", label: "Count", right: true, cell: (group) => count(group.count) },
+    rows.some((group) => group.oldest) && { key: "oldest", label: "Oldest", right: true, off: "narrow", cell: (group) => age(group.oldest) },
+    { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (group) => html`<span class="steps"><a class="button small" aria-label=${`Inspect ${group.reason} of ${group.queue}`} href=${queueAddress(group.queue, "messages", { state: "dead", reason: group.reason })}>Inspect</a>${may("operate") && html`<button type="button" class="small" aria-label=${`Redrive ${group.reason} of ${group.queue}`} onClick=${() => onRedrive(group)}>Redrive…</button>`}</span>` },
+  ].filter(Boolean);
 }

@@ -64,7 +64,7 @@ function Numbers({ it }) {
     { label: "Delivered", value: rate(totals.rates.delivered), unit: "/s", note: totals.rates.redelivered > 0 && `${rate(totals.rates.redelivered)}/s again` },
     { label: "Settled", value: rate(totals.rates.settled), unit: "/s" },
     { label: "Ready", value: compact(totals.ready), note: bytes(totals.bytes), href: address("queues", [], { sort: "ready", order: "descending" }) },
-    { label: "Out", value: compact(totals.out), note: plural(totals.consumers, "consumer") },
+    { label: "In flight", value: compact(totals.out), note: plural(totals.consumers, "consumer") },
     { label: "Delayed", value: compact(totals.delayed) },
     { label: "Dead", value: compact(totals.dead), kind: totals.dead > 0 ? "bad" : "", href: address("dead") },
     { label: "Oldest ready", value: totals.oldest ? age(totals.oldest) : "–" },
@@ -92,7 +92,7 @@ function BacklogChart() {
   const times = useMemo(() => seconds(past), [past]);
   const series = useMemo(() => [
     { label: "Ready", key: 1, values: past.map((one) => one.ready) },
-    { label: "Out", key: 2, values: past.map((one) => one.out) },
+    { label: "In flight", key: 2, values: past.map((one) => one.out) },
     { label: "Delayed", key: 5, values: past.map((one) => one.delayed) },
     { label: "Dead", key: 4, values: past.map((one) => one.dead) },
   ], [past]);
@@ -116,8 +116,8 @@ function Busiest() {
     { key: "name", label: "Queue", head: true, cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
     { key: "ready", label: "Ready", right: true, cell: (queue) => compact(queue.ready) },
     { key: "dead", label: "Dead", right: true, off: "narrow", cell: (queue) => compact(queue.dead) },
-    { key: "in", label: "In /s", right: true, cell: (queue) => rate(queue.rates.published) },
-    { key: "done", label: "Done /s", right: true, off: "narrow", cell: (queue) => rate(queue.rates.settled) },
+    { key: "in", label: "Published /s", off: "narrow", right: true, cell: (queue) => rate(queue.rates.published) },
+    { key: "done", label: "Settled /s", right: true, off: "wide", cell: (queue) => rate(queue.rates.settled) },
     { key: "age", label: "Oldest", right: true, cell: (queue) => age(queue.oldest) },
   ];
   return html`<${Panel} title="Longest queues" body=${false} actions=${html`<a href=${address("queues", [], { sort: "ready", order: "descending" })}>All queues</a>`}>

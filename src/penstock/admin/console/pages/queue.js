@@ -27,15 +27,15 @@ export function QueuePage({ parts, query }) {
   useLiveQueue(name);
   const state = useLoad((signal) => get(queueParts(name), {}, signal), [name]);
   const live = useStore(queueNow);
-  // The stream is newer, unless something was changed here a moment ago; it comes again within a second.
-  const shown = live?.name === name ? { ...state.value, ...live } : state.value;
+  // What was heard last, from the stream or after a change that was made here.
+  const shown = live?.name === name && live.heard > state.at ? { ...state.value, ...live } : state.value;
   const trail = html`<a href=${address("queues")}>Queues</a> / <a href=${address("queues", [], { find: `${namespace}/*` })}>${namespace}</a>`;
   const Tab = SHOWN[tab] ?? MessagesTab;
   return html`<${Head} title=${queue} trail=${trail} badges=${shown && html`<${QueueBadges} states=${shown.states} />`}>
       ${shown && html`<${Steps} it=${shown} name=${name} reload=${state.reload} />`}
     </${Head}>
     <${Loaded} state=${state}>${() => html`<div class="stack">
-      ${shown.paused && html`<${Notice} kind="warn"><strong>Paused.</strong> Messages are taken and not given out.</${Notice}>`}
+      ${shown.paused && html`<${Notice} kind="warn"><strong>Paused.</strong> Messages are accepted and not delivered.</${Notice}>`}
       <${Numbers} it=${shown} />
       <div><${Tabs} label="Parts of this page" tabs=${TABS} chosen=${tab} page="queue" parts=${[namespace, queue]} />
       <${Tab} key=${name} name=${name} it=${shown} query=${query} reload=${state.reload} /></div>
@@ -45,7 +45,7 @@ export function QueuePage({ parts, query }) {
 function Numbers({ it }) {
   const entries = [
     { label: "Ready", value: compact(it.ready), note: bytes(it.bytes) },
-    { label: "Out", value: compact(it.out), note: plural(it.consumers, "consumer") },
+    { label: "In flight", value: compact(it.out), note: plural(it.consumers, "consumer") },
     { label: "Delayed", value: compact(it.delayed) },
     { label: "Dead", value: compact(it.dead), kind: it.dead ? "bad" : "" },
     { label: "Published", value: rate(it.rates.published), unit: "/s" },
@@ -76,7 +76,7 @@ async function pause(name, paused, reload) {
     reload();
   };
   const [now, back] = paused ? ["resume", "pause"] : ["pause", "resume"];
-  await attempt(turn(now), paused ? `${name} gives messages out again.` : `Paused ${name}.`, { undo: turn(back) });
+  await attempt(turn(now), paused ? `${name} delivers again.` : `Paused ${name}.`, { undo: turn(back) });
 }
 
 function Purge({ it, name, onClose, reload }) {
@@ -88,7 +88,7 @@ function Purge({ it, name, onClose, reload }) {
     reload();
   };
   return html`<${Confirm} title="Purge this queue?" action="Purge" name=${name} onClose=${onClose} onConfirm=${purge}>
-    <p>All messages of these states are removed for good. Those that are out stay with their consumers.</p>
+    <p>All messages of these states are removed for good. Those in flight stay with their consumers.</p>
     <fieldset class="stack"><legend>Remove messages that are</legend>
       ${Object.keys(states).map((state) => html`<${Check} key=${state} id=${`purge-${state}`} label=${`${state} (${compact(it[state])})`} checked=${states[state]} onChange=${(value) => setStates({ ...states, [state]: value })} />`)}
     </fieldset>

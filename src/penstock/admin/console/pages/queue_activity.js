@@ -16,7 +16,7 @@ export function ActivityTab({ it }) {
   ], [past]);
   const depth = useMemo(() => [
     { label: "Ready", key: 1, values: past.map((one) => one.ready) },
-    { label: "Out", key: 2, values: past.map((one) => one.out) },
+    { label: "In flight", key: 2, values: past.map((one) => one.out) },
     { label: "Delayed", key: 5, values: past.map((one) => one.delayed) },
     { label: "Dead", key: 4, values: past.map((one) => one.dead) },
   ], [past]);

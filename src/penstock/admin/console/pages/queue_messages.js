@@ -8,7 +8,7 @@ import { goQuery } from "../lib/router.js";
 import { Select, Text } from "../parts/field.js";
 import { JobDialog } from "../parts/jobs.js";
 import { MessageDialog } from "../parts/message.js";
-import { age, shortId } from "../parts/names.js";
+import { age, shortId, STATE_WORDS } from "../parts/names.js";
 import { Panel, Pick } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -39,7 +39,7 @@ export function MessagesTab({ name, it, query, reload }) {
     loaded.reload();
     reload();
   };
-  const choices = STATES.map((key) => ({ key, label: `${key} ${compact(it[key])}` }));
+  const choices = STATES.map((key) => ({ key, label: html`${STATE_WORDS[key]} <span class="number">${compact(it[key])}</span>` }));
   return html`<${Panel} body=${false}>
     <div class="filter"><${Pick} label="State of the messages" choices=${choices} chosen=${state} onPick=${(key) => goQuery({ state: key, cursor: "", reason: "" })} /></div>
     <${SearchForm} query=${query} state=${state} />
@@ -82,13 +82,13 @@ function Found({ name, state, page, search, chosen, onChoose, onChanged, cursor 
   const searched = Object.keys(search).length > 0;
   const foot = html`<${Foot} page=${page} searched=${searched} cursor=${cursor} />`;
   return html`<${Bulk} name=${name} state=${state} search=${searched ? search : null} total=${page.total} chosen=${chosen} onChanged=${onChanged} />
-    ${page.items.length ? html`<${Table} label=${`Messages that are ${state}`} columns=${columns(state, chosen, onChoose)} rows=${page.items} rowKey=${(message) => message.id} chosen=${chosen} foot=${foot} />` : html`<${NoMessages} state=${state} page=${page} searched=${searched} foot=${foot} />`}`;
+    ${page.items.length ? html`<${Table} label=${`Messages: ${STATE_WORDS[state]}`} columns=${columns(state, chosen, onChoose)} rows=${page.items} rowKey=${(message) => message.id} chosen=${chosen} foot=${foot} />` : html`<${NoMessages} state=${state} page=${page} searched=${searched} foot=${foot} />`}`;
 }
 
 function NoMessages({ state, page, searched, foot }) {
   if (searched && page.next !== null) return html`<${Empty} title="Nothing found so far">${count(page.looked_at)} messages were looked at. Go on to look at more.</${Empty}><div class="table-foot">${foot}</div>`;
-  if (searched) return html`<${Empty} title="No matching messages">All ${state} messages were looked at.</${Empty}>`;
-  return html`<${Empty} title=${`No messages are ${state}`} />`;
+  if (searched) return html`<${Empty} title="No matching messages">All messages of this state were looked at.</${Empty}>`;
+  return html`<${Empty} title=${`No messages: ${STATE_WORDS[state].toLowerCase()}`} />`;
 }
 
 function Foot({ page, searched, cursor }) {

@@ -46,9 +46,16 @@ export function Chart({ label, times, series, format, height = 150 }) {
   </figure>`;
 }
 
+// Seconds across, at least: a line of two points says nothing.
+const SHORTEST = 60;
 const short = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const long = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+function span(_, low, high) {
+  const end = high ?? Date.now() / 1000;
+  return [Math.min(low ?? end, end - SHORTEST), end];
+}
 
 function clock(seconds) {
   const at = new Date(seconds * 1000);
@@ -68,7 +75,7 @@ function options(place, probes, series, format, height) {
     select: { show: false },
     legend: { show: false },
     padding: [8, 6, 0, 0],
-    scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
+    scales: { x: { range: span }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
     axes: [{ ...axis, size: 24, space: 70, values: (_, splits) => splits.map(clock) }, { ...axis, size: 56, space: 32, values: (_, splits) => splits.map(format) }],
     series: [{}, ...series.map((one, index) => ({ label: one.label, stroke: found[index].line, width: 1.6, points: { show: false } }))],
   };

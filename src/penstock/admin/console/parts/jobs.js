@@ -87,8 +87,8 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   return html`<${Dialog} title=${`${WORDS[kind]} ${about}`} onClose=${onClose} onSubmit=${begin} foot=${foot}>
     <p>${SAID[kind]}</p>
     <div class="fields">
-      ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: back to its own" : ""} wrong=${problem?.field === "target" ? problem.message : ""} />`}
-      <${Text} id="job-rate" label="Maximum messages per second" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field === "rate" ? problem.message : ""} />
+      ${kind !== "delete" && html`<${Text} id="job-target" label="To the queue" value=${target} onChange=${setTarget} autocomplete="off" placeholder=${kind === "redrive" ? queue : "namespace/queue"} hint=${kind === "redrive" ? "Empty: back to its own" : ""} wrong=${problem?.field?.endsWith("target") ? problem.message : ""} />`}
+      <${Text} id="job-rate" label="Maximum messages per second" inputmode="decimal" value=${speed} onChange=${setSpeed} hint="Empty: as fast as it goes" wrong=${problem?.field?.endsWith("rate") ? problem.message : ""} />
       ${kind === "delete" && html`<${Text} wide id="job-typed" label=${`Type ${queue} to confirm`} value=${typed} onChange=${setTyped} autocomplete="off" />`}
     </div>
     ${problem && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}

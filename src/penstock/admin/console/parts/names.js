@@ -19,13 +19,12 @@ export const shortId = (id) => `${id.slice(0, 8)}…${id.slice(-4)}`;
 export const age = (text) => (text ? duration(Math.max(0, (Date.now() - new Date(text)) / 1000)) : "–");
 
 // What a state looks like: a word on its ground.
-export const StateBadge = ({ state }) => html`<${Badge} kind=${state}>${state}</${Badge}>`;
+export const STATE_WORDS = { ready: "Ready", out: "In flight", delayed: "Delayed", dead: "Dead" };
+export const StateBadge = ({ state }) => html`<${Badge} kind=${state}>${STATE_WORDS[state]}</${Badge}>`;
 
-const QUEUE_STATES = { active: "good", idle: "", paused: "warn", backlog: "warn", dead: "bad", empty: "" };
-const QUEUE_WORDS = { backlog: "no consumer", dead: "dead letters" };
+const QUEUE_WORDS = { paused: "paused", backlog: "no consumer" };
 
-// Active queues are the usual ones: only what is special has a badge, so that it is seen among many.
+// Only what is special has a badge, so that it is seen among many.
 export function QueueBadges({ states }) {
-  const shown = states.filter((state) => !["idle", "empty"].includes(state));
-  return shown.map((state) => html`<${Badge} key=${state} kind=${QUEUE_STATES[state]}>${QUEUE_WORDS[state] ?? state}</${Badge}> `);
+  return states.filter((state) => state in QUEUE_WORDS).map((state) => html`<${Badge} key=${state} kind="warn">${QUEUE_WORDS[state]}</${Badge}> `);
 }

@@ -5,7 +5,7 @@ import { Icon } from "./icons.js";
 // columns: {key, label, cell(row), right, sort, head, off: "narrow" | "middle", className}
 // sort: {by, order}; onSort(by, order)
 export function Table({ label, columns, rows, rowKey, sort, onSort, chosen, foot }) {
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0">
+  return html`<div class="scroll" role="group" aria-label=${label} tabindex="0">
       <table>
         <caption class="hidden-text">${label}</caption>
         <thead><tr>${columns.map((column) => html`<${HeadCell} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`)}</tr></thead>

@@ -105,7 +105,8 @@ class Archive:
         hour = max(self._now(), last.state["hour"] if last else "")
         done = self._put(messages, TableBatch(self._lake.query(), number, hour, attempt))
         position = max(done.position + 1, last.position if last else 0)
-        self._lake.decide(number, done.moves, position, self._state(hour))
+        counted = _counted(last.state if last is not None else {"rows": 0, "quarantined": 0}, done)
+        self._lake.decide(number, done.moves, position, {**self._state(hour), **counted})
         if last is not None and last.state["hour"] < hour:
             self.compact()
         return done.rows
@@ -122,7 +123,7 @@ class Archive:
             )
         finally:
             rows.unpersist()
-        return Put(good.moves + bad.moves, good.rows + bad.rows, max(good.position, bad.position))
+        return Put(good.moves + bad.moves, good.rows + bad.rows, max(good.position, bad.position), bad.rows)
 
     def _grow(self, messages: DataFrame) -> None:
         last = self._lake.last()
@@ -152,6 +153,13 @@ class Archive:
             return 0
         closed = min(last.state["hour"], self._now())
         return self._compaction.run(_tables(self._lake, self._options.table), closed)
+
+
+def _counted(before: dict[str, Any], done: Put) -> dict[str, int]:
+    """Rows of all batches, for operators. A lake that was begun without these counts goes on without them."""
+    if "rows" not in before:
+        return {}
+    return {"rows": before["rows"] + done.rows, "quarantined": before["quarantined"] + done.quarantined}
 
 
 def _tables(lake: Lake, name: str) -> list[Path]:

@@ -123,7 +123,10 @@ class Insight:
         moves = self._stage_tables(ledger, attempt)  # first: closed minutes are not remembered
         memory, more = self._stage_memory(ledger, choice, number, attempt)
         moves += more
-        self._lake.decide(number, moves, position + 1, {"folder": _folder(number), "identity": self._identity})
+        last_state = last_batch.state if (last_batch := self._lake.last()) is not None else {"rows": 0}
+        counted = {"rows": last_state["rows"] + int(rows)} if "rows" in last_state else {}
+        told = {"folder": _folder(number), "identity": self._identity, **counted}
+        self._lake.decide(number, moves, position + 1, told)
         self._forget(_folder(number), memory)
         return int(rows)
 

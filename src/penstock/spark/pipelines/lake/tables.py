@@ -28,11 +28,15 @@ class TableBatch(NamedTuple):
 
 
 class Put(NamedTuple):
-    """What was staged: files and where they belong, how many rows, and the last position (0 without rows)."""
+    """What was staged: files and where they belong, how many rows, and the last position (0 without rows).
+
+    ``quarantined`` are those of the rows that did not fit.
+    """
 
     moves: list[tuple[Path, Path]]
     rows: int
     position: int
+    quarantined: int = 0
 
 
 def _dated(rows: DataFrame, batch: TableBatch) -> DataFrame:

@@ -1,0 +1,161 @@
+"""10,000 queues and a million messages: what a page, a pass and a search touch is bounded, counted and not timed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from penstock.admin import requests
+from penstock.admin.broker import Broker as Asked
+from penstock.admin.journal import JournalView
+from penstock.admin.mirror import Mirror
+from penstock.admin.searching import LOOKED_AT, Wanted, searched
+from penstock.core.broker import Broker
+from penstock.journal.format.rows import Message
+from penstock.server.admin.message_requests import MessageRequests
+from penstock.server.admin.queue_requests import QueueRequests
+from penstock.server.engine.ids import Ids
+from penstock.server.runtime import Runtime
+from support.effort import effort
+
+QUEUES, MESSAGES = 10_000, 1_000_000
+NOW = 1_700_000_000_000_000
+
+
+def runtime_of(broker: Broker) -> Runtime:
+    """As much of a running broker as requests that only look at things need."""
+    engine = SimpleNamespace(moved={})
+    return cast(Runtime, SimpleNamespace(broker=broker, engine=engine, ids=Ids(1, broker), now=lambda: NOW))
+
+
+@pytest.fixture(scope="module")
+def many_queues() -> QueueRequests:
+    broker = Broker()
+    broker.create_namespace("default", NOW)
+    for number in range(QUEUES):
+        broker.create_queue("default", f"q{number}", NOW)
+        broker.log.take()
+    return QueueRequests(runtime_of(broker))
+
+
+@pytest.fixture(scope="module")
+def many_messages() -> MessageRequests:
+    broker = Broker()
+    broker.create_namespace("default", NOW)
+    queue = broker.create_queue("default", "q", NOW)
+    positions = np.arange(2, MESSAGES + 2, dtype=np.uint64)
+    nothing = np.zeros(MESSAGES, np.int64)
+    queue.fill(0, [positions, positions, np.full(MESSAGES, 10), nothing, np.full(MESSAGES, 255), nothing, nothing])
+    runtime = runtime_of(broker)
+    return MessageRequests(runtime, QueueRequests(runtime))
+
+
+def test_a_pass_over_all_queues_goes_in_small_pieces(many_queues: QueueRequests) -> None:
+    found = many_queues.rows(requests.Queues())
+    assert (len(found.rows), found.more) == (requests.PIECE, True)
+    seen = most = 0
+    last: requests.QueueRow | None = None
+    while last is None or found.more:
+        request = requests.Queues(after=last.number if last else 0)
+        most = max(most, effort(partial(many_queues.rows, request)))
+        found = many_queues.rows(request)
+        last, seen = found.rows[-1], seen + len(found.rows)
+    assert seen == QUEUES
+    few = QueueRequests(runtime_of(_with_queues(requests.PIECE)))
+    assert most <= 1.2 * effort(lambda: few.rows(requests.Queues())) + 1_000
+
+
+def _with_queues(count: int) -> Broker:
+    broker = Broker()
+    broker.create_namespace("default", NOW)
+    for number in range(count):
+        broker.create_queue("default", f"q{number}", NOW)
+    return broker
+
+
+class Counting(Asked):
+    """The private socket without a socket: answers at once, and counts."""
+
+    def __init__(self, queues: QueueRequests | None = None, messages: MessageRequests | None = None) -> None:
+        super().__init__("")
+        self.queues, self.messages = queues, messages
+        self.asked: list[Any] = []
+        self.items = 0
+
+    async def ask(self, request: Any, kind: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request, requests.Queues):
+            assert self.queues is not None
+            return self.queues.rows(request)
+        if isinstance(request, requests.Browse):
+            assert self.messages is not None
+            found = self.messages.browse(request)
+            self.items += len(found.items)
+            return found
+        return SimpleNamespace(now=NOW, identity=bytes(8))
+
+
+def test_pages_of_queues_are_answered_without_the_broker(many_queues: QueueRequests) -> None:
+    async def look() -> None:
+        asked = Counting(queues=many_queues)
+        mirror = Mirror(asked, clock=lambda: 100.0)
+        await mirror.fresh()
+        assert mirror.pieces == QUEUES // requests.PIECE
+        assert len(mirror.rows) == QUEUES
+        before = len(asked.asked)
+        for _ in range(100):
+            await mirror.fresh()
+        assert len(asked.asked) == before
+
+    asyncio.run(look())
+
+
+def test_a_page_of_messages_touches_a_page(many_messages: MessageRequests) -> None:
+    pages = [(), (0, 500_000, 500_000), (0, 999_000, 999_000)]
+    efforts = []
+    for after in pages:
+        request = requests.Browse(namespace="default", name="q", state="ready", after=after, limit=100)
+        found = many_messages.browse(request)
+        assert len(found.items) == 100
+        assert found.total == MESSAGES
+        efforts.append(effort(partial(many_messages.browse, request)))
+    assert max(efforts) <= 1.2 * min(efforts) + 1_000
+    assert max(efforts) < 20_000
+
+
+class Stored(JournalView):
+    """A journal in which one message in a hundred thousand is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__("memory:")
+        self.read = 0
+
+    async def messages(self, places: Any) -> dict[int, Message]:
+        self.read += len(places)
+        empty = dict.fromkeys(Message._fields, 0) | {"source": b"", "payload": b"hay", "correlation_id": b""}
+        plain = Message(**cast(Any, empty))
+        return {place: plain._replace(payload=b"needle" if place % 100_000 == 0 else b"hay") for place in places}
+
+
+def test_a_search_looks_at_a_bounded_number_and_goes_on(many_messages: MessageRequests) -> None:
+    async def search() -> None:
+        asked, journal = Counting(messages=many_messages), Stored()
+        request = requests.Browse(namespace="default", name="q", state="ready")
+        found = await searched(asked, journal, request, Wanted(payload=b"needle"), 10, bytes(8))
+        assert found.items == []
+        assert LOOKED_AT <= found.looked_at == journal.read <= LOOKED_AT + requests.PIECE
+        after, needles = found.after, 0
+        for _ in range(5):
+            request = requests.Browse(namespace="default", name="q", state="ready", after=after)
+            found = await searched(asked, journal, request, Wanted(payload=b"needle"), 10, bytes(8))
+            assert LOOKED_AT <= found.looked_at <= LOOKED_AT + requests.PIECE
+            after, needles = found.after, needles + len(found.items)
+        assert needles == 1
+        assert journal.read == asked.items
+
+    asyncio.run(search())

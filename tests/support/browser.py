@@ -1,0 +1,106 @@
+"""A real Chromium for the tests of the console: found, started, and watched.
+
+``CHROMIUM=/path`` names one; else one of the usual names on the PATH is taken, else the one that Playwright fetched.
+Without any, tests fail and say how to get one. ``python -m support.browser`` gets one where that is possible without
+asking: Debian's package for root, Playwright's download for others.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+HOW = "install one (Debian: apt-get install chromium), or name one: CHROMIUM=/path/to/chromium"
+
+
+def named() -> str | None:
+    """The browser that is named, or on the PATH."""
+    if given := os.environ.get("CHROMIUM"):
+        return given
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def found(playwright: Playwright) -> str:
+    """The browser to be used. No browser is a failure: a test that is skipped has shown nothing."""
+    if (path := named()) is not None:
+        return path
+    fetched = playwright.chromium.executable_path
+    if not Path(fetched).exists():
+        pytest.fail(f"the console's tests need a Chromium: {HOW}", pytrace=False)
+    return fetched
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """A browser without a window. Root, as in containers, has no sandbox."""
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found(playwright), args=options)
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What went wrong on the pages of a context: errors on the console, exceptions, requests to other hosts."""
+
+    def __init__(self, context: BrowserContext, origin: str) -> None:
+        self.wrong: list[str] = []
+        #: Parts of messages that a test brings about itself.
+        self.expected: list[str] = []
+        self._host = urlsplit(origin).netloc
+        context.on("page", self._watch)
+        context.on("request", self._request)
+
+    def _watch(self, page: Page) -> None:
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.wrong.append(f"exception: {error}"))
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.wrong.append(f"{message.type}: {message.text} {message.location.get('url', '')}")
+
+    def _request(self, request: Request) -> None:
+        address = urlsplit(request.url)
+        if address.scheme in ("http", "https", "ws", "wss") and address.netloc != self._host:
+            self.wrong.append(f"request to {request.url}")
+
+    def check(self) -> None:
+        """Fails if there was anything that no test has asked for."""
+        left = [each for each in self.wrong if not any(part in each for part in self.expected)]
+        if left:
+            pytest.fail("on the page:\n" + "\n".join(left))
+
+
+def install() -> int:
+    """Get a browser, if there is none. Returns the exit code."""
+    if named():
+        return 0
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print("set-up: installing Debian's chromium, for the tests of the console", file=sys.stderr)
+        quiet = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
+        wanted = [*quiet, "install", "-y", "--no-install-recommends", "chromium"]
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        if subprocess.run([*quiet, "update"], env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0:
+            subprocess.run(wanted, env=environment, stdout=subprocess.DEVNULL, check=False)
+    else:
+        command = [sys.executable, "-m", "playwright", "install", "chromium"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    with sync_playwright() as playwright:
+        there = named() or Path(playwright.chromium.executable_path).exists()
+    if not there:
+        print(f"set-up: no Chromium, so the console's tests will fail: {HOW}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(install())
