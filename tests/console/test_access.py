@@ -26,6 +26,7 @@ PAGES = {
     "dead": ("#/dead", "Inspect"),
     "message": ("#/message", "Show its life"),
     "connections": ("#/connections", "No locks"),
+    "pipelines": ("#/pipelines", "No writers"),
     "tokens": ("#/admin/tokens", "Revoke"),
     "definitions": ("#/admin/definitions", "Import"),
     "backup": ("#/admin/backup", "No backups yet"),
@@ -81,8 +82,11 @@ def test_dialogs_pass_axe(visit: Visit, api: Api, look: str) -> None:
     expect(page.get_by_label("Payload", exact=True)).to_be_visible()
     assert violations(page) == []
     page.keyboard.press("Escape")
+    expect(page.get_by_role("region", name="Payload")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
     assert violations(page) == []
 
 

@@ -24,7 +24,11 @@ export function MessagePage({ parts, query }) {
 
 // An ID says nothing of its queue: the journal is asked for it.
 async function place(id) {
-  const { rows } = await post(["sql"], { query: `select namespace, queue from events where message_id = '${id}' limit 1`, rows: 1 });
+  const query = `select namespace, queue from events where message_id = '${id}' limit 1`;
+  const { rows } = await post(["sql"], { query, rows: 1 }).catch((problem) => {
+    if (problem.code !== "not-found") throw problem;
+    throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "Name its queue as well: without SQL, which this broker does not serve, an ID alone is not enough." });
+  });
   if (rows.length === 0) throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "The journal knows no message with this ID. It may be older than the history that is kept." });
   return rows[0];
 }
