@@ -15,6 +15,7 @@ import pytest
 from penstock.cli.api import Place
 from penstock.client import connect
 from support.commands import COMMAND, Outcome, environment, penstock, penstock_here
+from support.terminal import Terminal
 from support.web import Api, WebBroker, eventually
 
 NO_ID = "0" * 32
@@ -152,6 +153,71 @@ class TestQueues:
         assert run("queues", "--cursor=nonsense").code == 2
         assert run("queues", "--state=happy").code == 2
         assert run("queue", "create", "shop/bad", "--max-depth=-1").code == 2
+
+
+class TestTop:
+    def test_once(self, run: Run, queue: str) -> None:
+        code, out, _ = run("top", queue, "--once")
+        assert code == 0
+        lines = out.splitlines()
+        assert "takes messages" in lines[0]
+        assert "queues: " in lines[1]
+        assert (lines[2].split()[0], lines[3].split()[0]) == ("QUEUE", queue)
+
+    def test_as_json(self, run: Run, queue: str) -> None:
+        [told] = run("top", queue, "--once", "--json").json
+        assert [each["name"] for each in told["queues"]] == [queue]
+
+    def test_again_and_again_without_a_terminal(self, where: list[str], queue: str) -> None:
+        command = [*COMMAND, "top", queue, "--every=0.5", "--json", *where]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(2):
+                assert json.loads(process.stdout.readline())["queues"][0]["name"] == queue
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (130, b"")
+
+    def test_a_screen_with_keys(self, where: list[str], queue: str) -> None:
+        with Terminal([*COMMAND, "top", queue, "--every=60", *where]) as terminal:
+            terminal.wait_for(queue)
+            terminal.wait_for("by ready, descending")
+            terminal.press("d")
+            terminal.wait_for("by dead, descending")
+            terminal.press("x")
+            terminal.wait_for("by dead, ascending")
+            terminal.press("q")
+            assert terminal.ended() == 0
+
+    def test_wrong_use(self, run: Run) -> None:
+        assert run("top", "--every=0").code == 2
+        assert penstock_here("top", "--once", "--url=http://127.0.0.1:1").code == 1
+
+
+class TestConfirmation:
+    """What is asked on a terminal."""
+
+    def test_the_name_must_be_typed(self, where: list[str], queue: str, broker: WebBroker) -> None:
+        broker.api.publish(queue, "a")
+        for typed, code, left in [("wrong", 1, 1), (queue, 0, 0)]:
+            with Terminal([*COMMAND, "queue", "purge", queue, *where]) as terminal:
+                terminal.wait_for(f"Type {queue} to go on")
+                terminal.press(f"{typed}\n")
+                assert terminal.ended() == code
+            assert counts(broker.api, queue)["ready"] == left
+
+    def test_ctrl_c_asks_about_the_job(self, where: list[str], dead: str, broker: WebBroker) -> None:
+        with Terminal([*COMMAND, "dead", "redrive", dead, "--rate=0.01", *where]) as terminal:
+            terminal.wait_for("redrive")
+            terminal.press("\x03")
+            terminal.wait_for("Cancel the job as well?")
+            terminal.press("n\n")
+            assert terminal.ended() == 130
+        [job] = [each for each in broker.api.all("jobs") if each["queue"] == dead]
+        assert job["state"] == "running"
+        broker.api.do("POST", f"jobs/{job['id']}/cancel")
 
 
 class TestMessages:

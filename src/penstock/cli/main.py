@@ -19,6 +19,7 @@ COMMANDS = (
     "shovel",
     "bench",
     "status",
+    "top",
     "queues",
     "queue",
     "messages",

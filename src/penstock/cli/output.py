@@ -61,22 +61,28 @@ def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False,
     headings: bool = True,
 ) -> None:  # fmt: skip
-    """Show a table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
-
-    A cell that is a ``Text`` of rich is shown as it is. Where nobody looks it is wide, so that nothing is cut.
-    """
-    heading = None if title is None else Text(escape(title))
-    shown = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for index, name in enumerate(columns):
-        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
-        shown.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
+    """Show a table as ``table_of`` makes it. Where nobody looks it is wide, so that nothing is cut."""
+    shown = table_of(columns, rows, right=right)
     shown.show_header = headings
+    shown.title = None if title is None else Text(escape(title))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     console.print(shown)
     if title is not None:
         console.print()
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: bool = False) -> Table:
+    """A table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
+
+    A cell that is a ``Text`` of rich is shown as it is.
+    """
+    made = Table(title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, name in enumerate(columns):
+        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
+        made.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
+    return made
 
 
 # -------------------------------------------------------------------------------------------------------------- values
