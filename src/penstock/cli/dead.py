@@ -13,10 +13,10 @@ from penstock.cli.api import Api, api_options, queue_of
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import search_of, search_options, show_messages
-from penstock.cli.output import json_option
+from penstock.cli.output import age, json_option
 from penstock.cli.paging import page_options, pages, show_pages, wanted
 
-COLUMNS = ("QUEUE", "REASON", "MESSAGES")
+COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 
 
 @click.group("dead", short_help="Look at dead letters, or give them another chance.")
@@ -49,7 +49,7 @@ def list_dead(pattern: str, as_json: bool, limit: int | None, everything: bool, 
     """
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     found = pages(Api.of(**where), "dead", Page[DeadGroup], query=DeadQuery(pattern=pattern), want=want)
-    row = lambda each: (each.queue, each.reason, each.count)  # noqa: E731
+    row = lambda each: (each.queue, each.reason, each.count, age(each.oldest))  # noqa: E731
     show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no dead letters")
 
 
