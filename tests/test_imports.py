@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocols", "wire"},
     "endpoint": {"patterns"},
     "flight": {"schema", "patterns", "endpoint", "core", "journal"},
-    "admin": {"schema", "patterns", "endpoint", "core", "journal"},
+    "sql": {"patterns", "endpoint", "journal", "flight"},
+    "admin": {"schema", "patterns", "endpoint", "core", "journal", "sql"},
     "spark": {"schema", "patterns", "protocols", "web", "wire", "journal", "flight", "client"},
     "server": {"schema", "patterns", "endpoint", "protocols", "wire", "core", "journal", "flight", "admin", "client"},
     "cli": {

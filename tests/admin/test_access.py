@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import stat
+from contextlib import closing
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from penstock.admin.access import FAILURES
 from penstock.admin.routes import ROUTES, Route
+from support.certificates import Authority
 from support.web import Answer, Api, WebBroker
 
 ID = "0" * 32
@@ -83,8 +89,6 @@ def expected(route: Route, caller: str) -> bool:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api], route: Route) -> None:
     for name, api in callers.items():
-        if route.name in UNBUILT:
-            continue
         if route.name == "login" and name != "nobody":
             continue
         answer = ask(api, route)
@@ -99,10 +103,6 @@ def test_every_route_by_every_caller(broker: WebBroker, callers: dict[str, Api],
             assert answer.headers["www-authenticate"].startswith("Bearer")
     if route.name == "begin-drain":
         broker.api.do("DELETE", "drain")
-
-
-#: Routes of others, which come with their own tests.
-UNBUILT = ("sql", "sql-export", "sql-tables", "saved-queries", "save-query", "forget-query")
 
 
 def test_lists_have_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -> None:
@@ -204,6 +204,21 @@ def test_a_login_is_a_cookie_that_scripts_and_other_pages_do_not_get(api: Api) -
     assert page.refused("GET", "session")["code"] == "unauthenticated"
 
 
+def test_a_login_outlives_a_restart_and_a_revoked_token_does_not(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        made = broker.api.do("POST", "tokens", {"name": "page", "may": ["view"]})
+        cookie = log_in(broker.api.with_token(made["token"])).headers["set-cookie"].partition(";")[0]
+        kept = b"".join(path.read_bytes() for path in broker.data.glob("admin.sqlite*"))
+        assert cookie.partition("=")[2].encode() not in kept
+        assert made["token"].encode() not in kept
+        broker.kill()
+        broker.start()
+        page = Api(broker.addresses["http"], headers={"cookie": cookie})
+        assert page.get("session")["identity"] == "page"
+        broker.api.do("DELETE", f"tokens/{made['summary']['id']}")
+        assert page.refused("GET", "session")["code"] == "unauthenticated"
+
+
 @pytest.mark.parametrize(
     "headers",
     [{"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}],
@@ -260,3 +275,24 @@ def test_every_change_is_written_down(api: Api, queue: str, callers: dict[str, A
     ]
     assert api.get("audit", who="view", target=queue)["items"] == entries[:1]
     assert api.get("audit", since=done["at"], until=entries[1]["at"], target=queue)["items"] == [done]
+
+
+def test_over_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
+    certificate = Authority(tmp_path / "ca").sign("localhost")
+    http = {"address": "127.0.0.1:0", "tls_certificate": str(certificate.path), "tls_key": str(certificate.key)}
+    with WebBroker(tmp_path, http=http) as broker:
+        address = broker.addresses["http"]
+        assert address.startswith("https://")
+        host = urlsplit(address).netloc
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with closing(HTTPSConnection(host, context=context, timeout=20)) as connection:
+            token = (tmp_path / "admin-token").read_text().strip()
+            headers = {"content-type": "application/json", "origin": address}
+            connection.request("POST", "/api/v1/session", json.dumps({"token": token}), headers)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+            assert "; Secure" in (answer.headers["set-cookie"] or "")
+            connection.request("POST", "/api/v1/session", "{}", {**headers, "origin": f"http://{host}"})
+            assert connection.getresponse().status == 403

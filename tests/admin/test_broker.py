@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,7 @@ import pytest
 from penstock.client import connect
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
 from support.brokers import BrokerProcess
+from support.commands import COMMAND, environment
 from support.web import Api, WebBroker, eventually, path_of
 
 
@@ -316,3 +318,19 @@ def test_nothing_is_at_other_paths(api: Api) -> None:
 def test_bodies_are_bounded(api: Api) -> None:
     problem = api.refused("POST", "jobs", b"x" * (5 * 2**20))
     assert problem["code"] == "too-large"
+
+
+@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--http=127.0.0.1:0"], 3)], ids=["left out", "asked for"])
+def test_without_uvicorn_one_line_says_so(tmp_path: Path, flags: list[str], code: int) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    env = {name: value for name, value in environment(PYTHONPATH=path).items() if name != "PENSTOCK_HTTP"}
+    ready = tmp_path / "ready.json"
+    command = [*COMMAND, "serve", f"--data={tmp_path}/data", f"--ready-file={ready}", "--phpmq=127.0.0.1:0"]
+    command += ["--sspq=off", "--kokaq=off", *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        eventually(lambda: ready.exists() or process.poll() is not None)
+        process.terminate()
+        log = process.communicate(timeout=20)[1]
+    assert process.returncode == code
+    assert len([line for line in log.splitlines() if "pip install 'penstock[http]'" in line]) == 1

@@ -78,6 +78,20 @@ def test_ready_messages_are_moved_and_stay_after_a_restart(tmp_path: Path) -> No
         assert (told["ready"], told["delayed"], told["counters"]["moved_out"]) == (0, 0, 601)
 
 
+def test_newer_messages_before_the_old_ones_stop_no_job(api: Api, queue: str) -> None:
+    """A job takes what was there when it began, also where as much as a step has come before it since."""
+    target = f"{queue}-target"
+    api.do("PUT", f"queues/{path_of(target)}", {})
+    api.publish(queue, *(f"old {number}" for number in range(8)))
+    body = {"kind": "move", "queue": queue, "state": "ready", "target": target, "rate": 2}
+    job = api.do("POST", "jobs", body)
+    eventually(lambda: api.get(f"jobs/{job['id']}")["done"] >= 2)
+    api.publish(queue, *(f"new {number}" for number in range(8)), priority=9)
+    assert api.job(job)["done"] == 8
+    assert payloads(api, target, "ready") == [f"old {number}" for number in range(8)]
+    assert len(payloads(api, queue, "ready")) == 8
+
+
 def test_a_job_at_a_rate_is_cancelled_and_resumed(api: Api, dead: str) -> None:
     job = api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "rate": 4})
     eventually(lambda: api.get(f"jobs/{job['id']}")["done"] >= 4)

@@ -19,7 +19,7 @@ from penstock.cli.up.lines import Broken
 from penstock.cli.up.traffic import ClientCounts
 from support.commands import environment, penstock
 
-FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
+FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight", "http") for part in (f"--{name}", "127.0.0.1:0")]
 
 
 def folders(where: Path) -> list[str]:
@@ -49,7 +49,7 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     first = start(tmp_path)
     assert first.stdout is not None
     told: dict[str, Any] = json.loads(first.stdout.readline())
-    assert set(told["addresses"]) == {"phpmq", "sspq", "kokaq", "flight"}
+    assert set(told["addresses"]) == {"phpmq", "sspq", "kokaq", "flight", "http"}
     sent = penstock("send", f"phpmq://{told['addresses']['phpmq']}/jobs", "one", "two")
     assert sent.code == 0, sent
     first.kill()  # nobody is left to stop the others; they end by themselves, and the next run waits for that

@@ -23,6 +23,7 @@ from penstock.client import aio
 from support.brokers import BrokerProcess, wait_for
 from support.browser import started
 from support.console import Api
+from support.flights import Flight
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,8 @@ QUEUES = {
     "users/signup": (0, 0),
 }
 SECONDS_OF_TRAFFIC = 45
+#: Colours that are kept as they are, and how far others must be from all that are kept.
+GROUNDS, APART = 24, 120
 #: What is on a page when it is whole.
 SHOWN = {
     "login": "Where do I get a token?",
@@ -54,7 +57,7 @@ SHOWN = {
     "dead": "Inspect",
     "life": "Became a dead letter",
     "connections": "No locks",
-    "pipelines": "No writers",
+    "pipelines": "Forget…",
     "sql": "rows in",
     "admin": "Revoke",
 }
@@ -81,6 +84,13 @@ def fill(api: Api) -> None:
     body = {"name": "spark-eu", "may": ["read", "consume", "publish"], "where": ["default/*", "mail"]}
     api.call("POST", "tokens", body=body)
     wait_for(lambda: api.queue("mail", "bounces")["dead"] == 9, "they did not expire")
+
+
+def read(address: str, token: str) -> None:
+    """Two readers, as streaming queries of Spark are: one far behind."""
+    with Flight(address, token=token) as flight:
+        flight.act("progress", reader="archive", queue="mail/outgoing", position=9_000)
+        flight.act("progress", reader="insight", queue="default/orders", position=200)
 
 
 class Traffic(threading.Thread):
@@ -121,7 +131,7 @@ class Traffic(threading.Thread):
 def pages(api: Api) -> dict[str, str]:
     """Names of pictures, and the addresses of what they show."""
     dead = api.messages("mail", "outgoing", "dead", limit=1)[0]["id"]
-    return {
+    found = {
         "login": "",
         "overview": "#/overview",
         "queues": "#/queues?sort=ready&order=descending",
@@ -134,6 +144,9 @@ def pages(api: Api) -> dict[str, str]:
         "sql": "#/sql",
         "admin": "#/admin/tokens",
     }
+    if api.status("sql", "tables") == 404:  # a broker without SQL
+        del found["sql"]
+    return found
 
 
 def take(browser: Browser, api: Api, look: str) -> None:
@@ -155,20 +168,33 @@ def take(browser: Browser, api: Api, look: str) -> None:
 
 
 def small(png: bytes, path: Path) -> None:
-    """Write a screenshot with the 256 colours that are nearest to its own."""
-    picture = (
-        Image.open(BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    )
-    picture.save(path, optimize=True)
+    """Write a screenshot with its most frequent colours that can be told apart, 256 at most."""
+    picture = Image.open(BytesIO(png)).convert("RGB")
+    chosen: list[tuple[int, int, int]] = []
+    counted: Any = picture.getcolors(2**24)
+    for _, colour in sorted(counted, reverse=True):
+        if len(chosen) < GROUNDS or all(distance(colour, each) >= APART for each in chosen):
+            chosen.append(colour)
+        if len(chosen) == 256:
+            break
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for colour in chosen for part in colour])
+    picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "admin-token"
-        options: dict[str, Any] = {"http": {"address": "127.0.0.1:0"}, "admin_token_file": str(token)}
+        free = {"address": "127.0.0.1:0"}
+        options: dict[str, Any] = {"http": free, "flight": free, "admin_token_file": str(token)}
         with BrokerProcess(Path(folder), **options) as broker, started() as browser:
             api = Api(f"http://{broker.address('http').rpartition('/')[2]}", token.read_text().strip())
             fill(api)
+            read(broker.addresses["flight"], api.token_for("spark", "read"))
             traffic = Traffic(broker.address("phpmq"))
             traffic.start()
             time.sleep(SECONDS_OF_TRAFFIC)

@@ -26,6 +26,8 @@ PAGES = {
     "dead": ("#/dead", "Inspect"),
     "message": ("#/message", "Show its life"),
     "connections": ("#/connections", "No locks"),
+    "pipelines": ("#/pipelines", "No writers"),
+    "sql": ("#/sql", "audit"),
     "tokens": ("#/admin/tokens", "Revoke"),
     "definitions": ("#/admin/definitions", "Import"),
     "backup": ("#/admin/backup", "No backups yet"),
@@ -81,8 +83,11 @@ def test_dialogs_pass_axe(visit: Visit, api: Api, look: str) -> None:
     expect(page.get_by_label("Payload", exact=True)).to_be_visible()
     assert violations(page) == []
     page.keyboard.press("Escape")
+    expect(page.get_by_role("region", name="Payload")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
     assert violations(page) == []
 
 
@@ -97,7 +102,7 @@ def test_pages_are_reached_by_keys(visit: Visit) -> None:
     page = visit()
     title = page.get_by_role("heading", level=1)
     expect(title).to_have_text("Overview")
-    for letter, words in {"q": "Queues", "d": "Dead letters", "c": "Connections", "o": "Overview"}.items():
+    for letter, words in {"q": "Queues", "d": "Dead letters", "c": "Connections", "s": "SQL", "o": "Overview"}.items():
         page.keyboard.press("g")
         page.keyboard.press(letter)
         expect(title).to_have_text(words)

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from penstock.admin.assets import POLICY, assets
 from support.brokers import BrokerProcess
 from support.browser import Watch
 from support.console import Api, Visit
@@ -127,3 +128,15 @@ def test_a_broker_that_restarts_under_an_open_page_comes_back(
         page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name=re.compile("^Message "))).to_have_count(2)
     expect(page.get_by_text("No connection to the broker.")).to_have_count(0)
+
+
+def test_files_are_served_with_the_policy_and_asked_for_again(origin: str, visit: Visit, watches: list[Watch]) -> None:
+    page = visit(token="")
+    watches[0].expected += ["401"]
+    answer = page.request.get(f"{origin}/")
+    assert answer.headers["content-security-policy"] == POLICY
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    kept = page.request.get(f"{origin}/app.js", headers={"If-None-Match": assets()["/app.js"].etag})
+    assert kept.status == 304
+    assert page.request.get(f"{origin}/lib/../../assets.py").status == 404
+    assert page.request.get(f"{origin}/%2e%2e/assets.py").status == 404

@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from support.figures import add_json, added, show
 #: What mutmut says of a mutant that was not noticed. Whatever else it says (killed, timeout, …), it was.
 SURVIVED = "survived"
 UNREACHED = "no tests"
+#: Noticed, but only by the time that the tests take: many times what they take without it.
+TIMED_OUT = "timeout"
 
 
 class Figures(NamedTuple):
@@ -25,6 +28,7 @@ class Figures(NamedTuple):
     made: int = 0
     tried: int = 0
     killed: int = 0
+    timed_out: int = 0
     #: Not noticed, and listed in ``equivalent.txt``: they do what the code does.
     equivalent: int = 0
     survived: int = 0
@@ -36,25 +40,27 @@ def mutate(target: str, options: argparse.Namespace) -> tuple[Figures, dict[str,
     place = WorkingCopy(Path(options.folder) / target.replace("/", "-"), target)
     place.prepare()
     first, second = selection_for(target, FIRST), selection_for(target, SECOND)
-    assert first is not None
     every = place.mutants(first)
     chosen = every
     if options.sample is not None and options.sample < len(every):
         chosen = sorted(random.Random(options.seed).sample(every, options.sample))
     found = place.attempt(chosen, options.jobs)
-    left = [name for name, status in found.items() if status in (SURVIVED, UNREACHED)]
-    changes = {name: place.show(name) for name in left}
-    if left and second is not None:
-        place.mutants(second)
-        found |= place.attempt(left, options.jobs)
+    changes = {name: place.show(name) for name, status in found.items() if status in (SURVIVED, UNREACHED)}
     known = equivalents()
-    equal = {name for name in left if found[name] == SURVIVED and is_equivalent(name, changes[name], known)}
-    survived = sum(status == SURVIVED for status in found.values()) - len(equal)
-    unreached = sum(status == UNREACHED for status in found.values())
-    killed = len(found) - len(equal) - survived - unreached
-    figures = Figures(len(every), len(found), killed, len(equal), survived, unreached)
-    open_ones = {name for name in left if found[name] in (SURVIVED, UNREACHED)} - equal
-    return figures, {name: changes[name] for name in left if name in open_ones}
+    equal = {name for name in changes if found[name] == SURVIVED and is_equivalent(name, changes[name], known)}
+    if left := sorted(changes.keys() - equal):
+        place.mutants(second)
+        again = place.attempt(left, options.jobs)
+        found |= {name: status for name, status in again.items() if status != UNREACHED}
+    survivors = {name: changes[name] for name in left if found[name] in (SURVIVED, UNREACHED)}
+    return _counted(len(every), found, len(equal)), survivors
+
+
+def _counted(made: int, found: dict[str, str], equivalent: int) -> Figures:
+    counts = Counter(found.values())
+    survived = counts[SURVIVED] - equivalent
+    killed = counts.total() - counts[SURVIVED] - counts[UNREACHED] - counts[TIMED_OUT]
+    return Figures(made, len(found), killed, counts[TIMED_OUT], equivalent, survived, counts[UNREACHED])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
     show(
         sums,
-        f"{sums.tried:,} mutants, {sums.killed:,} noticed, {sums.survived + sums.unreached:,} not",
+        f"{sums.tried:,} mutants, {sums.killed + sums.timed_out:,} noticed, {sums.survived + sums.unreached:,} not",
         as_json=options.json,
     )
     return 1 if sums.survived + sums.unreached else 0

@@ -15,46 +15,67 @@ NEVER = "memory or bytes_of or process or killed or a_broker_serves or trailing_
 
 
 class Selection(NamedTuple):
-    """Files and folders below tests/, and words of which each test must have one; "" = all."""
+    """Files and folders below tests/; words of which each test must have one ("" = all), and others of which none."""
 
     places: tuple[str, ...]
     words: str = ""
+    without: str = ""
 
 
-_CORE = (
-    "core/test_broker.py", "core/test_dead_letters.py", "core/test_event_columns.py", "core/test_events.py",
-    "core/test_expiry.py", "core/test_lane.py", "core/test_leases.py", "core/test_ordered.py",
-    "core/test_packed_column.py", "core/test_publish.py", "core/test_set_aside.py", "core/test_steps.py",
-    "core/test_table.py", "core/test_throttled.py", "core/test_writers.py",
+_COMMANDS = (
+    "core/test_broker.py", "core/test_dead_letters.py", "core/test_expiry.py", "core/test_leases.py",
+    "core/test_publish.py", "core/test_set_aside.py", "core/test_throttled.py", "core/test_writers.py",
 )  # fmt: skip
-_JOURNAL = (
-    "journal/test_arrow.py", "journal/test_block.py", "journal/test_checkpoints.py", "journal/test_checksum.py",
-    "journal/test_committer.py", "journal/test_faults.py", "journal/test_files.py", "journal/test_following.py",
-    "journal/test_full_disk.py", "journal/test_log_contract.py", "journal/test_old_versions.py",
-    "journal/test_repaired.py", "journal/test_verified.py", "cli/test_journal_commands.py",
+_RECOVERY = ("core/test_event_columns.py", "core/test_events.py", "core/test_steps.py", "core/test_table.py")
+_STRUCTURES = ("core/test_lane.py", "core/test_ordered.py", "core/test_packed_column.py")
+_FORMAT = ("journal/test_block.py", "journal/test_checksum.py", "journal/test_log_contract.py")
+_FILES = (
+    "journal/test_checkpoints.py", "journal/test_files.py", "journal/test_following.py", "journal/test_log_contract.py",
 )  # fmt: skip
+_REPAIR = ("journal/test_repaired.py", "journal/test_verified.py")
+_DAMAGED = (
+    "journal/test_faults.py", "journal/test_full_disk.py", "journal/test_old_versions.py",
+    "cli/test_journal_commands.py",
+)  # fmt: skip
+#: One test of them is hundreds of runs.
+_EACH_CALL = "every_disk_call or after_every"
+#: The same vectors once more, in pieces.
+_IN_PIECES = "byte_by_byte or every_split or empty_pieces or cut_short_anywhere"
 
-#: What is asked first of a module, or of a part of it; and what the survivors of that are shown to.
+#: What is asked first of a module, or of a part of it: a minute of tests at most, since all of them run once to find
+#: out which reach what, and a mutant that survives is shown to all that reach it.
 FIRST = {
-    "core": Selection(_CORE),
-    "journal": Selection(_JOURNAL),
-    "journal/format": Selection(("journal/test_block.py", "journal/test_repaired.py", "journal/test_log_contract.py")),
-    "wire": Selection(("wire",)),
-    "wire/kokaq": Selection(("wire",), "kokaq"),
-    "wire/phpmq": Selection(("wire",), "phpmq"),
-    "wire/sspq": Selection(("wire",), "sspq"),
+    "core": Selection((*_COMMANDS, *_RECOVERY, *_STRUCTURES)),
+    "core/commands": Selection(_COMMANDS),
+    "core/recovery": Selection(_RECOVERY),
+    "core/structures": Selection((*_STRUCTURES, "core/test_broker.py")),
+    "journal": Selection((*_FORMAT, *_FILES, *_REPAIR, "journal/test_arrow.py", "journal/test_committer.py")),
+    "journal/format": Selection((*_FORMAT, "journal/test_files.py")),
+    "journal/files": Selection(_FILES),
+    "journal/repair": Selection(_REPAIR),
+    "wire": Selection(("wire",), without=_IN_PIECES),
+    "wire/kokaq": Selection(("wire",), "kokaq", _IN_PIECES),
+    "wire/phpmq": Selection(("wire",), "phpmq", _IN_PIECES),
+    "wire/sspq": Selection(("wire",), "sspq", _IN_PIECES),
 }
+#: What those are shown to that survive.
 SECOND = {
-    "core": Selection(("core/test_broker_stateful.py", "core/test_budget.py", "core/test_memory.py")),
-    "journal": Selection(("damage", "simulate")),
-    "journal/format": Selection(_JOURNAL),
+    "core": Selection(("core/test_broker_stateful.py",)),
+    "core/recovery": Selection((*_COMMANDS, "core/test_broker_stateful.py")),
+    "core/structures": Selection((*_COMMANDS, *_RECOVERY, "core/test_broker_stateful.py")),
+    "journal": Selection(_DAMAGED, without=_EACH_CALL),
+    "journal/format": Selection(("journal/test_arrow.py", *_REPAIR, *_DAMAGED), without=_EACH_CALL),
+    "wire": Selection(("wire/test_vectors.py",), _IN_PIECES),
+    "wire/kokaq": Selection(("wire/test_vectors.py",), f"kokaq and ({_IN_PIECES})"),
+    "wire/phpmq": Selection(("wire/test_vectors.py",), f"phpmq and ({_IN_PIECES})"),
+    "wire/sspq": Selection(("wire/test_vectors.py",), f"sspq and ({_IN_PIECES})"),
 }
 
 
-def selection_for(target: str, table: dict[str, Selection]) -> Selection | None:
+def selection_for(target: str, table: dict[str, Selection]) -> Selection:
     """Those of the longest entry that the target is, or is a part of."""
     names = [name for name in table if target == name or target.startswith(name + "/")]
-    return table[max(names, key=len)] if names else None
+    return table[max(names, key=len)]
 
 
 def check(target: str) -> str:

@@ -28,13 +28,14 @@ def test_what_is_named_is_there(table: dict[str, Selection]) -> None:
 
 def test_every_module_has_tests() -> None:
     assert set(MODULES) <= FIRST.keys()
+    assert set(MODULES) <= SECOND.keys()
 
 
 def test_the_tests_of_the_longest_name_are_taken() -> None:
     assert selection_for("wire/kokaq/decode", FIRST) == FIRST["wire/kokaq"]
     assert selection_for("wire/stream", FIRST) == FIRST["wire"]
     assert selection_for("journal/format/block", SECOND) == SECOND["journal/format"]
-    assert selection_for("wire/stream", SECOND) is None
+    assert selection_for("core/queue", SECOND) == SECOND["core"]
 
 
 def test_a_target_is_a_folder_or_a_module() -> None:

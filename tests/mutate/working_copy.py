@@ -27,7 +27,19 @@ also_copy = {also}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", {words}]
 pytest_add_cli_args_test_selection = {places}
 use_git_change_detection = false
+track_dependencies = false
+timeout_multiplier = 5.0
+timeout_constant = 6.0
 """
+#: A mutant is shown to many tests, many times: each has fewer examples. Which they are depends on nothing but the test.
+_FEW_EXAMPLES = """
+settings.register_profile("mutants", settings.get_profile("house"), max_examples=30)
+settings.load_profile("mutants")
+"""
+
+
+#: What mutmut says of a mutant that it has not tried. One that breaks the import of a test it calls interrupted.
+UNFINISHED = "not checked"
 
 
 class Failed(Exception):
@@ -41,18 +53,35 @@ class WorkingCopy(NamedTuple):
     target: str
 
     def prepare(self) -> None:
-        """Copy everything anew."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Copy everything anew. Mutants of files that have not changed since they were made are kept."""
+        for name in ("src", "tests", "mutants/tests"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self._copy()
+        for file in (self.folder / "src").rglob("*.py"):
+            times, text = file.stat(), file.read_text()
+            if (marked := _ENUM.sub(r"\1  # pragma: no mutate block", text)) != text:
+                file.write_text(marked)
+                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with (self.folder / "tests/conftest.py").open("a") as settings:
+            settings.write(_FEW_EXAMPLES)
+        if not self._made.exists() or self._made.read_text() != self._files():
+            shutil.rmtree(self.folder / "mutants", ignore_errors=True)  # unfinished, or of files that are gone
+
+    def _copy(self) -> None:
         for name in ("src", "tests", *ALSO):
             if (ROOT / name).is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(ROOT / name, self.folder / name, ignore=ignored)
+                shutil.copytree(ROOT / name, self.folder / name, ignore=ignored, dirs_exist_ok=True)
             else:
                 shutil.copy(ROOT / name, self.folder)
-        for file in (self.folder / "src").rglob("*.py"):
-            text = file.read_text()
-            if (marked := _ENUM.sub(r"\1  # pragma: no mutate block", text)) != text:
-                file.write_text(marked)
+
+    @property
+    def _made(self) -> Path:
+        """Says that all mutants were made, and of which files."""
+        return self.folder / "mutants/made"
+
+    def _files(self) -> str:
+        return "".join(sorted(f"{file}\n" for file in (self.folder / "src").rglob("*.py")))
 
     def mutants(self, tests: Selection) -> list[str]:
         """Make the mutants, and find out which tests reach which. Returns the names of all."""
@@ -61,6 +90,7 @@ class WorkingCopy(NamedTuple):
         found = self.results()
         if not found or "failed to collect stats" in self._log():
             raise Failed(f"the tests do not pass, or mutmut fails: see {self.folder / 'log'}")
+        self._made.write_text(self._files())
         return sorted(found)
 
     def attempt(self, names: list[str], jobs: int) -> dict[str, str]:
@@ -68,6 +98,8 @@ class WorkingCopy(NamedTuple):
         if self._run("run", "--max-children", str(jobs), *names):
             raise Failed(f"mutmut fails: see {self.folder / 'log'}")
         found = self.results()
+        if any(found[name] == UNFINISHED for name in names):
+            raise Failed(f"not all mutants were tried: see {self.folder / 'log'}")
         return {name: found[name] for name in names}
 
     def results(self) -> dict[str, str]:
@@ -81,7 +113,8 @@ class WorkingCopy(NamedTuple):
         return told.partition("\n")[2].strip()
 
     def _settle(self, tests: Selection) -> None:
-        words = f"not ({NEVER})" + (f" and ({tests.words})" if tests.words else "")
+        words = f"not ({' or '.join(filter(None, [NEVER, tests.without]))})"
+        words += f" and ({tests.words})" if tests.words else ""
         values = {
             "files": patterns(self.target),
             "also": list(ALSO),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.admin.problems import fail
 from penstock.admin.resources.access import Grant, Role, Session
+from penstock.admin.store import Store
 from penstock.endpoint.rights import Allowed, Right, Rights
 from penstock.patterns import fits_queue
 
@@ -98,11 +99,17 @@ class _Login(NamedTuple):
 class Gatekeeper:
     """Finds out who asks. ``ask`` is the broker's answer about a peer."""
 
-    def __init__(self, ask: Callable[[Rights], Awaitable[Allowed]], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, ask: Callable[[Rights], Awaitable[Allowed]], store: Store, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Logins outlive a restart: who has a page open goes on. Of cookies and tokens only hashes are kept."""
         self._ask = ask
+        self._store = store
         self._clock = clock
         self._known: OrderedDict[tuple[str, str], tuple[float, Allowed]] = OrderedDict()
-        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        store.write("delete from logins where until <= ?", (clock(),))
+        rows = store.rows("select cookie, digest, until from logins order by until")
+        self._logins = OrderedDict((cookie, _Login(digest, until)) for cookie, digest, until in rows)
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     async def caller(self, address: str, token: str, cookie: str) -> Caller:
@@ -142,13 +149,19 @@ class Gatekeeper:
             fail("unauthenticated", "this token is not known, or has no right over HTTP", field="body.token")
         cookie = secrets.token_urlsafe(32)
         self._logins[digest_of(cookie)] = _Login(digest, caller.until)
+        values = (digest_of(cookie), digest, caller.until)
+        self._store.write("insert into logins (cookie, digest, until) values (?, ?, ?)", values)
         while len(self._logins) > MOST_LOGINS:
-            self._logins.popitem(last=False)
+            self._forget(next(iter(self._logins)))
         return cookie, caller
 
     def log_out(self, cookie: str) -> None:
         """The cookie is worth nothing any more."""
-        self._logins.pop(digest_of(cookie), None)
+        self._forget(digest_of(cookie))
+
+    def _forget(self, hashed: str) -> None:
+        self._logins.pop(hashed, None)
+        self._store.write("delete from logins where cookie = ?", (hashed,))
 
     def forget(self) -> None:
         """Tokens have changed: ask the broker again."""

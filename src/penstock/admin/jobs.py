@@ -208,11 +208,13 @@ class Jobs:
             await self._all(record, "delete", state)
 
     async def _all(self, record: JobRecord, kind: str, state: str) -> None:
-        more = True
-        while more and record.status == "running":
+        record.after = ()  # from the front again: what was done before is not there any more
+        while record.status == "running":
             worked = await self._step(record, kind, state, None)
-            more = worked.more
+            record.after = worked.after
             await self._pace(record, worked.done)
+            if not worked.after:
+                break
 
     async def _chosen(self, record: JobRecord) -> None:
         record.total = len(record.ids)
@@ -242,7 +244,7 @@ class Jobs:
 
     async def _step(self, record: JobRecord, kind: str, state: str, positions: list[int] | None) -> Worked:
         if positions is not None and not positions:
-            return Worked(done=0, skipped=0, more=False)
+            return Worked(done=0)
         namespace, _, name = record.queue.partition("/")
         target = tuple(record.target.split("/", 1)) if record.target else None
         asked = requests.Work(
@@ -252,6 +254,7 @@ class Jobs:
             state=state,  # type: ignore[arg-type]
             target=target,  # type: ignore[arg-type]
             positions=positions,
+            after=record.after if positions is None else (),
             until=record.until,
             limit=self._size(record),
             by=record.by,

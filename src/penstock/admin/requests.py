@@ -274,18 +274,18 @@ class Work(_Change, frozen=True, kw_only=True, tag="work"):
     name: str
     state: Literal["ready", "delayed", "dead"]
     target: tuple[str, str] | None = None
-    #: These messages; None: from the front, those that were there before position ``until``.
+    #: These messages; None: those behind a place that were there before position ``until``.
     positions: list[int] | None = None
+    after: tuple[int, ...] = ()
     until: int = 0
     limit: int = STEP
 
 
 class Worked(msgspec.Struct, frozen=True, kw_only=True):
-    """So many are done; those that were not there any more were passed over. ``more``: there may be more."""
+    """So many are done. ``after`` is for the next step, empty when there are no more."""
 
     done: int
-    skipped: int
-    more: bool
+    after: tuple[int, ...] = ()
 
 
 class Connections(_Request, frozen=True, kw_only=True, tag="connections"):

@@ -19,6 +19,7 @@ from penstock.admin.handlers.metrics import LiveHandlers
 from penstock.admin.handlers.peers import PeerHandlers
 from penstock.admin.handlers.pipelines import PipelineHandlers
 from penstock.admin.handlers.queues import QueueHandlers
+from penstock.admin.handlers.sql import SqlHandlers
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
@@ -26,6 +27,8 @@ from penstock.admin.settings import Settings
 from penstock.admin.store import Store
 from penstock.endpoint.process import Reporter
 from penstock.endpoint.rights import Allowed
+from penstock.sql.pool import Pool
+from penstock.sql.requests import Settings as SqlSettings
 
 
 class Service:
@@ -37,13 +40,14 @@ class Service:
         self.store = Store(settings.data)
         self.journal = JournalView(settings.journal, settings.data)
         audit = Audit(self.store)
-        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed))
+        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
         backups = Backups(settings.data, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run)
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
         self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines)
+        self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
         handlers: dict[str, Handler] = {
             **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
             **whole.handlers,
@@ -53,6 +57,7 @@ class Service:
             **JobHandlers(self.broker, self.jobs, backups).handlers,
             **pipelines.handlers,
             **self.live.handlers,
+            **SqlHandlers(self.broker, self.mirror, self.store, self.sql, reporter).handlers,
         }
         self.app = App(
             handlers,
@@ -83,6 +88,7 @@ class Service:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self.sql.close()
         self.broker.close()
         self.store.close()
 

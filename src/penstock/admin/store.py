@@ -1,4 +1,4 @@
-"""What the HTTP process keeps for itself: the audit log, jobs and saved queries, in one SQLite file in the data folder.
+"""What the HTTP process keeps for itself: audit log, jobs, logins and saved queries, in one SQLite file with the data.
 
 The broker does not need it: without the file everything goes on, and only what was noted here is forgotten.
 """
@@ -18,6 +18,7 @@ create table if not exists audit (
     outcome text not null, before text not null, after text not null, detail text not null
 );
 create table if not exists jobs (id text primary key, number integer not null, body blob not null);
+create table if not exists logins (cookie text primary key, digest text not null, until real not null);
 create table if not exists queries (
     name text primary key, query text not null, about text not null, by text not null
 );

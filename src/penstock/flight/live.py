@@ -8,7 +8,7 @@ out is kept, and carried on from at the next call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -52,6 +52,14 @@ class Snapshot(NamedTuple):
     holding: Holding
 
 
+class Picked(NamedTuple):
+    """Which of the messages are wanted."""
+
+    queues: Chooser
+    positions: tuple[int, int]
+    states: Collection[str]
+
+
 class Live:
     """Takes snapshots. Threads may share one."""
 
@@ -62,18 +70,27 @@ class Live:
         self._lock = Lock()
         self._table: Table | None = None
 
-    def read(self, columns: Sequence[str], queues: Chooser) -> Iterator[pa.RecordBatch]:
-        """The rows of the view. The snapshot is taken before the first is asked for."""
-        return _batches(self._snapshot(queues), list(columns) or LIVE.names)
+    def read(
+        self,
+        columns: Sequence[str],
+        queues: Chooser,
+        positions: tuple[int, int] = (0, 2**63),
+        states: Collection[str] = STATES,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the view. The snapshot is taken before the first is asked for.
 
-    def _snapshot(self, queues: Chooser) -> Snapshot:
+        Messages at other positions (from the first up to the second) or in other states are not touched.
+        """
+        return _batches(self._snapshot(Picked(queues, positions, states)), list(columns) or LIVE.names)
+
+    def _snapshot(self, picked: Picked) -> Snapshot:
         for _ in range(TRIES):
             outs = self._outs()
             self._wait_for(outs.position)
             with self._lock:
                 table = self._fold(outs.position)
                 try:
-                    return _taken(self._reader, table, outs, int(self._now() * 1e6), queues)
+                    return _taken(self._reader, table, outs, int(self._now() * 1e6), picked)
                 except Gone:
                     continue
         raise trouble("away", "messages are being moved faster than they can be found; try again")
@@ -108,11 +125,14 @@ def newest_table(reader: Follower, stop: int) -> Table:
     return Table() if found is None else Table(msgspec.json.decode(found.meta, type=Meta), found.columns)
 
 
-def _taken(reader: Follower, table: Table, outs: OutNow, now: int, queues: Chooser) -> Snapshot:
+def _taken(reader: Follower, table: Table, outs: OutNow, now: int, picked: Picked) -> Snapshot:
     names = {number: QueueName(entry.namespace, entry.name) for number, entry in table.meta.queues.items()}
-    wanted = [number for number, name in names.items() if queues is None or queues(name)]
+    wanted = [number for number, name in names.items() if picked.queues is None or picked.queues(name)]
     states = _states(table, np.frombuffer(outs.messages, "<u8"), now)
-    sound = ~np.isin(table.column("position"), np.frombuffer(outs.damaged, "<u8"))
+    positions = table.column("position")
+    sound = ~np.isin(positions, np.frombuffer(outs.damaged, "<u8"))
+    sound &= (positions >= picked.positions[0]) & (positions < picked.positions[1])
+    sound &= np.isin(states, [STATES.index(state) for state in picked.states])
     rows = np.flatnonzero(np.isin(table.column("queue"), wanted) & sound)
     places = table.places()[rows]
     order = np.argsort(places, kind="stable")

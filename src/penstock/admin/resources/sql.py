@@ -13,19 +13,31 @@ SQL_ROWS = 1000
 MOST_SQL_ROWS = 100_000
 SQL_BYTES = 100_000
 SQL_SECONDS = 60.0
+#: Bytes of memory that a query may use: unless told otherwise, at least and at most.
+SQL_MEMORY = 256 * 2**20
+LEAST_SQL_MEMORY = 32 * 2**20
+MOST_SQL_MEMORY = 1024 * 2**20
+#: Rows of a file, and its bytes.
+MOST_FILE_ROWS = 1_000_000
+MOST_FILE_BYTES = 256 * 2**20
 
 
 class SqlQuery(Body, frozen=True, kw_only=True):
-    """One SELECT over ``messages``, ``events``, ``live``, ``queues``, ``readers`` and ``audit``."""
+    """One SELECT over ``messages``, ``events``, ``live``, ``queues``, ``readers`` and ``audit``.
+
+    It ends when it takes longer than ``seconds`` or more than ``memory_bytes``.
+    """
 
     query: Annotated[str, Meta(min_length=1, max_length=SQL_BYTES)]
     rows: Annotated[int, Meta(ge=1, le=MOST_SQL_ROWS)] = SQL_ROWS
     seconds: Annotated[float, Meta(gt=0, le=SQL_SECONDS)] = 10.0
+    memory_bytes: Annotated[int, Meta(ge=LEAST_SQL_MEMORY, le=MOST_SQL_MEMORY)] = SQL_MEMORY
 
 
 class SqlExport(SqlQuery, frozen=True, kw_only=True):
-    """The same, as a file."""
+    """The same, as a file. The header ``penstock-truncated`` says whether there are more rows."""
 
+    rows: Annotated[int, Meta(ge=1, le=MOST_FILE_ROWS)] = MOST_FILE_ROWS
     format: Literal["csv", "parquet"]
 
 

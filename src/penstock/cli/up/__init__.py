@@ -47,6 +47,7 @@ def listener_options(command: Any) -> Any:
 @click.option("--lake", default="./penstock-lake", metavar="DIR", help="The tables. [default: ./penstock-lake]")
 @listener_options
 @click.option("--flight", default="127.0.0.1:8815", metavar="ADDR", help="Arrow Flight. [default: 127.0.0.1:8815]")
+@click.option("--http", default="127.0.0.1:9180", metavar="ADDR", help="API and console. [default: 127.0.0.1:9180]")
 @click.option(
     "--every", default=2.0, type=click.FloatRange(0.1, 3600), metavar="S", help="Seconds between batches. [default: 2]"
 )
@@ -151,7 +152,7 @@ class Processes:
         self._running.append(self._lock.close)
         self._lock.take(self.note)
         self.note("starting the broker")
-        flags = [part for name in ("data", *protocols(), "flight") for part in self._flag(name)]
+        flags = [part for name in ("data", *protocols(), "flight") for part in self._flag(name)] + self._http()
         self.broker = BrokerChild(flags, self._logs / "broker.log", self._lock)
         self._running.append(self.broker.stop)
         self.broker.wait()
@@ -169,6 +170,25 @@ class Processes:
     def _flag(self, name: str) -> tuple[str, str]:
         return f"--{name}", self._flags[name]
 
+    def _http(self) -> list[str]:
+        """HTTP where it is installed. It shows the pipelines too; its first token is for the login link."""
+        address = self._flags["http"]
+        if address == "off" or find_spec("uvicorn") is None:
+            return ["--http", "off"]
+        return ["--http", f"{address},lake={self.lake}", "--admin-token-file", str(self._token_file)]
+
+    @property
+    def _token_file(self) -> Path:
+        return self._logs / "admin-token"
+
+    def _console(self) -> str:
+        """Where the console is, with a login if we have a token for it."""
+        address = self.broker.addresses["http"]
+        try:
+            return f"{address}/#/login?token={self._token_file.read_text().strip()}"
+        except FileNotFoundError:  # it was made by an earlier start of the broker, and told then
+            return address
+
     def _tell_what_to_try(self) -> None:
         addresses = self.broker.addresses
         if self.as_json:
@@ -184,6 +204,7 @@ class Processes:
             f"pipelines  archive and insight, on Spark {self.pipelines.spark}, every {self._flags['every']:g} s",
             f"           tables in {lake}, report in {lake}/insight/report.html",
             "",
+            *([f"Try the console: {self._console()}", ""] if "http" in addresses else []),
             "Try, in another terminal:",
             f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
             f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",

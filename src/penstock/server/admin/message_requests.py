@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from penstock.admin import requests
 from penstock.core.browsing import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
@@ -78,13 +76,13 @@ class MessageRequests:
         """Redrive, move or delete a few messages."""
         queue = self._queues.find(request.namespace, request.name)
         limit = max(1, min(request.limit, requests.STEP))
-        positions = request.positions
-        if positions is None:
-            positions = self._front(queue, request, limit)
-        chosen = positions[:limit]
-        done = self._work(queue, request, chosen)
-        more = len(chosen) == limit if request.positions is None else len(positions) > limit
-        return requests.Worked(done=done, skipped=len(chosen) - done, more=more)
+        if request.positions is not None:
+            return requests.Worked(done=self._work(queue, request, request.positions[:limit]))
+        looked_at = self._behind(queue, request, limit)
+        old = [each.position for each in looked_at if _is_old(each, request)]
+        last = looked_at[-1] if len(looked_at) == limit else None
+        done = self._work(queue, request, old)
+        return requests.Worked(done=done, after=(last.priority, last.rank, last.position) if last is not None else ())
 
     def _work(self, queue: Queue, request: requests.Work, positions: list[int]) -> int:
         now, connection = self._runtime.now(), operator(request.by)
@@ -106,19 +104,11 @@ class MessageRequests:
             return False
         return self._broker.delete_message(operator(by), queue, position, self._runtime.now())
 
-    def _front(self, queue: Queue, request: requests.Work, limit: int) -> list[int]:
-        """The first messages of the state that were there before the job began."""
+    def _behind(self, queue: Queue, request: requests.Work, limit: int) -> list[lane.Item]:
+        """The next messages of the state, in order."""
         if request.state == "ready":
-            found: Iterable[lane.Item] = self._old_ready(queue, request.until, limit)
-        elif request.state == "delayed":
-            found = [each for each in lane_after(queue.delayed, (), limit) if each.position < request.until]
-        else:
-            found = [each for each in lane_after(queue.dead, (), limit) if each.rank < request.until]
-        return [each.position for each in found]
-
-    def _old_ready(self, queue: Queue, until: int, limit: int) -> list[lane.Item]:
-        """The first of each priority are the oldest of it, so few are looked at in vain."""
-        return [each for each in ready_after(queue, (), limit) if each.rank < until]
+            return ready_after(queue, request.after, limit)
+        return lane_after(queue.delayed if request.state == "delayed" else queue.dead, request.after, limit)
 
     # What is told of a message
 
@@ -155,3 +145,8 @@ class MessageRequests:
             out.delivered_at,
             out.deadline,
         )
+
+
+def _is_old(item: lane.Item, request: requests.Work) -> bool:
+    """Whether a message was there when the job began. A delayed one's rank is a time."""
+    return (item.position if request.state == "delayed" else item.rank) < request.until

@@ -8,7 +8,7 @@ from penstock.wire.located import Located
 #: Both headers of a message and the header of one component.
 _HEADERS, _COMPONENT = 12, 8
 #: A whole answer to Push as a run has it.
-_PUSHED = 39
+_PUSHED = 38
 
 
 class LocatedServerDecoder(Located[kokaq.KokaqRequest], kokaq.ServerDecoder):  # type: ignore[misc]  # as above

@@ -32,7 +32,7 @@ function Pipelines() {
     { key: "at", label: "Finished", right: true, cell: (one) => (one.finished_at ? html`<span title=${moment(one.finished_at)}>${age(one.finished_at)} ago</span>` : "–") },
     { key: "rows", label: "Rows", right: true, off: "narrow", cell: (one) => compact(one.rows) },
     { key: "quarantined", label: "Quarantine", right: true, cell: (one) => (one.quarantined ? html`<strong class="bad-text">${compact(one.quarantined)}</strong>` : compact(one.quarantined)) },
-    { key: "report", label: "Report", cell: (one) => one.report && html`<a href=${one.report} target="_blank" rel="noopener">Insight report</a>` },
+    { key: "report", label: "Report", cell: (one) => one.report && html`<a href=${one.report.replace(/^\//, "")} target="_blank" rel="noopener">Insight report</a>` },
   ];
   return html`<${Listed} title="Pipelines" path="pipelines" columns=${columns} rowKey=${(one) => one.name} empty="No pipelines">
     The broker shows the pipelines below the folder of <code>[http] lake</code>. <code>penstock up</code> starts two of them.

@@ -31,7 +31,9 @@ export function MessagesTab({ name, it, query, reload }) {
   const { state = "ready", cursor = "", message = "" } = query;
   const search = searchOf(query);
   const wanted = JSON.stringify(search);
-  const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, ...search }, signal), [name, state, cursor, wanted, it[state]]);
+  // A short list follows the queue. A long one stays still while somebody reads it, until it is asked for again.
+  const followed = it[state] <= LIMIT ? it[state] : "many";
+  const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, ...search }, signal), [name, state, cursor, wanted, followed]);
   const [chosen, setChosen] = useState(new Set());
   useEffect(() => setChosen(new Set()), [name, state, wanted]);
   const changed = () => {
@@ -43,7 +45,7 @@ export function MessagesTab({ name, it, query, reload }) {
   return html`<${Panel} body=${false}>
     <div class="filter"><${Pick} label="State of the messages" choices=${choices} chosen=${state} onPick=${(key) => goQuery({ state: key, cursor: "", reason: "" })} /></div>
     <${SearchForm} query=${query} state=${state} />
-    <${Loaded} state=${loaded}>${(page) => html`<${Found} name=${name} state=${state} page=${page} search=${search} chosen=${chosen} onChoose=${setChosen} onChanged=${changed} cursor=${cursor} />`}</${Loaded}>
+    <${Loaded} state=${loaded}>${(page) => html`<${Found} name=${name} state=${state} page=${page} search=${search} chosen=${chosen} onChoose=${setChosen} onChanged=${changed} onRefresh=${loaded.reload} cursor=${cursor} />`}</${Loaded}>
     ${message && html`<${MessageDialog} queue=${name} id=${message} onClose=${() => goQuery({ message: "" })} onChanged=${changed} />`}
   </${Panel}>`;
 }
@@ -78,9 +80,9 @@ function SearchForm({ query, state }) {
   </form>`;
 }
 
-function Found({ name, state, page, search, chosen, onChoose, onChanged, cursor }) {
+function Found({ name, state, page, search, chosen, onChoose, onChanged, onRefresh, cursor }) {
   const searched = Object.keys(search).length > 0;
-  const foot = html`<${Foot} page=${page} searched=${searched} cursor=${cursor} />`;
+  const foot = html`<${Foot} page=${page} searched=${searched} cursor=${cursor} onRefresh=${onRefresh} />`;
   return html`<${Bulk} name=${name} state=${state} search=${searched ? search : null} total=${page.total} chosen=${chosen} onChanged=${onChanged} />
     ${page.items.length ? html`<${Table} label=${`Messages: ${STATE_WORDS[state]}`} columns=${columns(state, chosen, onChoose)} rows=${page.items} rowKey=${(message) => message.id} chosen=${chosen} foot=${foot} />` : html`<${NoMessages} state=${state} page=${page} searched=${searched} foot=${foot} />`}`;
 }
@@ -91,10 +93,11 @@ function NoMessages({ state, page, searched, foot }) {
   return html`<${Empty} title=${`No messages: ${STATE_WORDS[state].toLowerCase()}`} />`;
 }
 
-function Foot({ page, searched, cursor }) {
+function Foot({ page, searched, cursor, onRefresh }) {
   const words = searched ? `${count(page.items.length)} found among ${count(page.looked_at)} looked at` : `${count(page.items.length)} of ${count(page.total)} messages`;
   return html`<span role="status">${words}</span>
     <div class="actions">
+      <button type="button" class="small" onClick=${onRefresh}>Refresh</button>
       <button type="button" class="small" disabled=${!cursor} onClick=${() => goQuery({ cursor: "" })}>First page</button>
       <button type="button" class="small" disabled=${page.next === null} onClick=${() => goQuery({ cursor: page.next })}>${searched ? "Go on" : "Next page"}</button>
     </div>`;

@@ -22,6 +22,8 @@ export function SqlPage({ query }) {
   const [text, setText] = useState(query.query ?? kept.get("sql.draft", FIRST));
   const [result, setResult] = useState({ answer: null, problem: null, running: false });
   const [history, setHistory] = useState(kept.get("sql.history", []));
+  const tables = useLoad((signal) => get(["sql", "tables"], {}, signal), []);
+  if (tables.problem?.code === "not-found") return html`<${Head} title="SQL" /><${Panel} body=${false}><${Empty} title="This broker does not serve SQL">The HTTP process has no SQL engine. The same tables can be read through Arrow Flight, with DuckDB, polars or pandas.</${Empty}></${Panel}>`;
   const write = (value) => {
     setText(value);
     kept.set("sql.draft", value);
@@ -46,7 +48,7 @@ export function SqlPage({ query }) {
         <${Editor} text=${text} onText=${write} onRun=${run} running=${result.running} />
         <${Result} ...${result} query=${text} />
       </div>
-      <${Aside} history=${history} onPick=${write} onForget=${() => (setHistory([]), kept.set("sql.history", []))} text=${text} />
+      <${Aside} tables=${tables} history=${history} onPick=${write} onForget=${() => (setHistory([]), kept.set("sql.history", []))} text=${text} />
     </div>`;
 }
 
@@ -97,13 +99,13 @@ function Rows({ answer }) {
   return html`<${Table} label="Result" columns=${columns} rows=${rows} rowKey=${(row) => row.index} foot=${foot} />`;
 }
 
-function Aside({ history, onPick, onForget, text }) {
+function Aside({ tables, history, onPick, onForget, text }) {
   const [tab, setTab] = useState("tables");
   const choices = [{ key: "tables", label: "Tables" }, { key: "saved", label: "Saved" }, { key: "history", label: "History" }];
   return html`<aside class="panel sql-aside" aria-label="Tables, saved queries and history">
     <div class="panel-head"><${Pick} label="Show" choices=${choices} chosen=${tab} onPick=${setTab} /></div>
     <div class="panel-body">
-      ${tab === "tables" && html`<${Tables} onPick=${onPick} />`}
+      ${tab === "tables" && html`<${Tables} state=${tables} onPick=${onPick} />`}
       ${tab === "saved" && html`<${Saved} onPick=${onPick} text=${text} />`}
       ${tab === "history" && (history.length ? html`<ul class="queries">${history.map((one) => html`<${Entry} key=${one.at} title=${moment(one.at)} query=${one.query} onPick=${onPick} />`)}</ul><button class="small" onClick=${onForget}>Clear history</button>` : html`<p class="soft">Queries that were run are kept here, in this browser.</p>`)}
     </div>
@@ -114,8 +116,7 @@ function Entry({ title, query, onPick, onForget }) {
   return html`<li><span class="soft">${title}</span><button type="button" class="query" onClick=${() => onPick(query)}>${query}</button>${onForget && html`<button type="button" class="link" aria-label=${`Remove ${title}`} onClick=${onForget}>Remove</button>`}</li>`;
 }
 
-function Tables({ onPick }) {
-  const state = useLoad((signal) => get(["sql", "tables"], {}, signal), []);
+function Tables({ state, onPick }) {
   return html`<${Loaded} state=${state}>${(page) => page.items.map((table) => html`<details key=${table.name} class="sql-table">
     <summary><code>${table.name}</code></summary>
     <p class="soft">${table.about}</p>

@@ -17,7 +17,7 @@ export function Chart({ label, times, series, format, height = 150 }) {
   useLayoutEffect(() => {
     const make = () => {
       plot.current?.destroy();
-      plot.current = new window.uPlot(options(place.current, probes.current, series, format, height), [times, ...series.map((one) => one.values)], place.current);
+      plot.current = new window.uPlot(options(place.current, probes.current, series, format, height), drawn(times, series), place.current);
     };
     make();
     const sizes = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height }));
@@ -35,7 +35,7 @@ export function Chart({ label, times, series, format, height = 150 }) {
     };
   }, [shape, height]);
 
-  useEffect(() => plot.current?.setData([times, ...series.map((one) => one.values)]), [times, series]);
+  useEffect(() => plot.current?.setData(drawn(times, series)), [times, series]);
 
   const last = (one) => one.values[one.values.length - 1];
   const words = series.map((one) => `${one.label} ${times.length ? format(last(one)) : "no values yet"}`).join(", ");
@@ -51,6 +51,12 @@ const SHORTEST = 60;
 const short = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const long = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+// uPlot takes a single moment for years: it gets a second before it.
+function drawn(times, series) {
+  if (times.length !== 1) return [times, ...series.map((one) => one.values)];
+  return [[times[0] - 1, times[0]], ...series.map((one) => [one.values[0], one.values[0]])];
+}
 
 function span(_, low, high) {
   const end = high ?? Date.now() / 1000;

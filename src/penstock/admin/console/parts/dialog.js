@@ -17,7 +17,8 @@ export function Dialog({ title, onClose, children, foot, wide, onSubmit }) {
     event.preventDefault();
     onSubmit?.();
   };
-  return html`<dialog ref=${dialog} class=${wide ? "wide" : null} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())}>
+  // Browsers may close a dialog without asking, at a second Escape: that is the end of it, too.
+  return html`<dialog ref=${dialog} class=${wide ? "wide" : null} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClose=${onClose}>
     <form onSubmit=${submit} novalidate>
       <div class="dialog-head"><h2 id=${id}>${title}</h2><button type="button" class="icon plain" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></div>
       <div class="dialog-body">${children}</div>

@@ -1,0 +1,163 @@
+"""The processes that answer SQL, as the HTTP process keeps them.
+
+Each answers one query at a time. One that takes longer than it may is killed, and takes nobody else with it. One that
+nobody has needed for a while is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+
+import msgspec
+
+from penstock.sql.requests import FRAME_BYTES, LENGTH, Outcome, Request, Settings, Tables
+
+#: Queries at a time, and those that may wait for their turn.
+AT_A_TIME = 2
+MOST_WAITING = 8
+#: Seconds without a query after which a process is let go, and after which one that does not begin is given up.
+IDLE_SECONDS = 120.0
+START_SECONDS = 60.0
+
+
+class SqlRefused(Exception):
+    """A query is not taken now, and why."""
+
+
+class TookTooLong(Exception):
+    """A query was ended, with its process."""
+
+
+class Died(Exception):
+    """The process has ended by itself, most likely because it had no more memory."""
+
+
+class _Worker:
+    """One process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        self.idle: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, settings: Settings) -> _Worker:
+        """A new one."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "penstock.sql", stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+        )
+        worker = cls(process)
+        worker._send(settings)
+        return worker
+
+    def _send(self, value: msgspec.Struct) -> None:
+        data = msgspec.msgpack.encode(value)
+        self._in.writelines([LENGTH.pack(len(data)), data])
+
+    async def ask(self, request: Request, seconds: float) -> Outcome:
+        """Its answer. Raises TookTooLong or Died, and then the process is no more."""
+        try:
+            async with asyncio.timeout(seconds):
+                self._send(request)
+                (size,) = LENGTH.unpack(await self._out.readexactly(LENGTH.size))
+                if size > FRAME_BYTES:
+                    raise Died
+                return msgspec.msgpack.decode(await self._out.readexactly(size), type=Outcome)
+        except TimeoutError:
+            raise TookTooLong from None
+        except (OSError, EOFError):
+            raise Died from None
+
+    async def end(self) -> None:
+        """Kill it, and wait until it is gone."""
+        if self.idle is not None:
+            self.idle.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+class Pool:
+    """All of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._turn = asyncio.Semaphore(AT_A_TIME)
+        self._waiting = 0
+        self._free: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def ask(self, request: Request, seconds: float) -> Outcome:
+        """The answer of a process. Raises SqlRefused, TookTooLong or Died."""
+        missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
+        if missing:
+            raise SqlRefused(f"SQL needs {missing[0]}: pip install 'penstock[sql]'")
+        if self._waiting >= MOST_WAITING:
+            raise SqlRefused(f"{AT_A_TIME} queries run, and {self._waiting} wait already; try again in a moment")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._ask(request, seconds)
+        finally:
+            self._turn.release()
+
+    async def close(self) -> None:
+        """End all."""
+        workers = [*self._free, *self._busy]
+        self._free.clear()
+        await asyncio.gather(*(worker.end() for worker in workers), *self._ending)
+
+    async def _ask(self, request: Request, seconds: float) -> Outcome:
+        while self._free:
+            with contextlib.suppress(Died):  # it may have ended while it waited: the query is not to blame yet
+                return await self._ask_one(self._free.pop(), request, seconds)
+        return await self._ask_one(await self._started(), request, seconds)
+
+    async def _ask_one(self, worker: _Worker, request: Request, seconds: float) -> Outcome:
+        if worker.idle is not None:
+            worker.idle.cancel()
+        async with self._watched(worker):
+            outcome = await worker.ask(request, seconds)
+        worker.idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go, worker)
+        self._free.append(worker)
+        return outcome
+
+    async def _started(self) -> _Worker:
+        """A new process that has begun: the time of a query is its own."""
+        worker = await _Worker.start(self._settings)
+        try:
+            async with self._watched(worker):
+                await worker.ask(Tables(), START_SECONDS)
+        except (TookTooLong, Died):
+            raise SqlRefused("the process for SQL does not start; try again") from None
+        return worker
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, worker: _Worker) -> AsyncIterator[None]:
+        """While it works. If that does not go well, it is ended."""
+        self._busy.add(worker)
+        try:
+            yield
+        except BaseException:
+            await worker.end()
+            raise
+        finally:
+            self._busy.discard(worker)
+
+    def _let_go(self, worker: _Worker) -> None:
+        if worker in self._free:
+            self._free.remove(worker)
+            task = asyncio.create_task(worker.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

@@ -1,0 +1,75 @@
+"""The tables that can be asked, their columns, and what each is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.flight.views import LIVE
+from penstock.journal.views.arrow import EVENTS, MESSAGES
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+QUEUES = pa.schema(
+    {
+        "namespace": pa.string(),
+        "queue": pa.string(),
+        "ready": pa.int64(),
+        "out": pa.int64(),
+        "delayed": pa.int64(),
+        "dead": pa.int64(),
+        "damaged": pa.int64(),
+        "bytes": pa.int64(),
+        "consumers": pa.int64(),
+        "paused": pa.bool_(),
+        "created_at": _TIME,
+        "published": pa.int64(),
+        "delivered": pa.int64(),
+        "redelivered": pa.int64(),
+        "settled": pa.int64(),
+    }
+)
+READERS = pa.schema(
+    {
+        "reader": pa.string(),
+        "view": pa.string(),
+        "of": pa.string(),
+        "position": pa.int64(),
+        "lag_rows": pa.int64(),
+        "lag_seconds": pa.float64(),
+        "pin": pa.bool_(),
+        "peer": pa.string(),
+        "heard_at": _TIME,
+        "leased": pa.int64(),
+        "owner": pa.string(),
+    }
+)
+AUDIT = pa.schema(
+    {
+        "number": pa.int64(),
+        "at": _TIME,
+        "who": pa.string(),
+        "origin": pa.string(),
+        "action": pa.string(),
+        "target": pa.string(),
+        "outcome": pa.string(),
+        "before": pa.string(),
+        "after": pa.string(),
+        "detail": pa.string(),
+    }
+)
+SCHEMAS: dict[str, pa.Schema] = {
+    "messages": MESSAGES,
+    "events": EVENTS,
+    "live": LIVE,
+    "queues": QUEUES,
+    "readers": READERS,
+    "audit": AUDIT,
+}
+ABOUT = {
+    "messages": "What was published, as far back as the journal goes. One row for each message, whatever became of it.",
+    "events": "The life of every message, and of the queues: one row for each thing that has happened.",
+    "live": "What is in the queues now, with the state of each message: ready, out, delayed or dead.",
+    "queues": "The queues, with their figures. The counters count since the queue was made.",
+    "readers": "Who reads the journal, and how far behind.",
+    "audit": "Who changed what, from where. before and after are JSON.",
+}
