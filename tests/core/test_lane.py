@@ -110,6 +110,12 @@ def test_columns_of_a_part(sizes: list[int], start: int, count: int) -> None:
     assert lane.columns(start, count)[2].tolist() == sizes[start : start + count]
 
 
+def test_columns_of_an_empty_lane_have_their_types() -> None:
+    lane = Lane()
+    lane.append_run(1, [1])
+    assert [column.dtype for column in Lane().columns()] == [column.dtype for column in lane.columns()]
+
+
 @settings(max_examples=50, derandomize=True, deadline=None)
 @given(steps=st.lists(STEPS, max_size=15), limit=st.integers(1, 8))
 def test_what_is_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> None:
