@@ -58,12 +58,12 @@ def write_journal(folder: str, messages: int) -> None:
 
 
 @contextmanager
-def broker(folder: str, *flags: str) -> Iterator[dict[str, str]]:
+def broker(folder: str, *flags: str, http: str = "off") -> Iterator[dict[str, str]]:
     """The addresses of a broker on the folder."""
     ready = Path(folder) / "ready.json"
     command = [sys.executable, "-m", "penstock", "serve", "--data", folder, "--ready-file", str(ready)]
     command += [f"--{protocol}=127.0.0.1:0" for protocol in ("phpmq", "sspq", "flight")]
-    command += ["--kokaq=127.0.0.1:0,create_queues=true", "--http=off", "--log-level=warning"]
+    command += ["--kokaq=127.0.0.1:0,create_queues=true", f"--http={http}", "--log-level=warning"]
     environment = os.environ | {"PENSTOCK_JOURNAL_RETENTION_SECONDS": "0"}  # these messages are of long ago
     with subprocess.Popen([*command, *flags], env=environment) as process:
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client import connect
 from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment, penstock
 
@@ -212,13 +213,9 @@ class TestSspq:
     @pytest.fixture(autouse=True)
     def empty(self, broker: BrokerProcess) -> None:
         penstock("receive", broker.url("kokaq", "/default/sspq"), "--all", "--wait=0.2")
-        penstock("dead", "take", broker.url("sspq"), "--all", "--wait=0.2")
-
-    def bury(self, url: str, *bodies: str) -> None:
-        """Make dead letters of these."""
-        penstock("send", url, "--retries=0", *bodies)
-        for body in bodies:
-            assert penstock("receive", url, "--no-ack").out == f"{body}\n"
+        with connect(broker.url("sspq")) as client:
+            for letter in client.dead_letters(idle=0.2):
+                letter.ack()
 
     def test_send_and_receive(self, broker: BrokerProcess) -> None:
         url = broker.url("sspq")
@@ -229,25 +226,6 @@ class TestSspq:
     def test_without_acknowledging_there_is_one(self, broker: BrokerProcess) -> None:
         outcome = penstock("receive", broker.url("sspq"), "--no-ack", "--count=2")
         assert (outcome.code, "one message at a time" in outcome.err) == (2, True)
-
-    def test_dead_letters(self, broker: BrokerProcess) -> None:
-        url = broker.url("sspq")
-        assert penstock("dead", "take", url, "--wait=0.2").code == 4
-        self.bury(url, "a", "b")
-        assert sorted(penstock("dead", "peek", url).out.split()) == ["a", "b"]
-        [letter] = penstock("dead", "peek", url, "--count=1", "--json").json
-        assert letter["body"] in "ab"
-        assert penstock("dead", "redrive", url, "--json").json == [{"redriven": 1}]
-        assert penstock("receive", url).out in ("a\n", "b\n")
-        assert penstock("dead", "take", url, "--all").out in ("a\n", "b\n")
-        assert penstock("dead", "peek", url).out == ""
-
-    def test_only_sspq_has_them(self, broker: BrokerProcess) -> None:
-        for protocol in ("phpmq", "kokaq"):
-            for what in ("peek", "take", "redrive"):
-                outcome = penstock("dead", what, broker.url(protocol))
-                assert outcome.code == 2
-                assert "can't express 'dead_letters'; SSPQ can" in outcome.err
 
 
 class TestPing:

@@ -50,7 +50,7 @@ class TestReaders:
         assert ["sülze", "events", "*"] in [line[:3] for line in lines]
 
     def test_as_json(self, who: list[str]) -> None:
-        found = {row["reader"]: row for row in penstock("readers", "list", "--json", *who).json}
+        found = {row["name"]: row for row in penstock("readers", "list", "--json", *who).json}
         assert found["nightly"]["pin"] is True
         assert found["sülze"]["lag_rows"] > 0
 

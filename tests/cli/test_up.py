@@ -11,13 +11,16 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from penstock.cli.up.agreement import Comparison, JournalEvents, compare
+from penstock.cli.up.console import log_in
 from penstock.cli.up.lines import Broken
 from penstock.cli.up.traffic import ClientCounts
 from support.commands import environment, penstock
+from support.web import Api, WebBroker
 
 FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight", "http") for part in (f"--{name}", "127.0.0.1:0")]
 
@@ -44,12 +47,24 @@ def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:
     return process.communicate(timeout=120)
 
 
+def check_the_login_link(told: dict[str, Any]) -> None:
+    """It is the console's address, and its token, which is behind the #, logs in an admin."""
+    link = urlsplit(told["console"])
+    assert f"{link.scheme}://{link.netloc}" == told["addresses"]["http"]
+    assert link.query == ""
+    route, _, query = link.fragment.partition("?")
+    assert route == "/login"
+    answer = Api(told["addresses"]["http"]).do("POST", "session", {"token": parse_qs(query)["token"][0]})
+    assert answer["role"] == "admin"
+
+
 def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     """Whatever was cut off before, the demo after it must count exactly, with all that the journal has."""
     first = start(tmp_path)
     assert first.stdout is not None
     told: dict[str, Any] = json.loads(first.stdout.readline())
     assert set(told["addresses"]) == {"phpmq", "sspq", "kokaq", "flight", "http"}
+    check_the_login_link(told)
     sent = penstock("send", f"phpmq://{told['addresses']['phpmq']}/jobs", "one", "two")
     assert sent.code == 0, sent
     first.kill()  # nobody is left to stop the others; they end by themselves, and the next run waits for that
@@ -71,6 +86,21 @@ def test_interrupted_killed_and_then_the_demo(tmp_path: Path) -> None:
     assert counts["this run, sent", "default/orders"] == 500
     assert counts["this run, dead: retries", "default/sspq"] == 5
     assert (tmp_path / "lake" / "insight" / "report.html").exists()
+
+
+def test_a_login_link_holds_until_it_is_revoked(tmp_path: Path) -> None:
+    with WebBroker(tmp_path) as broker:
+        address, file = broker.addresses["http"], tmp_path / "admin-token"
+        login = log_in(address, file)
+        assert login is not None
+        told = {"addresses": broker.addresses, "console": login.link}
+        check_the_login_link(told)
+        login.revoke()
+        with pytest.raises(AssertionError, match="not known"):
+            check_the_login_link(told)
+        file.write_text("of another broker")
+        assert log_in(address, file) is None
+        assert log_in(address, tmp_path / "missing") is None
 
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_list_and_drop(broker: BrokerProcess, tmp_path: Path) -> None:
     assert (code, lines[0]) == (0, ["WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN"])
     assert [line[:5] for line in lines[1:]] == [[name, "the", "job", "4", "1"] for name in ("hourly", "nightly")]
     [first, _] = penstock("writers", "list", "--json", *job).json
-    assert (first["writer"], first["owner"], first["epoch"], first["partitions"]) == ("hourly", "the job", 4, 1)
+    assert (first["name"], first["owner"], first["epoch"], first["partitions"]) == ("hourly", "the job", 4, 1)
     assert penstock("writers", "list", "--json", *other).json == []
     code, _, err = penstock("writers", "drop", "nightly", *other)
     assert (code, "belongs to another identity" in err) == (3, True)

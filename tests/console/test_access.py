@@ -27,6 +27,7 @@ PAGES = {
     "message": ("#/message", "Show its life"),
     "connections": ("#/connections", "No locks"),
     "pipelines": ("#/pipelines", "No writers"),
+    "sql": ("#/sql", "audit"),
     "tokens": ("#/admin/tokens", "Revoke"),
     "definitions": ("#/admin/definitions", "Import"),
     "backup": ("#/admin/backup", "No backups yet"),
@@ -101,7 +102,7 @@ def test_pages_are_reached_by_keys(visit: Visit) -> None:
     page = visit()
     title = page.get_by_role("heading", level=1)
     expect(title).to_have_text("Overview")
-    for letter, words in {"q": "Queues", "d": "Dead letters", "c": "Connections", "o": "Overview"}.items():
+    for letter, words in {"q": "Queues", "d": "Dead letters", "c": "Connections", "s": "SQL", "o": "Overview"}.items():
         page.keyboard.press("g")
         page.keyboard.press(letter)
         expect(title).to_have_text(words)

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from support.brokers import BrokerProcess, wait_for
+from support.browser import Watch
 from support.console import Api, Visit
 
 
@@ -152,9 +153,10 @@ def test_dead_letters_are_redriven_with_progress(visit: Visit, api: Api) -> None
     expect(page.get_by_text("No matching dead letters")).to_be_visible()
 
 
-def test_a_redrive_is_cancelled_and_resumed(visit: Visit, api: Api) -> None:
+def test_a_redrive_is_cancelled_and_resumed(visit: Visit, api: Api, watches: list[Watch]) -> None:
     dead_letters(api, "slow", 200)
     page = visit("#/dead?find=post/slow")
+    watches[0].expected += ["409"]  # while the step that was cancelled ends
     page.get_by_role("button", name="Redrive expired of post/slow").click()
     page.get_by_label("Maximum messages per second").fill("20")
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
@@ -214,6 +216,52 @@ def test_a_connection_is_looked_at_and_closed(visit: Visit, api: Api, broker: Br
     expect(page.get_by_text("Closed the connection.")).to_be_visible()
     peer.expect_end()
     assert api.get("connections")["items"] == []
+
+
+def test_a_message_is_found_by_its_id_alone(visit: Visit, api: Api) -> None:
+    api.make("shop", "findable")
+    [wanted] = api.publish("shop", "findable", "here")
+    page = visit()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    page.keyboard.press("/")
+    page.keyboard.type(wanted)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"#/message/shop/findable/{wanted}"))
+    expect(page.get_by_text("Published", exact=True)).to_be_visible()
+
+
+def test_sql_is_asked_drawn_kept_and_taken_along(visit: Visit, api: Api, watches: list[Watch]) -> None:
+    api.make("asked", "a")
+    api.make("asked", "b")
+    api.publish("asked", "a", "1", "2", "3")
+    api.publish("asked", "b", "1")
+    page = visit("#/sql")
+    page.get_by_label("Query").fill(
+        "select queue, count(*) as n from live where namespace = 'asked' group by queue order by queue"
+    )
+    page.get_by_label("Query").press("Control+Enter")
+    table = page.get_by_role("table", name="Result")
+    expect(table.get_by_role("row")).to_have_text(["queuen", "a3", "b1"])
+    page.get_by_role("button", name="Chart").click()
+    expect(page.get_by_role("table", name="n")).to_contain_text("a3")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    assert Path(saved.value.path()).read_text().split() == ["queue,n", "a,3", "b,1"]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Parquet").click()
+    assert Path(saved.value.path()).read_bytes()[:4] == b"PAR1"
+    page.get_by_role("button", name="Saved").click()
+    page.get_by_role("button", name="Save this query").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("how many")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    watches[0].expected += ["400"]
+    page.get_by_label("Query").fill("select 1 from nowhere")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("nowhere")
+    page.get_by_role("button", name=re.compile("select queue, count")).click()
+    expect(page.get_by_label("Query")).to_have_value(re.compile("asked"))
+    page.get_by_role("button", name="History").click()
+    expect(page.locator(".queries li")).to_have_count(1)
 
 
 def test_a_token_is_made_used_and_revoked(visit: Visit, api: Api, origin: str) -> None:

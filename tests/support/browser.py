@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
 
+from support import debian
+
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 HOW = "install one (Debian: apt-get install chromium), or name one: CHROMIUM=/path/to/chromium"
 
@@ -85,14 +87,7 @@ def install() -> int:
     """Get a browser, if there is none. Returns the exit code."""
     if named():
         return 0
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        print("set-up: installing Debian's chromium, for the tests of the console", file=sys.stderr)
-        quiet = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
-        wanted = [*quiet, "install", "-y", "--no-install-recommends", "chromium"]
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run([*quiet, "update"], env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0:
-            subprocess.run(wanted, env=environment, stdout=subprocess.DEVNULL, check=False)
-    else:
+    if not debian.install("chromium", "the tests of the console"):
         command = [sys.executable, "-m", "playwright", "install", "chromium"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     with sync_playwright() as playwright:

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from click.testing import CliRunner
+
+from penstock.cli.main import main
+
 COMMAND = [sys.executable, "-m", "penstock"]
 
 
@@ -35,3 +39,12 @@ def penstock(*arguments: object, stdin: bytes | None = b"", timeout: float = 60,
         input=stdin, capture_output=True, timeout=timeout, env=environment(**env), check=False,
     )  # fmt: skip
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def penstock_here(*arguments: object, stdin: str = "", **env: str) -> Outcome:
+    """The same in this process, which is quicker: for commands that neither start processes nor wait for signals."""
+    told = {name: None for name in os.environ if name.startswith("PENSTOCK_")}
+    done = CliRunner().invoke(main, [*map(str, arguments)], input=stdin, env={**told, "COLUMNS": "200", **env})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Outcome(done.exit_code, done.stdout, done.stderr)

@@ -1,135 +1,129 @@
-"""``penstock dead``: dead letters, as far as the protocols can reach them."""
+"""``penstock dead``: the dead letters of every queue."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import AsyncExitStack
 from typing import Any
 
 import click
 
-from penstock.cli.errors import NOT_ENOUGH
-from penstock.cli.formats import written
-from penstock.cli.output import json_option, note, run, tell
-from penstock.client import Outgoing, aio
-from penstock.client.abilities import require
-from penstock.client.messages import Message
+from penstock.admin.resources.common import Page
+from penstock.admin.resources.messages import DeadGroup, DeadQuery, Job, NewJob
+from penstock.admin.resources.queues import Purge, QueueDetail
+from penstock.cli.api import Api, api_options, queue_of
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.job_progress import background_option, finish
+from penstock.cli.message_search import search_of, search_options, show_messages
+from penstock.cli.output import age, json_option
+from penstock.cli.paging import page_options, pages, show_pages, wanted
 
-#: Letters that ``peek`` shows at most: each needs a connection of its own.
-MOST = 100
-
-wait_option = click.option(
-    "--wait", type=float, default=0.5, metavar="S", help="Give up after so long without one. [default: 0.5]"
-)
+COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 
 
-@click.group("dead", short_help="Look at dead letters, take them, or give them another chance.")
+@click.group("dead", short_help="Look at dead letters, or give them another chance.")
 def command() -> None:
-    """Look at dead letters, take them, or give them another chance.
-
-    Of the three protocols only SSPQ can ask for dead letters, so URL is that of an SSPQ listener. It reaches the dead
-    letters of its queue whichever protocol the messages came over: start the broker with
-    --sspq 127.0.0.1:8889,queue=default/jobs to reach those of default/jobs.
+    """Look at the dead letters of any queue, give them another chance, or remove them.
 
     \b
     Examples:
-      penstock dead peek sspq://127.0.0.1
-      penstock dead take sspq://127.0.0.1 --all --json > dead.json
-      penstock dead redrive sspq://127.0.0.1 --count 10
+      penstock dead list
+      penstock dead show shop/orders --reason rejected
+      penstock dead redrive shop/orders --rate 50
+      penstock dead purge shop/orders --yes
 
-    Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 the broker gives out no dead letters, 4 fewer were there.
+    Exit codes: 0 done, 1 nobody there, or the job has failed; 2 wrong use, 3 refused, 4 there is no such queue.
     """
 
 
-@command.command("peek", short_help="Show dead letters and leave them.")
-@click.argument("url")
-@click.option("--count", type=click.IntRange(1, MOST), default=10, help="Show so many at most. [default: 10]")
-@wait_option
+@command.command("list", short_help="How many there are, by queue and reason.")
+@click.argument("pattern", metavar="[PATTERN]", default="*")
+@page_options
+@api_options
 @json_option
-def peek(url: str, count: int, wait: float, as_json: bool) -> None:
-    """Show dead letters and leave them where they are.
-
-    Each is held by a connection of its own for that moment, which a broker puts back when it ends.
+def list_dead(pattern: str, as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+    """How many dead letters there are, by queue and reason.
 
     \b
     Examples:
-      penstock dead peek sspq://127.0.0.1
-      penstock dead peek sspq://127.0.0.1 --count 50 --json
+      penstock dead list
+      penstock dead list "shop/*" --json
     """
-    run(_peek(url, count, wait, as_json))
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    found = pages(Api.of(**where), "dead", Page[DeadGroup], query=DeadQuery(pattern=pattern), want=want)
+    row = lambda each: (each.queue, each.reason, each.count, age(each.oldest))  # noqa: E731
+    show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no dead letters")
 
 
-@command.command("take", short_help="Print dead letters and remove them.")
-@click.argument("url")
-@click.option("--count", type=click.IntRange(1), default=1, help="So many. [default: 1]")
-@click.option("--all", "everything", is_flag=True, help="All there are.")
-@wait_option
+@command.command("show", short_help="Show dead letters and leave them.")
+@click.argument("queue", metavar="NS/QUEUE")
+@search_options
+@page_options
+@api_options
 @json_option
-def take(url: str, **flags: Any) -> int:
-    """Print dead letters and remove them, each after it was printed.
+def show(queue: str, as_json: bool, limit: int | None, everything: bool, cursor: str, **flags: Any) -> None:
+    """Show the dead letters of a queue and leave them where they are.
 
     \b
     Examples:
-      penstock dead take sspq://127.0.0.1
-      penstock dead take sspq://127.0.0.1 --all --json > dead.json
+      penstock dead show shop/orders
+      penstock dead show shop/orders --all --json > dead.json
     """
-    return run(_each(url, redrive=False, **flags))
+    search, want = search_of(flags), wanted(limit=limit, everything=everything, cursor=cursor)
+    show_messages(Api.of(**flags), queue, "dead", search, want, as_json=as_json)
 
 
-@command.command("redrive", short_help="Send dead letters to their queue again.")
-@click.argument("url")
-@click.option("--count", type=click.IntRange(1), default=1, help="So many. [default: 1]")
-@click.option("--all", "everything", is_flag=True, help="All there are.")
-@click.option("--retries", type=click.IntRange(0, 255), default=3, help="Their new retry counter. [default: 3]")
-@wait_option
+@command.command("redrive", short_help="Give dead letters another chance.")
+@click.argument("queue", metavar="NS/QUEUE")
+@click.argument("messages", metavar="[ID]...", nargs=-1)
+@click.option("--to", "target", metavar="NS/QUEUE", default="", help="To this queue, not back to their own.")
+@click.option("--rate", type=click.FloatRange(0), default=0.0, metavar="N", help="At most N a second.")
+@search_options
+@background_option
+@api_options
 @json_option
-def redrive(url: str, **flags: Any) -> int:
-    """Send dead letters to their queue again, as new messages, and remove each from the dead ones after that.
-
-    SSPQ does not confirm what it takes, so a broker that fails between the two may keep a letter in both places.
-
-    \b
-    Examples:
-      penstock dead redrive sspq://127.0.0.1 --all
-      penstock dead redrive sspq://127.0.0.1 --count 10 --retries 0
-    """
-    return run(_each(url, redrive=True, **flags))
-
-
-async def _peek(url: str, count: int, wait: float, as_json: bool) -> None:
-    async with AsyncExitStack() as stack:
-        for _ in range(count):
-            client = await stack.enter_async_context(aio.connect(url))
-            letter = await anext(client.dead_letters(idle=wait), None)
-            if letter is None:
-                break
-            _show(letter, as_json)
-
-
-async def _each(
-    url: str, *, redrive: bool, count: int, everything: bool, wait: float, as_json: bool, retries: int = 3
+def redrive(
+    queue: str, messages: tuple[str, ...], target: str, rate: float, background: bool, as_json: bool, **flags: Any
 ) -> int:
-    done = 0
-    async with aio.connect(url) as client:
-        require(client.address.abilities, "dead_letters")
-        while everything or done < count:
-            letter = await anext(client.dead_letters(idle=wait), None)
-            if letter is None:
-                break
-            if redrive:
-                await client.publish(Outgoing(letter.body, retries=retries))
-            else:
-                _show(letter, as_json)
-            await letter.ack()
-            done += 1
-    if redrive and as_json:
-        tell({"redriven": done})
-    elif redrive:
-        note(f"{done} sent to the queue again")
-    return 0 if everything or done == count else NOT_ENOUGH
+    """Send dead letters to work again: those of these IDs, those that a search finds, or else all.
+
+    \b
+    Examples:
+      penstock dead redrive shop/orders
+      penstock dead redrive shop/orders --reason rejected --rate 50
+      penstock dead redrive shop/orders 0123456789abcdef0123456789abcdef --to shop/retry
+    """
+    for name in filter(None, (queue, target)):
+        queue_of(name)
+    search = search_of(flags)
+    api = Api.of(**flags)
+    wish = NewJob(kind="redrive", queue=queue, target=target, ids=list(messages), search=search, rate=rate)
+    return finish(api, api.ask("create-job", Job, body=wish), background=background, as_json=as_json)
 
 
-def _show(letter: Message, as_json: bool) -> None:
-    form = "json" if as_json else "escaped" if sys.stdout.isatty() else "raw"
-    sys.stdout.buffer.write(written(form, letter))
-    sys.stdout.buffer.flush()
+@command.command("purge", short_help="Remove dead letters for good.")
+@click.argument("queue", metavar="NS/QUEUE")
+@click.argument("messages", metavar="[ID]...", nargs=-1)
+@search_options
+@yes_option
+@background_option
+@api_options
+@json_option
+def purge(queue: str, messages: tuple[str, ...], yes: bool, background: bool, as_json: bool, **flags: Any) -> int:
+    """Remove dead letters for good: those of these IDs, those that a search finds, or else all.
+
+    \b
+    Examples:
+      penstock dead purge shop/orders
+      penstock dead purge shop/orders --reason expired --yes
+    """
+    place, search = queue_of(queue), search_of(flags)
+    api = Api.of(**flags)
+    if messages or search is not None:
+        which = f"{len(messages)} dead letters" if messages else "the dead letters that the search finds"
+        confirm(f"This removes {which} of {queue} for good", yes=yes)
+        wish = NewJob(kind="delete", queue=queue, state="dead", ids=list(messages), search=search)
+        job = api.ask("create-job", Job, body=wish)
+    else:
+        count = api.ask("queue", QueueDetail, *place).dead
+        confirm(f"This removes all {count} dead letters of {queue} for good", yes=yes, word=queue)
+        job = api.ask("purge-queue", Job, *place, body=Purge(states=["dead"], confirm=queue))
+    return finish(api, job, background=background, as_json=as_json)

@@ -1,17 +1,17 @@
-"""What commands that ask the Flight endpoint have in common: their options, the question, and the names they list."""
+"""What commands about readers and writers have in common: they ask over HTTP, or over Flight with ``--endpoint``."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from penstock.admin.resources.common import Done
+from penstock.cli.api import Api, ApiError, identity_options, token_of, url_option, with_options
 from penstock.cli.errors import NOT_ENOUGH, OK, REFUSED, WRONG_USE, CommandError
-from penstock.cli.output import note, table, tell
+from penstock.cli.output import note, tell
 from penstock.flight import calls
 
 if TYPE_CHECKING:
@@ -22,36 +22,32 @@ PATIENCE = 30.0
 
 
 def endpoint_options(command: Any) -> Any:
-    """Where the endpoint is, and who we are."""
-    for each in reversed(
-        [
-            click.option(
-                "--endpoint",
-                metavar="URL",
-                default="grpc://127.0.0.1:8815",
-                help="grpc://HOST:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH. [default: grpc://127.0.0.1:8815]",
-            ),
-            click.option("--token-file", type=_file(), metavar="FILE", help="The token is in this file."),
-            click.option("--ca", type=_file(), metavar="FILE", help="Trust certificates of this authority (PEM)."),
-            click.option("--certificate", type=_file(), metavar="FILE", help="Our own certificate (PEM)."),
-            click.option("--key", type=_file(), metavar="FILE", help="Its key (PEM)."),
-            click.option("--server-name", metavar="NAME", help="The name that the certificate must have."),
-        ]
-    ):
-        command = each(command)
-    return command
+    """Where the broker is, over HTTP or over Flight, and who we are."""
+    flight = click.option(
+        "--endpoint",
+        metavar="URL",
+        help="Ask Flight, not HTTP: grpc://HOST:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH.",
+    )
+    return with_options(command, url_option, flight, *identity_options)
 
 
-def _file() -> click.Path:
-    return click.Path(exists=True, dir_okay=False, path_type=Path)
+def over_flight(where: dict[str, Any]) -> dict[str, Any] | None:
+    """The options for ``ask``; None if HTTP is to be asked, for which the options are left in place."""
+    endpoint = where.pop("endpoint")
+    if endpoint is None:
+        return None
+    return {"endpoint": endpoint, **{name: value for name, value in where.items() if name != "url"}}
 
 
-def ask(action: calls.Action, answer: Any, *, endpoint: str, token_file: Path | None, **tls: Any) -> Any:
+def ask(
+    action: calls.Action, answer: Any, *, endpoint: str, token: str | None, token_file: Path | None, **tls: Any
+) -> Any:
     """The answer of the endpoint. Raises CommandError with what went wrong."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.flight as fl  # noqa: PLC0415
 
-    headers = [(b"authorization", b"Bearer " + token_file.read_bytes().strip())] if token_file else []
+    shown = token_of(token, token_file)
+    headers = [(b"authorization", f"Bearer {shown}".encode())] if shown else []
     try:
         with fl.FlightClient(endpoint, **_tls(**tls)) as client:
             body = msgspec.json.encode(action)
@@ -79,22 +75,12 @@ def _explained(endpoint: str, error: fl.FlightError) -> CommandError:
     return CommandError(f"{endpoint}: {problem.text}", **refused)
 
 
-def show_all(
-    found: Sequence[msgspec.Struct], columns: Sequence[str], row: Callable[[Any], Sequence[str]], *, as_json: bool,
-    nothing: str,
-) -> None:  # fmt: skip
-    """A table of what was found, or a JSON value for each."""
-    if as_json:
-        for each in found:
-            tell(msgspec.to_builtins(each))
-    elif not found:
-        note(nothing)
-    else:
-        table(columns, [row(each) for each in found])
-
-
-def forgotten(kind: str, name: str, known: bool, *, as_json: bool) -> int:
-    """Say whether there was such a name, which there is no longer. Returns the exit code."""
+def forget_name(
+    kind: str, route: str, name: str, action: calls.Action, where: dict[str, Any], *, as_json: bool
+) -> int:  # fmt: skip
+    """Drop a reader or a writer, over HTTP or over Flight, and say whether there was one. Returns the exit code."""
+    flight = over_flight(where)
+    known = ask(action, bool, **flight) if flight is not None else _forgotten(Api.of(**where), route, name)
     if as_json:
         tell({kind: name, "known": known})
     else:
@@ -102,6 +88,10 @@ def forgotten(kind: str, name: str, known: bool, *, as_json: bool) -> int:
     return OK if known else NOT_ENOUGH
 
 
-def seconds_since(microseconds: int) -> str:
-    """How long ago this was."""
-    return f"{max(time.time() - microseconds / 1e6, 0):.0f}"
+def _forgotten(api: Api, route: str, name: str) -> bool:
+    try:
+        return api.ask(route, Done, name).done
+    except ApiError as error:
+        if error.problem.code == "not-found":
+            return False
+        raise

@@ -15,12 +15,25 @@ COMMANDS = (
     "config",
     "send",
     "receive",
-    "dead",
     "ping",
     "shovel",
     "bench",
+    "status",
+    "top",
+    "queues",
+    "queue",
+    "messages",
+    "dead",
+    "connections",
     "readers",
     "writers",
+    "jobs",
+    "sql",
+    "backup",
+    "restore",
+    "drain",
+    "token",
+    "definitions",
     "journal",
     "pipeline",
     "completion",
@@ -56,6 +69,7 @@ def main() -> None:
       penstock serve                                        start a broker; data in ./penstock-data
       penstock send phpmq://127.0.0.1/jobs hello            publish one message
       penstock receive phpmq://127.0.0.1/jobs               take it
+      penstock status                                       how is it? over HTTP, with a token
       penstock journal verify ./penstock-data               is the journal sound?
 
     \b

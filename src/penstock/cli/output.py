@@ -58,23 +58,31 @@ def tell(value: Any) -> None:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False
-) -> None:
-    """Show a table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
-
-    A cell that is a ``Text`` of rich is shown as it is. Where nobody looks it is wide, so that nothing is cut.
-    """
-    heading = None if title is None else Text(escape(title))
-    shown = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for index, name in enumerate(columns):
-        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
-        shown.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False,
+    headings: bool = True,
+) -> None:  # fmt: skip
+    """Show a table as ``table_of`` makes it. Where nobody looks it is wide, so that nothing is cut."""
+    shown = table_of(columns, rows, right=right)
+    shown.show_header = headings
+    shown.title = None if title is None else Text(escape(title))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     console.print(shown)
     if title is not None:
         console.print()
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: bool = False) -> Table:
+    """A table. Numbers stand right, and everything but the first column if ``right``; every cell is escaped.
+
+    A cell that is a ``Text`` of rich is shown as it is.
+    """
+    made = Table(title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, name in enumerate(columns):
+        number = bool(rows) and all(isinstance(row[index], int) for row in rows)
+        made.add_column(name, justify="right" if number or (right and index) else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
+    return made
 
 
 # -------------------------------------------------------------------------------------------------------------- values
@@ -94,6 +102,22 @@ def moment(microseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         return str(microseconds)
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def when(at: datetime | None) -> str:
+    """The same to the second, from what the HTTP API tells; a dash for never."""
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def age(at: datetime | None) -> str:
+    """How long ago this was, for people; a dash for never."""
+    if at is None:
+        return "-"
+    seconds = max((datetime.now(UTC) - at).total_seconds(), 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def amount(size: int) -> str:
@@ -119,7 +143,7 @@ def counting(*, hidden: bool = False) -> Progress:
 
 
 @contextmanager
-def measuring(title: str, total: int) -> Iterator[Callable[[int], None]]:
+def measuring(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar of bytes, on standard error, if that is a terminal. Tell it how many were done since the last time."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with _bar(*columns) as bar:

@@ -1,15 +1,20 @@
-"""``penstock readers``: who reads the journal through the Flight endpoint, and how far behind they are."""
+"""``penstock readers``: who reads the journal, and how far behind they are."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from penstock.cli.endpoint import ask, endpoint_options, forgotten, seconds_since, show_all
-from penstock.cli.output import json_option
+from penstock.admin.resources.common import Page
+from penstock.admin.resources.peers import NamesQuery, Reader
+from penstock.cli.api import Api
+from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
+from penstock.cli.output import age, json_option
+from penstock.cli.paging import page_options, pages, show_pages, wanted
 from penstock.flight import calls
-from penstock.flight.requests import Reader
+from penstock.flight.requests import Reader as FlightReader
 
 COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN", "OWNER")
 
@@ -17,6 +22,8 @@ COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "P
 @click.group("readers", short_help="Who reads the journal, and how far behind they are.")
 def command() -> None:
     """Who reads the journal through the Flight endpoint (Spark streams, mostly), and how far behind they are.
+
+    Asked over HTTP, which takes a right for all queues; or with --endpoint over Flight, where everybody has their own.
 
     \b
     Examples:
@@ -30,12 +37,13 @@ def command() -> None:
 
 
 @command.command("list", short_help="Show all readers.")
+@page_options
 @endpoint_options
 @json_option
-def list_readers(as_json: bool, **where: Any) -> None:
+def list_readers(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
     """Show all readers: what each reads, its position, the rows behind it and the age of the oldest, and its leases.
 
-    PIN: retention waits for this reader, as far as the broker's limits allow. SEEN: seconds since it last said so.
+    PIN: retention waits for this reader, as far as the broker's limits allow. SEEN: when it last said so.
     OWNER: the identity that the name belongs to; nobody's without access rules.
 
     \b
@@ -43,8 +51,14 @@ def list_readers(as_json: bool, **where: Any) -> None:
       penstock readers list
       penstock readers list --json
     """
-    found: list[Reader] = ask(calls.Readers(), list[Reader], **where)
-    show_all(found, COLUMNS, _row, as_json=as_json, nothing="nobody has said that they read")
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    flight = over_flight(where)
+    if flight is not None:
+        told: list[FlightReader] = ask(calls.Readers(), list[FlightReader], **flight)
+        found = iter([Page[Reader](items=[_as_resource(each) for each in told], total=len(told))])
+    else:
+        found = pages(Api.of(**where), "readers", Page[Reader], query=NamesQuery(), want=want)
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="nobody has said that they read")
 
 
 @command.command("forget", short_help="Drop a reader.")
@@ -54,18 +68,33 @@ def list_readers(as_json: bool, **where: Any) -> None:
 def forget(reader: str, as_json: bool, **where: Any) -> int:
     """Drop a reader: retention waits for it no longer, and what it has leased goes back to the queues.
 
-    For readers that will not come back. One that does is simply there again, from where it stands. Who may administer
-    all queues drops any, everybody else its own.
+    For readers that will not come back. One that does is simply there again, from where it stands. Over Flight, who may
+    administer all queues drops any, everybody else its own.
 
     \b
     Examples:
       penstock readers forget nightly-export
     """
-    known = ask(calls.ForgetReader(reader=reader), bool, **where)
-    return forgotten("reader", reader, known, as_json=as_json)
+    return forget_name("reader", "forget-reader", reader, calls.ForgetReader(reader=reader), where, as_json=as_json)
 
 
-def _row(reader: Reader) -> tuple[str, ...]:
-    where = (reader.reader, reader.view, reader.where)
-    lag = (str(reader.position), str(reader.lag_rows), f"{reader.lag_seconds:.1f}", str(reader.leased))
-    return (*where, *lag, "yes" if reader.pin else "no", seconds_since(reader.at), reader.owner or "-")
+def _as_resource(told: FlightReader) -> Reader:
+    return Reader(
+        name=told.reader,
+        view=told.view,
+        where=told.where,
+        position=told.position,
+        lag_rows=told.lag_rows,
+        lag_seconds=told.lag_seconds,
+        pin=told.pin,
+        peer=told.peer,
+        heard_at=datetime.fromtimestamp(told.at / 1e6, UTC),
+        leased=told.leased,
+        owner=told.owner,
+    )
+
+
+def _row(reader: Reader) -> tuple[object, ...]:
+    lag = (reader.position, reader.lag_rows, f"{reader.lag_seconds:.1f}", reader.leased)
+    seen = f"{age(reader.heard_at)} ago"
+    return (reader.name, reader.view, reader.where, *lag, "yes" if reader.pin else "no", seen, reader.owner or "-")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from penstock.cli.endpoint import ask, endpoint_options, forgotten, seconds_since, show_all
-from penstock.cli.output import json_option
+from penstock.admin.resources.common import Page
+from penstock.admin.resources.peers import NamesQuery, Writer
+from penstock.cli.api import Api
+from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
+from penstock.cli.output import age, json_option
+from penstock.cli.paging import page_options, pages, show_pages, wanted
 from penstock.flight import calls
-from penstock.flight.requests import Writer
+from penstock.flight.requests import Writer as FlightWriter
 
 COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 
@@ -18,7 +23,8 @@ COLUMNS = ("WRITER", "OWNER", "EPOCH", "PARTITIONS", "SEEN")
 def command() -> None:
     """Writers through the Flight endpoint (Spark, mostly) whose chunks the broker remembers, so that none counts twice.
 
-    Who may administer all queues sees and drops all of them, everybody else its own.
+    Asked over HTTP, which takes a right for all queues; or with --endpoint over Flight, where who may administer all
+    queues sees and drops all of them, and everybody else its own.
 
     \b
     Examples:
@@ -32,20 +38,27 @@ def command() -> None:
 
 
 @command.command("list", short_help="Show the writers.")
+@page_options
 @endpoint_options
 @json_option
-def list_writers(as_json: bool, **where: Any) -> None:
+def list_writers(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
     """Show the writers: to whom each belongs, its newest epoch, and how many partitions of that have written.
 
-    SEEN: seconds since its last chunk. Without access rules a writer belongs to nobody.
+    SEEN: when its last chunk came. Without access rules a writer belongs to nobody.
 
     \b
     Examples:
       penstock writers list
       penstock writers list --json
     """
-    found: list[Writer] = ask(calls.Writers(), list[Writer], **where)
-    show_all(found, COLUMNS, _row, as_json=as_json, nothing="no writer is remembered")
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    flight = over_flight(where)
+    if flight is not None:
+        told: list[FlightWriter] = ask(calls.Writers(), list[FlightWriter], **flight)
+        found = iter([Page[Writer](items=[_as_resource(each) for each in told], total=len(told))])
+    else:
+        found = pages(Api.of(**where), "writers", Page[Writer], query=NamesQuery(), want=want)
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no writer is remembered")
 
 
 @command.command("drop", short_help="Forget a writer.")
@@ -61,10 +74,14 @@ def drop(writer: str, as_json: bool, **where: Any) -> int:
     Examples:
       penstock writers drop query-5f0c
     """
-    known = ask(calls.EndWriter(writer=writer), bool, **where)
-    return forgotten("writer", writer, known, as_json=as_json)
+    return forget_name("writer", "forget-writer", writer, calls.EndWriter(writer=writer), where, as_json=as_json)
 
 
-def _row(writer: Writer) -> tuple[str, ...]:
-    seen = seconds_since(writer.at) if writer.at else "-"
-    return (writer.writer, writer.owner or "-", str(writer.epoch), str(writer.partitions), seen)
+def _as_resource(told: FlightWriter) -> Writer:
+    written = datetime.fromtimestamp(told.at / 1e6, UTC) if told.at else None
+    return Writer(name=told.writer, owner=told.owner, epoch=told.epoch, partitions=told.partitions, written_at=written)
+
+
+def _row(writer: Writer) -> tuple[object, ...]:
+    seen = f"{age(writer.written_at)} ago" if writer.written_at else "-"
+    return (writer.name, writer.owner or "-", writer.epoch, writer.partitions, seen)

@@ -3,6 +3,7 @@
 ::
 
     children    the processes
+    console     the link that logs in to the web console
     driver      what runs in the one with Spark; lines is what it is told and tells
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
@@ -26,6 +27,7 @@ import click
 from penstock.cli.errors import FAILED, REFUSED, CommandError
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
+from penstock.cli.up.console import Login, log_in
 from penstock.cli.up.lines import Task
 from penstock.protocols import protocols
 
@@ -91,6 +93,7 @@ class Processes:
         self._flags = flags
         self.lake = Path(flags["lake"]).absolute()
         self.are_up = False
+        self._login: Login | None = None
         self._stopping = threading.Event()
         self._running: list[Callable[[], None]] = []
 
@@ -156,6 +159,7 @@ class Processes:
         self.broker = BrokerChild(flags, self._logs / "broker.log", self._lock)
         self._running.append(self.broker.stop)
         self.broker.wait()
+        self._make_login()
         self.note("starting Spark")
         self._start_pipelines()
         self.are_up = True
@@ -181,18 +185,27 @@ class Processes:
     def _token_file(self) -> Path:
         return self._logs / "admin-token"
 
-    def _console(self) -> str:
-        """Where the console is, with a login if we have a token for it."""
-        address = self.broker.addresses["http"]
-        try:
-            return f"{address}/#/login?token={self._token_file.read_text().strip()}"
-        except FileNotFoundError:  # it was made by an earlier start of the broker, and told then
-            return address
+    def _make_login(self) -> None:
+        """A way into the console until we stop, if there is one."""
+        address = self.broker.addresses.get("http")
+        self._login = log_in(address, self._token_file) if address is not None else None
+        if self._login is not None:
+            self._running.append(self._login.revoke)
+
+    def _console(self) -> list[str]:
+        """What stands first of all that can be tried."""
+        if self._login is not None:
+            return ["See and steer it in a browser; this link logs in until Ctrl-C:", f"  {self._login.link}", ""]
+        if "http" in self.broker.addresses:
+            return ["See and steer it in a browser, with an admin token:", f"  {self.broker.addresses['http']}/", ""]
+        return []
 
     def _tell_what_to_try(self) -> None:
         addresses = self.broker.addresses
         if self.as_json:
-            tell({"addresses": addresses, "lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()})
+            console = {"console": self._login.link} if self._login is not None else {}
+            facts = {"lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()}
+            tell({"addresses": addresses, **console, **facts})
             return
         here, lake = _place_of_commands(), self._flags["lake"]
         python = f"{here}python"
@@ -204,7 +217,7 @@ class Processes:
             f"pipelines  archive and insight, on Spark {self.pipelines.spark}, every {self._flags['every']:g} s",
             f"           tables in {lake}, report in {lake}/insight/report.html",
             "",
-            *([f"Try the console: {self._console()}", ""] if "http" in addresses else []),
+            *self._console(),
             "Try, in another terminal:",
             f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
             f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",

@@ -113,7 +113,7 @@ class Child:
 
 
 class BrokerChild(Child):
-    """``penstock serve``. ``addresses`` are by protocol, as host:port; that of flight is a URL."""
+    """``penstock serve``. ``addresses`` are by protocol, as host:port; those of flight and http are URLs."""
 
     def __init__(self, flags: Sequence[str], log: Path, lock: RunLock) -> None:
         self._ready = Path(tempfile.mkdtemp(prefix="penstock-up-")) / "ready.json"

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 PREFIX = "PENSTOCK_"
-#: Read elsewhere: the file of the broker's options, and the token of pipelines.
-_OTHERS = (f"{PREFIX}CONFIG", f"{PREFIX}TOKEN")
+#: Read elsewhere: the file of the broker's options, and where commands find a broker and their token.
+_OTHERS = (f"{PREFIX}CONFIG", f"{PREFIX}URL", f"{PREFIX}TOKEN")
 #: What Kubernetes, and Docker's links before it, tell of a service. No option may ever have a name like these.
 _SERVICE = re.compile(
     r"PENSTOCK(_[A-Z0-9_]+?)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"

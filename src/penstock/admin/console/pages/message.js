@@ -22,15 +22,23 @@ export function MessagePage({ parts, query }) {
   return html`<${Life} key=${parts.join("/")} name=${`${namespace}/${queue}`} id=${id} />`;
 }
 
-// An ID says nothing of its queue: the journal is asked for it.
+// An ID says nothing of its queue: the journal is asked for it. IDs that the broker makes end in the message's position,
+// so that is looked at first; a client may have asked for another, which only a look at all messages finds.
 async function place(id) {
-  const query = `select namespace, queue from events where message_id = '${id}' limit 1`;
-  const { rows } = await post(["sql"], { query, rows: 1 }).catch((problem) => {
-    if (problem.code !== "not-found") throw problem;
-    throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "Name its queue as well: without SQL, which this broker does not serve, an ID alone is not enough." });
-  });
+  const position = BigInt(`0x${id.slice(16)}`);
+  const known = position > 0n && position < 2n ** 63n ? await found(`position = ${position} and id = from_hex('${id}')`) : [];
+  const rows = known.length ? known : await found(`id = from_hex('${id}')`);
   if (rows.length === 0) throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "The journal knows no message with this ID. It may be older than the history that is kept." });
   return rows[0];
+}
+
+async function found(where) {
+  try {
+    return (await post(["sql"], { query: `select namespace, queue from messages where ${where} limit 1`, rows: 1 })).rows;
+  } catch (problem) {
+    if (problem.code !== "not-found") throw problem;
+    throw new Problem({ status: 404, code: "not-found", title: "Not found", detail: "Name its queue as well: without SQL, which this broker does not serve, an ID alone is not enough." });
+  }
 }
 
 function Find({ id }) {

@@ -55,10 +55,21 @@ function Progress({ job }) {
     ${job.detail && html`<div class=${job.state === "failed" ? "bad-text" : "soft"}>${job.detail}</div>`}`;
 }
 
+// A job that was cancelled a moment ago still ends its last step: until then it can't be resumed.
+async function patiently(what, times = 10) {
+  try {
+    return await what();
+  } catch (problem) {
+    if (problem.code !== "conflict" || times === 1) throw problem;
+    await new Promise((resolve) => window.setTimeout(resolve, 500));
+    return patiently(what, times - 1);
+  }
+}
+
 function Steps({ job, reload }) {
   if (!may("operate")) return null;
   const step = (name, done) => async () => {
-    await attempt(() => post(["jobs", job.id, name]), done);
+    await attempt(() => patiently(() => post(["jobs", job.id, name])), done);
     reload();
   };
   if (["running", "waiting"].includes(job.state)) return html`<button type="button" class="small" onClick=${step("cancel", "Cancelled. What is done stays done.")}>Cancel</button>`;
@@ -76,7 +87,8 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   const begin = async () => {
     if (!sure) return;
     try {
-      await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      const job = await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      jobs.update({ [job.id]: job });
       onDone?.();
       onClose();
     } catch (error) {

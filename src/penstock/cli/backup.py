@@ -1,0 +1,67 @@
+"""``penstock backup``: copies of the journal, made while the broker runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.admin.resources.common import Page, PageQuery
+from penstock.admin.resources.messages import Job
+from penstock.admin.resources.operations import Backup, NewBackup
+from penstock.cli.api import Api, api_options
+from penstock.cli.job_progress import background_option, finish
+from penstock.cli.output import amount, json_option, when
+from penstock.cli.paging import page_options, pages, show_pages, wanted
+
+COLUMNS = ("NAME", "MADE", "POSITION", "SIZE", "FOLDER")
+
+
+@click.group("backup", short_help="Copies of the journal, made while the broker runs.")
+def command() -> None:
+    """Copies of the journal, made by the broker while it runs, on its machine. `penstock restore` brings one back.
+
+    \b
+    Examples:
+      penstock backup create
+      penstock backup create before-the-move
+      penstock backup list
+
+    Exit codes: 0 done, 1 nobody there, or the backup has failed; 2 wrong use, 3 refused.
+    """
+
+
+@command.command("create", short_help="Make a backup.")
+@click.argument("name", metavar="[NAME]", default="")
+@background_option
+@api_options
+@json_option
+def create(name: str, background: bool, as_json: bool, **where: Any) -> int:
+    """Make a backup, in a folder of this name below the broker's folder of backups. Without a name it is the time.
+
+    \b
+    Examples:
+      penstock backup create
+      penstock backup create before-the-move --background
+    """
+    api = Api.of(**where)
+    job = api.ask("create-backup", Job, body=NewBackup(name=name))
+    return finish(api, job, background=background, as_json=as_json)
+
+
+@command.command("list", short_help="Show the backups that are complete.")
+@page_options
+@api_options
+@json_option
+def list_backups(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+    """Show the backups that are complete, and where they are.
+
+    \b
+    Examples:
+      penstock backup list
+      penstock backup list --json | jq -r .folder
+    """
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    found = pages(Api.of(**where), "backups", Page[Backup], query=PageQuery(), want=want)
+    row = lambda each: (each.name, when(each.created_at), each.position, amount(each.bytes), each.folder)  # noqa: E731
+    show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no backups")

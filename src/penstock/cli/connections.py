@@ -1,0 +1,110 @@
+"""``penstock connections``: who is connected, and what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.admin.resources.common import Done, Order, Page
+from penstock.admin.resources.peers import ConnectionDetail, ConnectionsQuery, ConnectionSummary
+from penstock.cli.api import Api, api_options
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.output import age, amount, json_option, note, tell
+from penstock.cli.paging import page_options, pages, show_one, show_pages, wanted
+
+COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
+
+
+@click.group("connections", short_help="Who is connected, and what they hold.")
+def command() -> None:
+    """Who is connected over the three protocols, what they hold, and why they are held up.
+
+    \b
+    Examples:
+      penstock connections list
+      penstock connections list --queue shop/orders
+      penstock connections show 17
+      penstock connections close 17 --yes
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, 4 there is no such connection.
+    """
+
+
+@command.command("list", short_help="Show connections.")
+@click.option("--protocol", metavar="NAME", default="", help="Only of this protocol.")
+@click.option("--contains", metavar="TEXT", default="", help="Only with this in address, subject or user.")
+@click.option("--throttled", is_flag=True, help="Only those that are held up.")
+@click.option("--queue", metavar="NS/QUEUE", default="", help="Only consumers of this queue.")
+@click.option("--sort", type=click.Choice(["id", "out", "input_bytes", "output_bytes"]), default="id", help="By what.")
+@page_options
+@api_options
+@json_option
+def list_connections(
+    as_json: bool, protocol: str, contains: str, throttled: bool, queue: str, sort: Any, limit: int | None,
+    everything: bool, cursor: str, **where: Any,
+) -> None:  # fmt: skip
+    """Show connections: messages that they have OUT, bytes that the broker holds for them, and why they are held up.
+
+    WHO is the subject of a certificate, or the user at the other end of a Unix-domain socket.
+
+    \b
+    Examples:
+      penstock connections list
+      penstock connections list --throttled
+      penstock connections list --sort out --limit 10 --json
+    """
+    order: Order = "ascending" if sort == "id" else "descending"
+    query = ConnectionsQuery(
+        protocol=protocol, contains=contains, throttled=throttled, queue=queue, sort=sort, order=order
+    )
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    found = pages(Api.of(**where), "connections", Page[ConnectionSummary], query=query, want=want)
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="nobody is connected")
+
+
+@command.command("show", short_help="Show one connection.")
+@click.argument("connection", metavar="ID", type=int)
+@api_options
+@json_option
+def show(connection: int, as_json: bool, **where: Any) -> None:
+    """Show one connection, with the queues that it waits for.
+
+    \b
+    Examples:
+      penstock connections show 17
+    """
+    found = Api.of(**where).ask("connection", ConnectionDetail, str(connection))
+    rows: list[tuple[str, object]] = list(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
+    for each in found.subscriptions:
+        what = "dead letters" if each.dead else f"window {each.window}" if each.window else "one message"
+        rows.append(("waits for", f"{each.queue}: {what}"))
+    show_one(found, rows, as_json=as_json)
+
+
+@command.command("close", short_help="Close a connection.")
+@click.argument("connection", metavar="ID", type=int)
+@yes_option
+@api_options
+@json_option
+def close(connection: int, yes: bool, as_json: bool, **where: Any) -> None:
+    """Close a connection. Messages that it has go back to their queues.
+
+    \b
+    Examples:
+      penstock connections close 17
+      penstock connections close 17 --yes
+    """
+    confirm(f"This closes connection {connection}, and its messages go back", yes=yes)
+    done = Api.of(**where).ask("close-connection", Done, str(connection))
+    if as_json:
+        tell({"connection": connection, "closed": done.done})
+    else:
+        note(f"connection {connection} is closed")
+
+
+def _row(each: ConnectionSummary) -> tuple[object, ...]:
+    who = each.subject or each.user or "-"
+    peer = f"{each.peer} (TLS)" if each.tls else each.peer
+    held = (amount(each.input_bytes), amount(each.output_bytes), each.throttled or "-")
+    return (each.id, each.protocol, peer, who, age(each.since), each.out, each.consumers, *held)

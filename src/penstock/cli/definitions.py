@@ -1,0 +1,110 @@
+"""``penstock definitions``: namespaces, queues and their rules as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from penstock.admin.resources.common import Change
+from penstock.admin.resources.operations import DefinitionsQuery, Imported, ImportQuery
+from penstock.cli.api import Api, api_options
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.errors import WRONG_USE, CommandError
+from penstock.cli.output import json_option, note, say, table, tell
+
+MEDIA = {".toml": "application/toml", ".json": "application/json"}
+
+
+@click.group("definitions", short_help="Namespaces, queues and rules as one file.")
+def command() -> None:
+    """Namespaces, queues with their rules, and limits as one file: to keep, to compare, and to make a broker like it.
+
+    \b
+    Examples:
+      penstock definitions export --output shop.toml
+      penstock definitions import shop.toml --dry-run
+      penstock definitions import shop.toml --yes
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, or the file makes no sense; 3 refused.
+    """
+
+
+@command.command("export", short_help="Write the definitions of a broker.")
+@click.option(
+    "--format", "form", type=click.Choice(["toml", "json"]), help="[default: as the file's name says, or toml]"
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Else standard output.")
+@api_options
+@json_option
+def export(form: Any, output: Path | None, as_json: bool, **where: Any) -> None:
+    """Write the definitions of a broker to a file, or to standard output.
+
+    \b
+    Examples:
+      penstock definitions export > shop.toml
+      penstock definitions export --output shop.json
+      penstock definitions export --json | jq .queues
+    """
+    if form is None:
+        form = "json" if as_json or (output is not None and output.suffix == ".json") else "toml"
+    query = DefinitionsQuery(format=form)
+    found = Api.of(**where).raw("definitions", query=query)
+    if output is None:
+        click.echo(found, nl=not found.endswith(b"\n"))
+        return
+    output.write_bytes(found)
+    note(f"the definitions are in {output}")
+
+
+@command.command("import", short_help="Make a broker like a file says.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only tell what would change.")
+@click.option("--remove", is_flag=True, help="Delete queues and namespaces that are not in it, if they are empty.")
+@yes_option
+@api_options
+@json_option
+def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: bool, **where: Any) -> None:
+    """Make a broker like FILE (.toml or .json) says. The difference is shown first; limits are only compared.
+
+    \b
+    Examples:
+      penstock definitions import shop.toml --dry-run
+      penstock definitions import shop.toml
+      penstock definitions import shop.toml --remove --yes
+    """
+    media = MEDIA.get(file.suffix)
+    if media is None:
+        raise CommandError(f"{file} is named neither .toml nor .json", exit_code=WRONG_USE)
+    api, data, headers = Api.of(**where), file.read_bytes(), {"content-type": media}
+    query = ImportQuery(dry_run=True, remove=remove)
+    told = msgspec.json.decode(api.raw("import-definitions", query=query, body=data, headers=headers), type=Imported)
+    if not as_json:
+        _show(told.changes)
+    if not dry_run and told.changes:
+        confirm(f"{len(told.changes)} changes will be made", yes=yes)
+        query = ImportQuery(remove=remove)
+        answer = api.raw("import-definitions", query=query, body=data, headers=headers)
+        told = msgspec.json.decode(answer, type=Imported)
+    if as_json:
+        tell(msgspec.to_builtins(told))
+    elif told.changes:
+        note("done" if told.applied else "nothing was changed: this was a dry run")
+
+
+def _show(changes: list[Change]) -> None:
+    if not changes:
+        say("nothing is different")
+        return
+    rows = [(each.action, each.what, each.name, _difference(each), each.note) for each in changes]
+    table(("", "", "NAME", "DIFFERENCE", ""), rows)
+
+
+def _difference(change: Change) -> str:
+    before, after = change.before, change.after
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [name for name in after if before.get(name) != after[name]]
+        return ", ".join(f"{name}: {before.get(name)} → {after[name]}" for name in names)
+    return "" if change.action != "change" else f"{before} → {after}"

@@ -1,0 +1,112 @@
+"""``penstock drain``: let the queues get empty before a broker is stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from penstock.admin.resources.operations import Drain, NewDrain
+from penstock.cli.api import Api, ApiError, api_options
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.errors import CommandError
+from penstock.cli.output import counting, json_option, say, tell, when
+
+#: Seconds between two looks at what is left.
+LOOK_EVERY = 0.5
+
+
+@click.group("drain", short_help="Let the queues get empty before a broker is stopped.")
+def command() -> None:
+    """Refuse publishing so that the queues get empty; consumers go on.
+
+    \b
+    Examples:
+      penstock drain start --wait
+      penstock drain start --stop-when-empty --yes
+      penstock drain show
+      penstock drain end
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused.
+    """
+
+
+@command.command("start", short_help="Refuse publishing.")
+@click.option("--stop-when-empty", is_flag=True, help="The broker ends when nothing is left.")
+@click.option("--wait", is_flag=True, help="Wait until nothing is left. Ctrl-C ends the waiting, not the draining.")
+@yes_option
+@api_options
+@json_option
+def start(stop_when_empty: bool, wait: bool, yes: bool, as_json: bool, **where: Any) -> None:
+    """Refuse publishing, to everybody and in all queues, until `penstock drain end` or the end of the broker.
+
+    \b
+    Examples:
+      penstock drain start
+      penstock drain start --wait --yes
+      penstock drain start --stop-when-empty --yes
+    """
+    api = Api.of(**where)
+    ends = ", and the broker ends when the queues are empty" if stop_when_empty else ""
+    confirm(f"Publishing will be refused{ends}", yes=yes)
+    drain = api.ask("begin-drain", Drain, body=NewDrain(stop_when_empty=stop_when_empty))
+    if wait:
+        drain = _wait(api, drain)
+    _show(drain, as_json=as_json)
+
+
+@command.command("show", short_help="Whether it drains, and what is left.")
+@api_options
+@json_option
+def show(as_json: bool, **where: Any) -> None:
+    """Whether the broker refuses publishing, since when, by whom, and what is left in the queues.
+
+    \b
+    Examples:
+      penstock drain show --json | jq .messages_left
+    """
+    _show(Api.of(**where).ask("drain", Drain), as_json=as_json)
+
+
+@command.command("end", short_help="Take messages again.")
+@api_options
+@json_option
+def end(as_json: bool, **where: Any) -> None:
+    """Take messages again.
+
+    \b
+    Examples:
+      penstock drain end
+    """
+    _show(Api.of(**where).ask("end-drain", Drain), as_json=as_json)
+
+
+def _wait(api: Api, drain: Drain) -> Drain:
+    """Until nothing is left, or until the broker has ended because of that."""
+    most = drain.messages_left
+    with counting() as bar:
+        task: Any = bar.add_task("draining", total=most, rate="")
+        while drain.messages_left:
+            time.sleep(LOOK_EVERY)
+            try:
+                drain = api.ask("drain", Drain)
+            except ApiError:
+                raise
+            except CommandError:
+                if not drain.stop_when_empty:
+                    raise
+                return msgspec.structs.replace(drain, messages_left=0, connections=0)
+            most = max(most, drain.messages_left)
+            bar.update(task, total=most, completed=most - drain.messages_left)
+    return drain
+
+
+def _show(drain: Drain, *, as_json: bool) -> None:
+    if as_json:
+        tell(msgspec.to_builtins(drain))
+        return
+    ends = "; the broker ends when nothing is left" if drain.stop_when_empty else ""
+    state = f"publishing is refused since {when(drain.since)}, by {drain.by}{ends}" if drain.active else "not draining"
+    say(f"{state}: {drain.messages_left} messages in the queues, {drain.connections} connections")

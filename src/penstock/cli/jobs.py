@@ -1,0 +1,113 @@
+"""``penstock jobs``: long work that the broker does in the background."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from penstock.admin.resources.common import Page
+from penstock.admin.resources.messages import Job, JobsQuery, JobState
+from penstock.cli.api import Api, api_options
+from penstock.cli.job_progress import background_option, finish, told
+from penstock.cli.output import age, json_option, note, tell, when
+from penstock.cli.paging import page_options, pages, show_one, show_pages, wanted
+
+COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN", "DETAIL")
+
+
+@click.group("jobs", short_help="Long work that the broker does in the background.")
+def command() -> None:
+    """Redriving, moving, deleting, purging and backups: how far they are, and how to stop them or go on.
+
+    \b
+    Examples:
+      penstock jobs list
+      penstock jobs show 7f3a --follow
+      penstock jobs cancel 7f3a
+      penstock jobs resume 7f3a
+
+    Exit codes: 0 done, 1 nobody there, or the job has failed; 2 wrong use, 3 refused, 4 there is no such job.
+    """
+
+
+@command.command("list", short_help="Show jobs, the newest first.")
+@click.option("--state", type=click.Choice(get_args(JobState)), help="Only in this state.")
+@page_options
+@api_options
+@json_option
+def list_jobs(as_json: bool, state: Any, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+    """Show jobs, the newest first.
+
+    \b
+    Examples:
+      penstock jobs list
+      penstock jobs list --state running --json
+    """
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    found = pages(Api.of(**where), "jobs", Page[Job], query=JobsQuery(state=state), want=want)
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="there are no jobs")
+
+
+@command.command("show", short_help="Show one job, or wait for its end.")
+@click.argument("job", metavar="ID")
+@click.option("--follow", is_flag=True, help="Wait for its end, with a bar on a terminal.")
+@api_options
+@json_option
+def show(job: str, follow: bool, as_json: bool, **where: Any) -> int | None:
+    """Show one job, or wait for its end. Ctrl-C asks on a terminal whether the job shall end too; without one it does.
+
+    \b
+    Examples:
+      penstock jobs show 7f3a
+      penstock jobs show 7f3a --follow
+    """
+    api = Api.of(**where)
+    found = api.ask("job", Job, job)
+    if follow:
+        return finish(api, found, background=False, as_json=as_json)
+    rows = [*zip((name.lower() for name in COLUMNS), _row(found), strict=True), ("ended", when(found.ended_at))]
+    show_one(found, rows, as_json=as_json)
+    return None
+
+
+@command.command("cancel", short_help="Stop a job; what is done stays done.")
+@click.argument("job", metavar="ID")
+@api_options
+@json_option
+def cancel(job: str, as_json: bool, **where: Any) -> None:
+    """Stop a job. What is done stays done, and `penstock jobs resume` goes on with the rest.
+
+    \b
+    Examples:
+      penstock jobs cancel 7f3a
+    """
+    found = Api.of(**where).ask("cancel-job", Job, job)
+    if as_json:
+        tell(msgspec.to_builtins(found))
+    else:
+        note(told(found))
+
+
+@command.command("resume", short_help="Go on with a job that was cancelled or interrupted.")
+@click.argument("job", metavar="ID")
+@background_option
+@api_options
+@json_option
+def resume(job: str, background: bool, as_json: bool, **where: Any) -> int:
+    """Go on with a job that was cancelled, or interrupted by a restart of the broker.
+
+    \b
+    Examples:
+      penstock jobs resume 7f3a
+      penstock jobs resume 7f3a --background
+    """
+    api = Api.of(**where)
+    return finish(api, api.ask("resume-job", Job, job), background=background, as_json=as_json)
+
+
+def _row(job: Job) -> tuple[object, ...]:
+    total = "-" if job.total is None else job.total
+    where = (job.id, job.kind, job.state, job.queue or "-", job.target or "-")
+    return (*where, job.done, total, job.by, f"{age(job.created_at)} ago", job.detail or "-")

@@ -1,0 +1,76 @@
+"""Messages of the HTTP API: the options that search them, and how they are listed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import click
+
+from penstock.admin.resources.common import DeadReason, State
+from penstock.admin.resources.messages import MessagePage, MessagesQuery, MessageSummary, Payload, Search
+from penstock.cli.api import Api, queue_of, with_options
+from penstock.cli.output import amount, when
+from penstock.cli.paging import Wanted, pages, show_pages
+
+COLUMNS = ("ID", "PUBLISHED", "PRIORITY", "DELIVERIES", "SIZE", "PAYLOAD")
+
+
+def moment_of(text: str) -> datetime:
+    """A time as RFC 3339 has it; without an offset it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time: write it as 2026-01-05T12:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def search_options(command: Any) -> Any:
+    """What messages must have: what ``search_of`` takes."""
+    return with_options(
+        command,
+        click.option("--text", metavar="TEXT", default="", help="Only messages with this in their payload."),
+        click.option("--hex", metavar="HEX", default="", help="The same as bytes, in hex."),
+        click.option("--id", metavar="HEX", default="", help="Only messages whose ID begins like this."),
+        click.option("--correlation-id", metavar="TEXT", default="", help="Only those with this correlation ID."),
+        click.option("--published-from", type=moment_of, metavar="TIME", help="Only those published then or later."),
+        click.option("--published-to", type=moment_of, metavar="TIME", help="Only those published before."),
+        click.option("--reason", type=click.Choice(get_args(DeadReason)), help="Only those dead for this reason."),
+        click.option("--deliveries", type=click.IntRange(0), default=0, metavar="N", help="Delivered N times or more."),
+    )
+
+
+#: The fields of ``Search``, which are the options' names.
+FIELDS = Search.__struct_fields__
+
+
+def search_of(flags: dict[str, Any]) -> Search | None:
+    """As the options say, which are taken out of the flags. None: everything."""
+    found = Search(**{name: flags.pop(name) for name in FIELDS})
+    return None if found == Search() else found
+
+
+def show_messages(
+    api: Api, queue: str, state: State, search: Search | None, want: Wanted, *, as_json: bool
+) -> None:  # fmt: skip
+    """A list of them. Nothing is taken."""
+    fields = {name: getattr(search, name) for name in FIELDS} if search is not None else {}
+    query = MessagesQuery(state=state, **fields)
+    found = pages(api, "messages", MessagePage, *queue_of(queue), query=query, want=want)
+    columns = (*COLUMNS[:-1], "REASON", COLUMNS[-1]) if state == "dead" else COLUMNS
+    nothing = f"{queue} has no {state} messages" + (" like this" if search is not None else "")
+    shown = lambda each: row(each, state)  # noqa: E731
+    show_pages(found, columns, shown, as_json=as_json, nothing=nothing, counted=search is None)
+
+
+def row(message: MessageSummary, state: State) -> tuple[object, ...]:
+    """A message in a list."""
+    facts = (message.id, when(message.published_at), message.priority, message.deliveries, amount(message.payload.size))
+    return (*facts, *([message.reason or "-"] if state == "dead" else []), payload_text(message.payload))
+
+
+def payload_text(payload: Payload) -> str:
+    """What is shown of a payload."""
+    value = payload.value if isinstance(payload.value, str) else json.dumps(payload.value, ensure_ascii=False)
+    return value + ("…" if payload.truncated else "")

@@ -1,0 +1,106 @@
+"""Long lists of the HTTP API: as many entries as are wanted, page by page, as tables or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import click
+import msgspec
+
+from penstock.admin.resources.common import PageQuery
+from penstock.cli.api import Api, with_options
+from penstock.cli.output import note, table, tell
+
+#: Entries that are asked for at a time.
+PAGE = 500
+#: Entries of a list unless told otherwise.
+USUAL = 100
+
+
+class PageOf(Protocol):
+    """What all pages have."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """Its entries."""
+
+    @property
+    def next(self) -> str | None:
+        """Where the next one begins."""
+
+    @property
+    def total(self) -> int | None:
+        """Entries of all pages, if that is known."""
+
+
+P = TypeVar("P", bound=PageOf)
+
+
+class Wanted(NamedTuple):
+    """How much of a list, and from where on. ``limit`` None is all of it."""
+
+    limit: int | None
+    cursor: str
+
+
+def page_options(command: Any) -> Any:
+    """How much is wanted of a list: what ``wanted`` takes."""
+    return with_options(
+        command,
+        click.option("--limit", type=click.IntRange(1), metavar="N", help=f"So many at most. [default: {USUAL}]"),
+        click.option("--all", "everything", is_flag=True, help="All there are."),
+        click.option("--cursor", default="", metavar="CURSOR", help="Go on where an earlier list has ended."),
+    )
+
+
+def wanted(*, limit: int | None, everything: bool, cursor: str) -> Wanted:
+    """As the options say."""
+    if everything and limit is not None:
+        raise click.UsageError("--limit and --all: one or the other")
+    return Wanted(None if everything else limit or USUAL, cursor)
+
+
+def pages(api: Api, route: str, kind: type[P], *places: str, query: PageQuery, want: Wanted) -> Iterator[P]:
+    """Pages with no more entries than are wanted. The last one's ``next`` is where to go on."""
+    left, cursor = want.limit, want.cursor
+    while left is None or left > 0:
+        size = PAGE if left is None else min(left, PAGE)
+        page = api.ask(route, kind, *places, query=msgspec.structs.replace(query, limit=size, cursor=cursor))
+        yield page
+        if page.next is None:
+            return
+        cursor = page.next
+        left = None if left is None else left - len(page.items)
+
+
+def show_pages(
+    found: Iterator[PageOf], columns: Sequence[str], row: Callable[[Any], Sequence[object]], *, as_json: bool,
+    nothing: str, counted: bool = True,
+) -> None:  # fmt: skip
+    """A table for each page, or a JSON value for each entry; and on standard error how to go on.
+
+    Not ``counted``: the pages' total is not that of this list.
+    """
+    shown = 0
+    page: PageOf | None = None
+    for page in found:
+        if as_json:
+            for each in page.items:
+                tell(msgspec.to_builtins(each))
+        elif page.items:
+            table(columns, [row(each) for each in page.items])
+        shown += len(page.items)
+    if page is not None and page.next is not None:
+        total = f" of {page.total}" if counted and page.total is not None else ""
+        note(f"{shown}{total}; there are more: --all, or --cursor {page.next}")
+    elif not shown and not as_json:
+        note(nothing)
+
+
+def show_one(value: msgspec.Struct, rows: Sequence[tuple[str, object]], *, as_json: bool) -> None:
+    """One thing: its facts, one a line, or JSON."""
+    if as_json:
+        tell(msgspec.to_builtins(value))
+    else:
+        table(("", ""), rows, headings=False)

@@ -1,0 +1,218 @@
+"""``penstock queue``: one queue: look at it, make, configure, pause, purge and delete it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from msgspec import UNSET
+
+from penstock.admin.resources.common import Done
+from penstock.admin.resources.messages import Job
+from penstock.admin.resources.queues import NewQueue, Purge, QueueDetail, Rules, RulesChange
+from penstock.cli.api import Api, api_options, queue_of, with_options
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.errors import WRONG_USE, CommandError
+from penstock.cli.job_progress import background_option, finish
+from penstock.cli.output import age, amount, json_option, note, tell, when
+from penstock.cli.paging import show_one
+
+#: What can be set, but for ``paused``, which has commands of its own.
+RULES = tuple(name for name in Rules.__struct_fields__ if name != "paused")
+STATES = ("ready", "delayed", "dead")
+
+
+def rule_options(command: Any) -> Any:
+    """The rules of a queue, by the words of the configuration file."""
+    seconds, count = click.FloatRange(0), click.IntRange(0)
+    return with_options(
+        command,
+        click.option("--default-ttl-seconds", type=seconds, metavar="S", help="Messages expire after; 0: never."),
+        click.option("--on-expiry", type=click.Choice(["dead", "drop"]), help="What becomes of them then."),
+        click.option("--max-deliveries", type=count, metavar="N", help="Dead after so many deliveries; 0: never."),
+        click.option("--dead-letters/--no-dead-letters", default=None, help="Keep dead letters, or drop them."),
+        click.option("--max-depth", type=count, metavar="N", help="Messages that it holds; 0: no limit."),
+        click.option("--max-bytes", type=count, metavar="N", help="Bytes that it holds; 0: no limit."),
+        click.option("--on-full", type=click.Choice(["reject", "drop-oldest"]), help="What happens beyond that."),
+        click.option("--lock-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="A lock lasts."),
+        click.option("--deduplication-seconds", type=seconds, metavar="S", help="Request IDs are remembered for."),
+    )
+
+
+@click.group("queue", short_help="One queue: make, configure, pause, purge, delete it.")
+def command() -> None:
+    """One queue: look at it, make, configure, pause, resume, purge and delete it.
+
+    \b
+    Examples:
+      penstock queue show shop/orders
+      penstock queue create shop/orders --max-deliveries 5
+      penstock queue configure shop/orders --max-depth 100000 --on-full reject
+      penstock queue pause shop/orders
+      penstock queue purge shop/orders --state dead --yes
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, or changed by somebody else; 4 there is no such queue.
+    """
+
+
+@command.command("show", short_help="Show one queue.")
+@click.argument("queue", metavar="NS/QUEUE")
+@api_options
+@json_option
+def show(queue: str, as_json: bool, **where: Any) -> None:
+    """Show a queue: its messages by state, rates, counters, dead letters by reason, and its rules.
+
+    \b
+    Examples:
+      penstock queue show shop/orders
+      penstock queue show shop/orders --json | jq .rules
+    """
+    _show(Api.of(**where).ask("queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+
+
+@command.command("create", short_help="Make a queue, and its namespace.")
+@click.argument("queue", metavar="NS/QUEUE")
+@rule_options
+@api_options
+@json_option
+def create(queue: str, as_json: bool, **flags: Any) -> None:
+    """Make a queue, and its namespace. What is not said is as always: no limits, dead letters are kept.
+
+    \b
+    Examples:
+      penstock queue create shop/orders
+      penstock queue create shop/offers --default-ttl-seconds 3600 --on-expiry drop
+    """
+    rules = Rules(**_given(flags))
+    made = Api.of(**flags).ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
+    _show(made, as_json=as_json)
+
+
+@command.command("configure", short_help="Change some rules of a queue.")
+@click.argument("queue", metavar="NS/QUEUE")
+@rule_options
+@click.option("--if-version", metavar="VERSION", default="", help="Only if its rules have this version, as in show.")
+@api_options
+@json_option
+def configure(queue: str, if_version: str, as_json: bool, **flags: Any) -> None:
+    """Change some rules of a queue; the others stay. Exit 3 if somebody else has changed them at the same time.
+
+    \b
+    Examples:
+      penstock queue configure shop/orders --max-depth 100000
+      penstock queue configure shop/orders --no-dead-letters --if-version 4f1c2ab90d3e5f67
+    """
+    given = _given(flags)
+    if not given:
+        raise CommandError("say which rules are to be others, as in --max-depth 1000", exit_code=WRONG_USE)
+    api = Api.of(**flags)
+    version = if_version or api.ask("queue", QueueDetail, *queue_of(queue)).version
+    change = RulesChange(**{name: given.get(name, UNSET) for name in RULES})
+    changed = api.ask("configure-queue", QueueDetail, *queue_of(queue), body=change, version=version)
+    _show(changed, as_json=as_json)
+
+
+@command.command("pause", short_help="Give no more messages out.")
+@click.argument("queue", metavar="NS/QUEUE")
+@api_options
+@json_option
+def pause(queue: str, as_json: bool, **where: Any) -> None:
+    """Give no more messages out; publishing goes on.
+
+    \b
+    Examples:
+      penstock queue pause shop/orders
+    """
+    _switched(Api.of(**where).ask("pause-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+
+
+@command.command("resume", short_help="Give messages out again.")
+@click.argument("queue", metavar="NS/QUEUE")
+@api_options
+@json_option
+def resume(queue: str, as_json: bool, **where: Any) -> None:
+    """Give messages out again.
+
+    \b
+    Examples:
+      penstock queue resume shop/orders
+    """
+    _switched(Api.of(**where).ask("resume-queue", QueueDetail, *queue_of(queue)), as_json=as_json)
+
+
+@command.command("purge", short_help="Remove all messages of some states.")
+@click.argument("queue", metavar="NS/QUEUE")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Which; several times for several.")
+@yes_option
+@background_option
+@api_options
+@json_option
+def purge(queue: str, states: tuple[Any, ...], yes: bool, background: bool, as_json: bool, **where: Any) -> int:
+    """Remove all messages of some states, ready ones unless said, for good. Those that are out stay.
+
+    \b
+    Examples:
+      penstock queue purge shop/orders
+      penstock queue purge shop/orders --state ready --state dead --yes
+    """
+    api, wanted = Api.of(**where), list(dict.fromkeys(states)) or ["ready"]
+    detail = api.ask("queue", QueueDetail, *queue_of(queue))
+    count = sum(getattr(detail, state) for state in wanted)
+    confirm(f"This removes {count} messages ({', '.join(wanted)}) of {queue} for good", yes=yes, word=queue)
+    job = api.ask("purge-queue", Job, *queue_of(queue), body=Purge(states=wanted, confirm=queue))
+    return finish(api, job, background=background, as_json=as_json)
+
+
+@command.command("delete", short_help="Delete a queue that is empty.")
+@click.argument("queue", metavar="NS/QUEUE")
+@yes_option
+@api_options
+@json_option
+def delete(queue: str, yes: bool, as_json: bool, **where: Any) -> None:
+    """Delete a queue that is empty.
+
+    \b
+    Examples:
+      penstock queue delete shop/orders
+      penstock queue delete shop/orders --yes
+    """
+    namespace, name = queue_of(queue)
+    confirm(f"This deletes the queue {queue}", yes=yes, word=queue)
+    done = Api.of(**where).ask("delete-queue", Done, namespace, name)
+    if as_json:
+        tell({"queue": queue, "deleted": done.done})
+    else:
+        note(f"{queue} is deleted")
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """The rules that were said, taken out of the flags."""
+    found = {name: flags.pop(name) for name in RULES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _switched(queue: QueueDetail, *, as_json: bool) -> None:
+    if as_json:
+        tell(msgspec.to_builtins(queue))
+    else:
+        note(f"{queue.name} is {'paused' if queue.paused else 'not paused'}")
+
+
+def _show(queue: QueueDetail, *, as_json: bool) -> None:
+    rates = queue.rates
+    dead = ", ".join(f"{reason} {count}" for reason, count in queue.dead_by_reason.items())
+    counters = msgspec.structs.asdict(queue.counters)
+    rows: list[tuple[str, object]] = [
+        ("queue", f"{queue.name}, made {when(queue.created_at)}{', paused' if queue.paused else ''}"),
+        ("messages", f"{queue.ready} ready, {queue.out} out, {queue.delayed} delayed, {queue.dead} dead"),
+        ("dead by reason", dead or "-"),
+        ("payloads", amount(queue.bytes)),
+        ("oldest", age(queue.oldest)),
+        ("consumers", queue.consumers),
+        ("rates", f"{rates.published:.1f}/s published, {rates.delivered:.1f}/s delivered, {rates.settled:.1f}/s done"),
+        ("counters", ", ".join(f"{name} {count}" for name, count in counters.items() if count) or "-"),
+        *((name.replace("_", "-"), f"{getattr(queue.rules, name)}") for name in RULES),
+        ("version", queue.version),
+    ]
+    show_one(queue, rows, as_json=as_json)

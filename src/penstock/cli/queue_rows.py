@@ -1,0 +1,49 @@
+"""Queues of the HTTP API as rows of a table, and the options that choose them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+
+from penstock.admin.resources.common import Order
+from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueState, QueueSummary
+from penstock.cli.api import with_options
+from penstock.cli.output import age
+
+COLUMNS = ("QUEUE", "READY", "OUT", "DELAYED", "DEAD", "CONSUMERS", "OLDEST", "IN/S", "OUT/S", "DONE/S", "")
+
+
+def filter_options(command: Any) -> Any:
+    """Which queues, and in which order: what ``query_of`` takes."""
+    states, sorts = get_args(QueueState), get_args(QueueSort)
+    return with_options(
+        command,
+        click.argument("pattern", metavar="[PATTERN]", default="*"),
+        click.option("--state", type=click.Choice(states), help="Only queues in this state."),
+        click.option("--contains", metavar="TEXT", default="", help="Only queues with this in their name."),
+        click.option("--sort", type=click.Choice(sorts), help="By what; all but name from the largest down."),
+        click.option("--reverse", is_flag=True, help="The other way round."),
+    )
+
+
+def query_of(
+    *, pattern: str, state: QueueState | None, contains: str, sort: QueueSort | None, reverse: bool
+) -> QueuesQuery:
+    """As the options say. The most of something comes first, as that is what one looks for."""
+    by = sort or "name"
+    descending = (by not in ("name", "oldest")) != reverse
+    order: Order = "descending" if descending else "ascending"
+    return QueuesQuery(pattern=pattern, state=state, contains=contains, sort=by, order=order)
+
+
+def row(queue: QueueSummary) -> tuple[object, ...]:
+    """A queue."""
+    rates = (f"{each:.1f}" for each in (queue.rates.published, queue.rates.delivered, queue.rates.settled))
+    counts = (queue.ready, queue.out, queue.delayed, queue.dead, queue.consumers)
+    return (queue.name, *counts, age(queue.oldest), *rates, _remark(queue))
+
+
+def _remark(queue: QueueSummary) -> str:
+    remarks = [f"{queue.damaged} damaged"] if queue.damaged else []
+    return ", ".join(remarks + ["paused"] * queue.paused)

@@ -1,0 +1,43 @@
+"""``penstock queues``: the queues of a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.admin.resources.common import Page
+from penstock.admin.resources.queues import QueueSummary
+from penstock.cli.api import Api, api_options
+from penstock.cli.output import json_option
+from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
+
+
+@click.command("queues", short_help="The queues of a broker.")
+@filter_options
+@page_options
+@api_options
+@json_option
+def command(
+    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, limit: int | None,
+    everything: bool, cursor: str, **where: Any,
+) -> None:  # fmt: skip
+    """The queues that fit PATTERN, with their messages by state, consumers, the age of the oldest message, and rates.
+
+    PATTERN is NAMESPACE/QUEUE with * and ?; a namespace alone is all its queues. `penstock top` shows the same as it
+    changes.
+
+    \b
+    Examples:
+      penstock queues
+      penstock queues "shop/*" --sort ready --limit 10
+      penstock queues --state backlog
+      penstock queues --all --json | jq -r .name
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused.
+    """
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    query = query_of(pattern=pattern, state=state, contains=contains, sort=sort, reverse=reverse)
+    found = pages(Api.of(**where), "queues", Page[QueueSummary], query=query, want=want)
+    show_pages(found, COLUMNS, row, as_json=as_json, nothing="there are no such queues")

@@ -1,0 +1,63 @@
+"""``penstock status``: how a broker is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.admin.resources.operations import Disk, Overview
+from penstock.cli.api import Api, api_options
+from penstock.cli.errors import OK, REFUSED
+from penstock.cli.output import age, amount, json_option
+from penstock.cli.paging import show_one
+
+
+@click.command("status", short_help="How a broker is.")
+@api_options
+@json_option
+def command(as_json: bool, **where: Any) -> int:
+    """How a broker is: whether it takes messages, its backlog and rates, who is connected, its disk, and alarms.
+
+    \b
+    Examples:
+      penstock status
+      penstock status --url https://mq.example.com:9180 --token-file token
+      penstock status --json | jq .totals.dead
+
+    Exit codes: 0 it takes messages, 1 nobody there, 2 wrong use, 3 it takes none for now, or does not know our token.
+    """
+    overview = Api.of(**where).ask("overview", Overview)
+    show_one(overview, _rows(overview), as_json=as_json)
+    return OK if overview.ready else REFUSED
+
+
+def _rows(overview: Overview) -> list[tuple[str, object]]:
+    totals, rates, commits = overview.totals, overview.totals.rates, overview.commits
+    dead = f" ({_counted(overview.dead_by_reason)})" if overview.dead_by_reason else ""
+    rows: list[tuple[str, object]] = [
+        ("broker", f"{overview.name}, Penstock {overview.version}, started {age(overview.started_at)} ago"),
+        ("state", "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"),
+        ("queues", f"{totals.queues} in {totals.namespaces} namespaces, {amount(totals.bytes)} of payloads"),
+        ("messages", f"{totals.ready} ready, {totals.out} out, {totals.delayed} delayed, {totals.dead} dead{dead}"),
+        ("oldest", f"{age(totals.oldest)} old" if totals.oldest else "-"),
+        ("rates", f"{rates.published:.1f}/s published, {rates.delivered:.1f}/s delivered, {rates.settled:.1f}/s done"),
+        ("connections", _connections(overview)),
+        ("commits", f"{commits.per_second:.1f}/s, {commits.events:.1f} events in {commits.seconds * 1000:.1f} ms each"),
+        ("disk", _disk(overview.disk)),
+    ]
+    rows += [(f"{protocol}", " ".join(places)) for protocol, places in overview.listeners.items()]
+    return rows + [(alarm.level.upper(), alarm.text) for alarm in overview.alarms if alarm.code != "not-ready"]
+
+
+def _connections(overview: Overview) -> str:
+    by = f" ({_counted(overview.connections_by_protocol)})" if overview.connections_by_protocol else ""
+    return f"{overview.connections}{by}, {overview.totals.consumers} consumers, {overview.readers} readers"
+
+
+def _disk(disk: Disk | None) -> str:
+    return f"{amount(disk.free_bytes)} free of {amount(disk.total_bytes)}" if disk else "none: everything is in memory"
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,0 +1,146 @@
+"""``penstock token``: who may do what over HTTP and Flight."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from penstock.admin.resources.access import NewToken, Right, TokenMade, TokenSummary
+from penstock.admin.resources.common import Done, Page, PageQuery
+from penstock.cli.api import Api, api_options
+from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.output import json_option, note, tell, when
+from penstock.cli.paging import page_options, pages, show_pages, wanted
+
+COLUMNS = ("ID", "NAME", "MAY", "WHERE", "MADE", "BY", "EXPIRES")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(text: str) -> float:
+    """Seconds of a number with a unit."""
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{text!r} is not a duration: write it as 30m, 12h or 90d")
+    return float(int(found[1]) * UNITS[found[2]])
+
+
+@click.group("token", short_help="Tokens: who may do what over HTTP and Flight.")
+def command() -> None:
+    """Make, list and revoke tokens for the HTTP API, the console and Flight. The broker keeps only their hashes.
+
+    Rights over HTTP: view sees, operate also publishes, purges and redrives, admin also makes queues and tokens.
+
+    \b
+    Examples:
+      penstock token create dashboard --may view
+      penstock token create shop-team --may operate --where "shop/*" --expires 90d
+      penstock token list
+      penstock token revoke 3f9c --yes
+
+    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, 4 there is no such token.
+    """
+
+
+@command.command("create", short_help="Make a token; it is shown this once.")
+@click.argument("name")
+@click.option(
+    "--may", multiple=True, type=click.Choice(get_args(Right)), help="A right; several times. [default: view]"
+)
+@click.option(
+    "--where", "patterns", multiple=True, metavar="PATTERN", help="For which queues; several times. [default: *]"
+)
+@click.option("--expires", type=duration, metavar="DURATION", help="After 30m, 12h or 90d; never unless said.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Into a new file for our eyes only.")
+@api_options
+@json_option
+def create(
+    name: str, may: tuple[Any, ...], patterns: tuple[str, ...], expires: float | None, output: Path | None,
+    as_json: bool, **where: Any,
+) -> None:  # fmt: skip
+    """Make a token for NAME, and print it: it can not be shown again.
+
+    \b
+    Examples:
+      penstock token create dashboard
+      penstock token create backup-job --may admin --output backup.token
+      penstock token create shop-team --may operate --where "shop/*" --expires 90d
+    """
+    wish = NewToken(name=name, may=list(may) or ["view"], where=list(patterns) or ["*"], expires_in_seconds=expires)
+    api = Api.of(**where)
+    file = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        made = api.ask("create-token", TokenMade, body=wish)
+        if file is not None:
+            os.write(file, f"{made.token}\n".encode())
+    except BaseException:
+        if output is not None:
+            output.unlink(missing_ok=True)
+        raise
+    finally:
+        if file is not None:
+            os.close(file)
+    _tell_made(made, output, as_json=as_json)
+
+
+@command.command("list", short_help="Show the tokens, without what they are.")
+@page_options
+@api_options
+@json_option
+def list_tokens(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
+    """Show the tokens that were made, the oldest first. What they are is not known.
+
+    \b
+    Examples:
+      penstock token list
+      penstock token list --json | jq -r 'select(.expired) | .id'
+    """
+    want = wanted(limit=limit, everything=everything, cursor=cursor)
+    found = pages(Api.of(**where), "tokens", Page[TokenSummary], query=PageQuery(), want=want)
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no tokens were made")
+
+
+@command.command("revoke", short_help="Revoke a token, at once.")
+@click.argument("token_id", metavar="ID")
+@yes_option
+@api_options
+@json_option
+def revoke(token_id: str, yes: bool, as_json: bool, **where: Any) -> None:
+    """Revoke a token, by its ID in `penstock token list`: at once, for all who use it.
+
+    \b
+    Examples:
+      penstock token revoke 3f9c
+      penstock token revoke 3f9c --yes
+    """
+    confirm(f"This revokes the token {token_id}: whoever uses it is locked out at once", yes=yes)
+    done = Api.of(**where).ask("revoke-token", Done, token_id)
+    if as_json:
+        tell({"token": token_id, "revoked": done.done})
+    else:
+        note(f"the token {token_id} is revoked")
+
+
+def _tell_made(made: TokenMade, output: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        tell(msgspec.to_builtins(made if output is None else made.summary))
+        return
+    if output is None:
+        print(made.token)
+    place = f"in {output}" if output is not None else "shown this once"
+    summary = made.summary
+    rights = f"{', '.join(summary.may)} on {', '.join(summary.where)}"
+    note(f"the token {summary.id} of {summary.name}, {place}: {rights}, expires {_expires(summary)}")
+
+
+def _expires(token: TokenSummary) -> str:
+    return "never" if token.expires_at is None else when(token.expires_at) + (" (expired)" if token.expired else "")
+
+
+def _row(token: TokenSummary) -> tuple[object, ...]:
+    rights = (", ".join(token.may), ", ".join(token.where))
+    return (token.id, token.name, *rights, when(token.created_at), token.created_by, _expires(token))

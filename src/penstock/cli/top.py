@@ -1,0 +1,183 @@
+"""``penstock top``: the queues of a broker as they change, on a screen of their own or as plain text."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from penstock.admin.resources.common import Order, Page
+from penstock.admin.resources.operations import Overview
+from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueSummary
+from penstock.cli.api import Api, api_options
+from penstock.cli.errors import CommandError
+from penstock.cli.output import escape, json_option, say, table, table_of, tell
+from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
+
+#: Queues that are asked for where no screen says how many fit, and at most.
+USUAL = 20
+MOST = 500
+#: Lines of the screen that are not queues.
+AROUND = 6
+KEYS: dict[str, QueueSort] = {
+    "n": "name", "r": "ready", "o": "out", "l": "delayed", "d": "dead", "c": "consumers", "a": "oldest",
+    "i": "published", "u": "delivered", "s": "settled",
+}  # fmt: skip
+HELP = "n name  r ready  o out  l delayed  d dead  c consumers  a age  i in/s  u out/s  s done/s   x reverse   q quit"
+
+
+class Look(NamedTuple):
+    """The broker at one moment."""
+
+    overview: Overview
+    queues: Page[QueueSummary]
+
+
+@click.command("top", short_help="The queues as they change.")
+@filter_options
+@click.option("--every", type=click.FloatRange(0.5, 3600), default=2.0, metavar="S", help="Look so often. [default: 2]")
+@click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="So many queues. [default: what fits, or 20]")
+@click.option("--once", is_flag=True, help="Look once, as plain text.")
+@api_options
+@json_option
+def command(
+    as_json: bool, pattern: str, state: Any, contains: str, sort: Any, reverse: bool, every: float, limit: int | None,
+    once: bool, **where: Any,
+) -> None:  # fmt: skip
+    """The queues that fit PATTERN with their rates, as they change: those with the most ready messages first.
+
+    On a terminal it is a screen with keys to sort by, and q to leave it. Elsewhere, and with --once, it is plain text.
+
+    \b
+    Examples:
+      penstock top
+      penstock top "shop/*" --sort dead
+      penstock top --once
+      penstock top --every 10 --json >> queues.json
+
+    Exit codes: 0 left with q, or --once; 1 nobody there, 2 wrong use, 3 refused, 130 Ctrl-C.
+    """
+    query = query_of(pattern=pattern, state=state, contains=contains, sort=sort or "ready", reverse=reverse)
+    api = Api.of(**where)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json):
+        Screen(api, query, every, limit).run()
+        return
+    query = msgspec.structs.replace(query, limit=limit or USUAL)
+    _print(api, query, as_json=as_json)
+    while not once:
+        time.sleep(every)
+        _print(api, query, as_json=as_json)
+
+
+def look(api: Api, query: QueuesQuery) -> Look:
+    """Ask for both. Raises CommandError."""
+    return Look(api.ask("overview", Overview), api.ask("queues", Page[QueueSummary], query=query))
+
+
+def _print(api: Api, query: QueuesQuery, *, as_json: bool) -> None:
+    found = look(api, query)
+    if as_json:
+        queues = msgspec.to_builtins(found.queues.items)
+        tell(
+            {
+                "at": datetime.now(UTC).isoformat(),
+                "totals": msgspec.to_builtins(found.overview.totals),
+                "queues": queues,
+            }
+        )
+        return
+    say(*heading(found))
+    table(COLUMNS, [row(each) for each in found.queues.items])
+    sys.stdout.flush()
+
+
+def heading(found: Look) -> list[str]:
+    """The broker in two lines."""
+    overview, totals, rates = found.overview, found.overview.totals, found.overview.totals.rates
+    state = "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"
+    return [
+        f"{overview.name}  {datetime.now(UTC):%H:%M:%S} UTC  {state}  {overview.connections} connections",
+        f"{found.queues.total} queues: {totals.ready} ready, {totals.out} out, {totals.delayed} delayed, "
+        f"{totals.dead} dead; {rates.published:.1f}/s in, {rates.delivered:.1f}/s out, {rates.settled:.1f}/s done",
+    ]
+
+
+class Screen:
+    """A terminal, filled with queues until somebody leaves it."""
+
+    def __init__(self, api: Api, query: QueuesQuery, every: float, limit: int | None) -> None:
+        self._api = api
+        self._query = query
+        self._every = every
+        self._limit = limit
+        self._found: Look | None = None
+
+    def run(self) -> None:
+        """Until q is pressed. A broker that goes away is waited for."""
+        self._look(Console().height)  # so that a wrong token is told where one sees it afterwards
+        with Live(screen=True, auto_refresh=False) as live, _single_keys():
+            while True:
+                live.update(self._shown(), refresh=True)
+                key = _key(self._every)
+                if key == "q":
+                    return
+                self._press(key)
+                try:
+                    self._look(live.console.height)
+                except CommandError as error:
+                    live.update(Group(Text(escape(f"{error}"), "bold red"), self._shown()), refresh=True)
+                    time.sleep(min(self._every, 1))
+
+    def _look(self, height: int) -> None:
+        fits = self._limit or min(max(height - AROUND, 1), MOST)
+        self._found = look(self._api, msgspec.structs.replace(self._query, limit=fits))
+
+    def _press(self, key: str) -> None:
+        if key == "x":
+            order: Order = "ascending" if self._query.order == "descending" else "descending"
+            self._query = msgspec.structs.replace(self._query, order=order)
+        elif key in KEYS:
+            by = KEYS[key]
+            usual: Order = "ascending" if by in ("name", "oldest") else "descending"
+            self._query = msgspec.structs.replace(self._query, sort=by, order=usual)
+
+    def _shown(self) -> Group:
+        assert self._found is not None
+        lines = [Text(escape(each)) for each in heading(self._found)]
+        rows = table_of(COLUMNS, [row(each) for each in self._found.queues.items])
+        foot = Text(f"by {self._query.sort}, {self._query.order}   {HELP}", "dim")
+        return Group(*lines, Text(), rows, Text(), foot)
+
+
+@contextmanager
+def _single_keys() -> Iterator[None]:
+    """Keys are read as they are pressed, and not shown."""
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    try:
+        tty.setcbreak(file)
+        yield
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def _key(seconds: float) -> str:
+    """The next key, or nothing after so long."""
+    file = sys.stdin.fileno()
+    ready, _, _ = select.select([file], [], [], seconds)
+    if not ready:
+        return ""
+    return os.read(file, 1).decode(errors="replace") or "q"  # nobody is there any more

@@ -1,0 +1,104 @@
+"""A real Prometheus for the tests of metrics, rules and the dashboard.
+
+``PROMETHEUS=/path`` names one, with ``promtool`` beside it; else those on the PATH are taken. Without any, tests fail
+and say how to get one. ``python -m support.prometheus`` gets Debian's, for root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+
+from support import debian
+from support.web import eventually
+
+HOW = "install one (Debian: apt-get install prometheus), or name one: PROMETHEUS=/path/to/prometheus"
+
+
+def named(name: str = "prometheus") -> str | None:
+    """The program that is named, or on the PATH."""
+    given = os.environ.get("PROMETHEUS")
+    return str(Path(given).with_name(name)) if given else shutil.which(name)
+
+
+def found(name: str) -> str:
+    """The program. None is a failure: a test that is skipped has shown nothing."""
+    path = named(name)
+    if path is None:
+        pytest.fail(f"the tests of monitoring need a Prometheus: {HOW}", pytrace=False)
+    return path
+
+
+def promtool(*arguments: str) -> None:
+    """Fails with what it says."""
+    done = subprocess.run([found("promtool"), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Prometheus:
+    """One that runs."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def ask(self, path: str) -> Any:
+        """The data of an answer."""
+        with urlopen(f"http://{self._address}/api/v1/{path}", timeout=10) as answer:
+            told = json.loads(answer.read())
+        assert told["status"] == "success", told
+        return told["data"]
+
+    def query(self, expression: str) -> list[Any]:
+        """The series that an expression has now."""
+        result: list[Any] = self.ask(f"query?query={quote(expression)}")["result"]
+        return result
+
+    def answers(self) -> bool:
+        """Whether it does."""
+        try:
+            return bool(self.ask("status/buildinfo"))
+        except (URLError, ConnectionError):
+            return False
+
+
+@contextmanager
+def running(configuration: Path, address: str) -> Iterator[Prometheus]:
+    """One with this configuration, and its data beside that."""
+    options = [f"--config.file={configuration}", f"--storage.tsdb.path={configuration.parent / 'tsdb'}"]
+    options += [f"--web.listen-address={address}", "--log.level=error"]
+    with open(configuration.with_suffix(".log"), "wb") as log:
+        process = subprocess.Popen([found("prometheus"), *options], stdout=log, stderr=log)
+    server = Prometheus(address)
+    try:
+        eventually(lambda: process.poll() is not None or server.answers(), 60)
+        assert process.poll() is None, configuration.with_suffix(".log").read_text()
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def install() -> int:
+    """Get one, if there is none. Returns the exit code."""
+    if not named():
+        debian.install("prometheus", "the tests of monitoring")
+    if not named():
+        print(f"set-up: no Prometheus, so the tests of monitoring will fail: {HOW}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(install())
