@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from penstock.admin.mirror import Counted, Totals, settled
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
@@ -14,6 +15,14 @@ MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 MOST_SERIES = 1_000
 
 Labels = Mapping[str, str]
+
+
+class Traced(NamedTuple):
+    """What became of traces: see ``Tracer``."""
+
+    sent: int
+    refused: int
+    skipped: int
 
 
 class Writer:
@@ -63,6 +72,7 @@ def broker_metrics(
     journal: Mapping[str, int],
     reasons: Iterable[str],
     pipelines: Sequence[Pipeline] = (),
+    traced: Traced | None = None,
 ) -> bytes:
     """The broker and all queues together."""
     write = Writer()
@@ -87,10 +97,19 @@ def broker_metrics(
     _journal(write, journal, disk)
     _readers(write, list(readers))
     _pipelines(write, pipelines)
+    if traced is not None:
+        _traces(write, traced)
     write.gauge("penstock_ready", "Whether messages are taken.", [({}, float(not list(reasons)))])
     write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
     write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
     return write.told()
+
+
+def _traces(write: Writer, traced: Traced) -> None:
+    spans = [({"outcome": "sent"}, traced.sent), ({"outcome": "refused"}, traced.refused)]
+    write.counter("penstock_trace_spans", "Spans that a collector took, and that it refused.", spans)
+    about = "Events that no traces were made of, as too many waited."
+    write.counter("penstock_traces_dropped", about, [({}, traced.skipped)])
 
 
 def _queue_totals(

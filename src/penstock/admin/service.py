@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 from penstock.admin.access import Gatekeeper
 from penstock.admin.app import App, Handler
@@ -30,6 +31,9 @@ from penstock.endpoint.rights import Allowed
 from penstock.sql.pool import Pool
 from penstock.sql.requests import Settings as SqlSettings
 
+if TYPE_CHECKING:
+    from penstock.admin.traces import Tracer
+
 
 class Service:
     """Everything that answers requests."""
@@ -46,7 +50,10 @@ class Service:
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
-        self.live = LiveHandlers(self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines)
+        self.tracer = _tracer(settings, reporter)
+        self.live = LiveHandlers(
+            self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines, self.tracer
+        )
         self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
         handlers: dict[str, Handler] = {
             **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
@@ -74,6 +81,8 @@ class Service:
     async def start(self) -> None:
         """Begin what goes on in the background."""
         self._tasks.append(asyncio.create_task(self.mirror.run()))
+        if self.tracer is not None:
+            self.tracer.start()
 
     def stop(self) -> None:
         """End it."""
@@ -88,9 +97,19 @@ class Service:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
         await self.sql.close()
         self.broker.close()
         self.store.close()
+
+
+def _tracer(settings: Settings, reporter: Reporter) -> Tracer | None:
+    if not settings.traces_endpoint:
+        return None
+    from penstock.admin.traces import Tracer  # noqa: PLC0415  # it needs an extra of its own
+
+    return Tracer(settings, reporter)
 
 
 def _file(path: str) -> tuple[str, str, bytes] | None:

@@ -26,6 +26,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_metrics: bool = False
     backups: str = ""
     lake: str = ""
+    #: Where traces are sent; empty: nowhere. The share of messages, and patterns of their queues.
+    traces_endpoint: str = ""
+    traces_ratio: float = 1.0
+    traces_queues: list[str] = []
     payload_bytes: int = 16 * 2**20
     limits: dict[str, Any] = {}
     durability: str = "commit"

@@ -19,6 +19,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "flight": ("flight",),
     "http": ("http",),
     "admin_token_file": ("admin_token_file",),
+    "otlp": ("traces", "endpoint"),
     "durability": ("journal", "durability"),
     "ephemeral": ("ephemeral",),
     "ready_file": ("ready_file",),
@@ -62,6 +63,7 @@ def options(command: Any) -> Any:
                 metavar="FILE",
                 help="Write the first admin token here, for its user alone, instead of printing it once.",
             ),
+            click.option("--otlp", metavar="URL", help="Send traces to the OpenTelemetry collector here."),
             click.option(
                 "--durability",
                 type=_choice(JournalOptions, "durability"),

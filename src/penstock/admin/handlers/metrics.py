@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,13 +17,16 @@ from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
-from penstock.admin.metrics import MEDIA, MOST_SERIES, broker_metrics, queue_metrics
+from penstock.admin.metrics import MEDIA, MOST_SERIES, Traced, broker_metrics, queue_metrics
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import ReaderRow
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import Settings
 from penstock.patterns import fits_queue
+
+if TYPE_CHECKING:
+    from penstock.admin.traces import Tracer
 
 #: Streams at a time: each costs the broker nothing, but this process some work.
 MOST_STREAMS = 100
@@ -44,6 +47,7 @@ class LiveHandlers:
         queues: QueueHandlers,
         jobs: Jobs,
         pipelines: PipelineHandlers,
+        tracer: Tracer | None,
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -53,6 +57,7 @@ class LiveHandlers:
         self._queues = queues
         self._jobs = jobs
         self._pipelines = pipelines
+        self._tracer = tracer
         self._streams = 0
         self._ended = asyncio.Event()
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
@@ -80,8 +85,13 @@ class LiveHandlers:
             journal,
             reasons_of(figures),
             await asyncio.to_thread(self._pipelines.found),
+            self._traced(),
         )
         return Answer(body=body, media=MEDIA)
+
+    def _traced(self) -> Traced | None:
+        tracer = self._tracer
+        return Traced(tracer.sent, tracer.refused, tracer.skipped) if tracer is not None else None
 
     async def metrics_per_queue(self, request: Request) -> Answer:
         """Series for each queue of a pattern, as far as the caller may see them."""

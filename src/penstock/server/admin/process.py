@@ -23,10 +23,12 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
         return None
     if find_spec("uvicorn") is None:
         reason = "it needs uvicorn: pip install 'penstock[http]'"
-        if http is not DEFAULT_HTTP:
+        if http is not DEFAULT_HTTP or options.traces.endpoint:
             raise ListenError(f"http can not listen on {http.address}: {reason}")
         log.info("no HTTP", reason=reason)
         return None
+    if options.traces.endpoint and not _has_otlp():
+        raise ListenError("traces.endpoint needs opentelemetry-proto: pip install 'penstock[otel]'")
     data = os.path.abspath(options.data)
     journal, limits = options.journal, options.limits
     return Settings(
@@ -39,6 +41,9 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
         public_metrics=http.public_metrics,
         backups=os.path.abspath(http.backups) if http.backups else f"{data}-backups",
         lake=os.path.abspath(http.lake) if http.lake else "",
+        traces_endpoint=options.traces.endpoint,
+        traces_ratio=options.traces.ratio,
+        traces_queues=options.traces.queues,
         payload_bytes=limits.payload_bytes,
         limits={name: getattr(limits, name) for name in limits.__struct_fields__},
         durability="memory" if options.ephemeral else journal.durability,
@@ -46,6 +51,13 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
         retention_bytes=journal.retention_bytes,
         min_free_bytes=journal.min_free_bytes,
     )
+
+
+def _has_otlp() -> bool:
+    try:
+        return find_spec("opentelemetry.proto") is not None and find_spec("pyarrow") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def http_process(settings: Settings, log: Logger) -> EndpointProcess:

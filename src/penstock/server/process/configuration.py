@@ -23,8 +23,8 @@ DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.
 #: Listeners of which there is one at most, each with a process of its own.
 ENDPOINTS: dict[str, type[Listener]] = {"flight": FlightListener, "http": HttpListener}
-_TABLES = ("access", "queues", "journal", "limits", "log")
-_SECTIONS = ("journal", "limits", "log")
+_TABLES = ("access", "queues", "journal", "limits", "log", "traces")
+_SECTIONS = ("journal", "limits", "log", "traces")
 
 
 class ConfigurationError(Exception):

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from functools import partial
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, defstruct, field
 
@@ -135,6 +136,34 @@ class LogOptions(OptionTable, frozen=True, kw_only=True):
     format: Literal["auto", "text", "json"] = "auto"
 
 
+class TraceOptions(OptionTable, frozen=True, kw_only=True):
+    """Traces of messages, for a collector of OpenTelemetry."""
+
+    #: Where it takes OTLP over HTTP. Empty: there are no traces.
+    endpoint: str = ""
+    #: The share of messages that have a trace.
+    ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    #: Patterns of namespace/queue (* and ?). A namespace alone is all its queues.
+    queues: list[str] = field(default_factory=lambda: ["*"])
+
+    def __post_init__(self) -> None:
+        if self.endpoint and not _is_web_address(self.endpoint):
+            raise OptionError(
+                "endpoint", f"a collector is as in http://127.0.0.1:4318/v1/traces, not {self.endpoint!r}"
+            )
+        if "" in self.queues:
+            raise OptionError("queues", "queues has patterns of namespace/queue, as in default/*; an empty one is none")
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        plain = parts.port != 0 and parts.username is None and text.isascii() and text.isprintable()
+    except ValueError:  # the port is no number
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and " " not in text
+
+
 class AccessRule(OptionTable, frozen=True, kw_only=True):
     """Who may do what, where. A peer must match everything that is given of the four that say who."""
 
@@ -231,6 +260,7 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
     journal: JournalOptions = JournalOptions()
     limits: Limits = Limits()
     log: LogOptions = LogOptions()
+    traces: TraceOptions = TraceOptions()
     #: Without rules everybody may do everything; with rules, only what one of them says.
     access: list[AccessRule] = field(default_factory=list)
     #: By namespace/name.
@@ -244,6 +274,8 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
             self._check_reach(("flight", "address"), self.flight)
         if self.http is not None:
             self._check_reach(("http", "address"), self.http)
+        elif self.traces.endpoint:
+            raise OptionError(("traces", "endpoint"), "traces are made by the HTTP process, and http is off")
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
@@ -267,6 +299,6 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
 
 
 #: Flags of ``penstock serve`` that name no option.
-_FLAGS = ("config", "durability")
+_FLAGS = ("config", "durability", "otlp")
 if taken := protocols().keys() & {*BrokerOptions.__annotations__, *_Storage.__struct_fields__, *_FLAGS}:
     raise ProtocolError(f"a protocol can't be named {sorted(taken)[0]!r}: that is another option of the broker")

@@ -1,0 +1,175 @@
+"""Traces for a collector of OpenTelemetry, over OTLP/HTTP: a thread that follows the journal from its present end.
+
+What could not be sent yet is not kept: it is in the journal, and read again from there. A collector that is away for
+long costs events, which are counted, and no memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
+
+from penstock.admin.settings import Settings
+from penstock.admin.spans import Event, events_of, spans_of
+from penstock.endpoint.lines import Said
+from penstock.endpoint.process import Reporter
+from penstock.journal import Follower, open_journal
+from penstock.journal.errors import LogError
+from penstock.journal.format.catalogue import QueueName
+from penstock.journal.views import arrow
+from penstock.patterns import fits_queue
+
+#: Seconds between two looks at the journal; after a failure twice as long each time, up to the longest.
+POLL = 0.5
+LONGEST_WAIT = 30.0
+#: Seconds that a collector may take for an answer, and that the thread may take to end.
+PATIENCE = 10.0
+GRACE = 2.0
+#: Events that are read at a time, spans that are sent at a time, and events that it may be behind.
+READ, SENT, MOST_BEHIND = 4_096, 512, 100_000
+#: Answers after which the same may be sent again, by the specification of OTLP.
+TRY_AGAIN = (429, 502, 503, 504)
+
+
+class Unsent(Exception):
+    """The collector did not take something, and may take it later."""
+
+
+class Tracer:
+    """Sends traces of what happens from now on."""
+
+    def __init__(self, settings: Settings, reporter: Reporter) -> None:
+        self._settings = settings
+        self._reporter = reporter
+        self._journal: Follower | None = None
+        self._position = -1
+        self._troubled = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        #: Spans so far that a collector took, and that it refused; and events that were passed over.
+        self.sent = self.refused = self.skipped = 0
+        with suppress(LogError, OSError):  # the thread will tell
+            self._open()
+
+    def start(self) -> None:
+        """Begin with what was not there when this was made."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, after one more look if all is well."""
+        self._ended.set()
+        self._thread.join(GRACE)
+
+    def _run(self) -> None:
+        wait = POLL
+        while True:
+            last = self._ended.is_set()
+            wait = POLL if self._look() else min(2 * wait, LONGEST_WAIT)
+            if last or (self._ended.wait(wait) and self._troubled):
+                return
+
+    def _look(self) -> bool:
+        """Send what is new. False: it can not be done at present."""
+        try:
+            self._follow()
+        except (Unsent, LogError, OSError, HTTPException) as error:
+            if isinstance(error, LogError):
+                self._journal = None  # it may be another journal by now
+            self._say(True, "warning", "traces can not be sent", reason=str(error) or type(error).__name__)
+            return False
+        except Exception as error:  # the thread has to go on, or there would be no more traces
+            self._reporter.fault(error)
+            return False
+        return True
+
+    def _say(self, troubled: bool, level: str, event: str, **facts: str) -> None:
+        """Once for each time that it changes."""
+        if troubled != self._troubled:
+            facts = {"endpoint": self._settings.traces_endpoint, **facts}
+            self._reporter.say(Said(level=level, event=event, facts=facts))
+        self._troubled = troubled
+
+    def _open(self) -> Follower:
+        """The journal, from its present end."""
+        journal = open_journal(self._settings.journal).follow()
+        if self._position >= 0:
+            self.skipped += max(0, journal.latest - self._position)
+        self._position, self._journal = journal.latest, journal
+        return journal
+
+    def _follow(self) -> None:
+        journal = self._journal or self._open()
+        latest = journal.latest
+        oldest = max(journal.earliest, latest - MOST_BEHIND)
+        self.skipped += max(0, oldest - self._position)
+        self._position = max(self._position, oldest)
+        while self._position < latest:
+            self._advance(journal, min(self._position + READ, latest))
+
+    def _advance(self, journal: Follower, stop: int) -> None:
+        """Send what happened up to a position. After an error it goes on behind the last spans that were taken."""
+        spans: list[Span] = []
+        read = arrow.read(
+            journal, "events", self._position, stop, queues=self._wanted, columns=Event._fields, accept_loss=True
+        )
+        for batch in read:
+            for event in events_of(batch):
+                spans += spans_of(event, self._settings.traces_ratio)
+                if len(spans) >= SENT:
+                    self._send(spans)
+                    spans, self._position = [], event.position + 1
+        if spans:
+            self._send(spans)
+        self._position = stop
+
+    def _wanted(self, name: QueueName) -> bool:
+        return any(fits_queue(each, name.namespace, name.queue) for each in self._settings.traces_queues)
+
+    def _send(self, spans: list[Span]) -> None:
+        """Raises Unsent, OSError or HTTPException if it is to be tried again."""
+        status, body = self._post(gzip.compress(self._request(spans).SerializeToString(), 1))
+        if status in TRY_AGAIN:
+            raise Unsent(f"the collector answers with status {status}")
+        refused = _refused(body) if 200 <= status < 300 else len(spans)
+        self.sent += len(spans) - refused
+        self.refused += refused
+        if 200 <= status < 300:
+            self._say(False, "info", "traces are sent again")
+        else:
+            self._say(True, "warning", "the collector refuses traces", reason=f"status {status}")
+
+    def _post(self, body: bytes) -> tuple[int, bytes]:
+        where = urlsplit(self._settings.traces_endpoint)
+        kind = HTTPSConnection if where.scheme == "https" else HTTPConnection
+        headers = {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
+        with closing(kind(where.hostname or "", where.port, timeout=PATIENCE)) as connection:
+            connection.request("POST", where._replace(scheme="", netloc="").geturl() or "/", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(65_536)
+
+    def _request(self, spans: list[Span]) -> ExportTraceServiceRequest:
+        version = self._settings.version
+        told = {"service.name": "penstock", "service.version": version}
+        resource = Resource(attributes=[KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in told.items()])
+        scope = ScopeSpans(scope=InstrumentationScope(name="penstock", version=version), spans=spans)
+        return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
+
+
+def _refused(body: bytes) -> int:
+    """How many spans a collector did not want, by its answer."""
+    try:
+        return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
+    except DecodeError:
+        return 0
