@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -15,8 +17,12 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from penstock.admin.settings import Settings
 from penstock.admin.spans import Event, spans_of
+from penstock.admin.traces import Tracer
 from penstock.client import connect
+from penstock.endpoint.process import Reporter
+from support.brokers import BrokerProcess
 from support.web import WebBroker, eventually
 
 
@@ -189,6 +195,35 @@ def test_what_a_collector_refuses_is_counted_and_not_sent_again(tmp_path: Path, 
             client.publish("y")
         collector.wait("default/other", 1)
         assert collector.spans("default/q") == []
+
+
+def test_events_beyond_the_bound_are_passed_over_and_counted(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.admin.traces.MOST_BEHIND", 10)
+    with BrokerProcess(tmp_path) as broker:
+        with connect(broker.url("kokaq", "/default/q")) as client:  # which waits until it is in the journal
+            client.publish("before")
+            settings = Settings(
+                version="1", data="", journal=str(broker.data), address="", traces_endpoint=collector.url,
+                traces_queues=["*"],
+            )  # fmt: skip
+            tracer = Tracer(settings, Reporter(BytesIO(), "the test"))
+            client.publish_many([f"m{number}" for number in range(30)])
+        tracer.start()
+        collector.wait("default/q", 10)
+        tracer.close()
+        assert (tracer.sent, tracer.refused, tracer.skipped) == (10, 0, 20)
+
+
+def test_without_the_extra_one_line_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry'] = None\n")
+    command = [sys.executable, "-m", "penstock", "serve", "--data", str(tmp_path / "data"), "--otlp", "http://h/"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 3
+    assert "traces.endpoint needs opentelemetry-proto: pip install 'penstock[otel]'" in done.stderr
 
 
 def test_the_same_event_gives_the_same_spans_and_a_share_is_of_whole_messages() -> None:

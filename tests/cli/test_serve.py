@@ -171,7 +171,7 @@ class TestWrongUse:
         ("arguments", "said"),
         [
             (["--nope"], "No such option '--nope'"),
-            (["--http=127.0.0.1:1"], "No such option '--http'"),
+            (["--http=nowhere"], "penstock: the flag --http: http.address: 'nowhere' is not an address"),
             (["--durability=never"], "'never' is not one of 'commit', 'interval', 'os'"),
             (["--log-level=loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
             (["--phpmq=nowhere"], "penstock: the flag --phpmq: phpmq[0].address: 'nowhere' is not an address"),
