@@ -239,7 +239,7 @@ def test_a_login_outlives_a_restart_and_a_revoked_token_does_not(tmp_path: Path)
         {"origin": "http://[::1"},
         {"sec-fetch-site": "cross-site"},
     ],
-    ids=["origin", "null", "fetch"],
+    ids=["origin", "null", "malformed", "fetch"],
 )
 def test_pages_of_others_change_nothing(api: Api, headers: dict[str, str]) -> None:
     cookie = log_in(api).headers["set-cookie"].partition(";")[0]

@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -220,7 +220,7 @@ def test_definitions_that_are_nested_too_deeply_are_told(api: Api) -> None:
 # The stream
 
 
-def events(api: Api, **query: Any) -> Iterator[tuple[str, Any]]:
+def events(api: Api, **query: Any) -> Generator[tuple[str, Any], None, None]:
     where = urlsplit(api.address)
     path = "/api/v1/stream?" + "&".join(f"{name}={value}" for name, value in query.items())
     with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)) as connection:
