@@ -26,6 +26,8 @@ from penstock.admin.searching import Wanted, searched
 from penstock.admin.store import Store
 from penstock.admin.times import moment, moment_or_none
 
+#: Behind all messages of a priority.
+LAST = 2**63 - 1
 #: Messages of one step: a few milliseconds of the broker's time.
 STEPS = {"redrive": 1000, "move": 250, "delete": 250}
 #: Jobs that run at a time; others wait. Jobs that are kept.
@@ -101,6 +103,8 @@ class Jobs:
         self._turn = asyncio.Semaphore(AT_A_TIME)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._noted: dict[str, float] = {}
+        #: Those that wait between two steps.
+        self._pausing: set[str] = set()
         self.records: dict[str, JobRecord] = self._load()
         #: Counts whatever happens to any job, for who wants to be told.
         self.moved = 0
@@ -131,8 +135,8 @@ class Jobs:
             fail("conflict", f"the job is {record.status}: there is nothing to cancel")
         record.status = "cancelled"
         task = self._tasks.get(record.id)
-        if record.kind == "backup" and task is not None:
-            task.cancel()
+        if task is not None and (record.kind == "backup" or record.id in self._pausing):
+            task.cancel()  # a step that the broker works on is waited for
         self._note(record, ended=True)
         return record.told()
 
@@ -239,8 +243,12 @@ class Jobs:
             record.skipped += len(old) - worked.done
             record.after = found.after
             await self._pace(record, worked.done)
-            if not found.after or (found.items and not old):
+            if not found.after:
                 break
+            if found.items and not old:  # those behind are newer still, but for ready ones of lower priorities
+                if record.state_of != "ready":
+                    break
+                record.after = (found.items[-1].priority, LAST, LAST)
 
     async def _step(self, record: JobRecord, kind: str, state: str, positions: list[int] | None) -> Worked:
         if positions is not None and not positions:
@@ -273,7 +281,11 @@ class Jobs:
         if time.monotonic() - self._noted.get(record.id, 0.0) >= NOTE_EVERY:
             self._note(record)
         self.moved += 1
-        await asyncio.sleep(done / record.rate if record.rate and done else PAUSE)
+        self._pausing.add(record.id)
+        try:
+            await asyncio.sleep(done / record.rate if record.rate and done else PAUSE)
+        finally:
+            self._pausing.discard(record.id)
 
     async def _position(self, raw: bytes) -> int:
         return await self._broker.ask(requests.PositionOf(id=raw), int)
