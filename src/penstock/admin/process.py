@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 import uvicorn
 
+from penstock.admin.connections import connection_type
 from penstock.admin.service import Service
 from penstock.admin.settings import Settings
 from penstock.endpoint.lines import Failed, Ready
@@ -23,6 +24,7 @@ from penstock.endpoint.sockets import listen_unix
 GRACE = 1
 #: Seconds after which a quiet connection is closed, and requests that are worked on at a time.
 KEEP_ALIVE = 30
+UNFINISHED = 60
 AT_A_TIME = 500
 #: Connections that may wait to be accepted.
 BACKLOG = 256
@@ -91,7 +93,7 @@ def _config(settings: Settings) -> uvicorn.Config:
             tls |= {"ssl_ca_certs": settings.tls_client_ca}
     return uvicorn.Config(
         _nothing,
-        http="h11",
+        http=connection_type(float(settings.limits.get("unfinished_seconds", UNFINISHED))),
         ws="none",
         lifespan="off",
         log_config=None,
