@@ -74,7 +74,7 @@ class Listener:
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    found = Listener(tmp_path / "door")
+    found = Listener(tmp_path / "socket")
     yield found
     found.close()
 

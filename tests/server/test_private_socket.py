@@ -100,7 +100,7 @@ class TestTheSocket:
         folder = broker.private_socket.parent
         assert broker.stop() == 0
         assert not folder.exists()
-        assert not (broker.data / "side-door").exists()
+        assert not (broker.data / "broker-socket").exists()
 
     def test_what_a_killed_broker_left_is_removed_by_the_next(self, broker: BrokerProcess) -> None:
         left = broker.private_socket.parent
@@ -113,7 +113,7 @@ class TestTheSocket:
     @pytest.mark.parametrize("note", ["/", "/etc", "/nowhere/penstock-x", "\udcff"])
     def test_a_strange_note_does_no_harm(self, broker: BrokerProcess, note: str) -> None:
         broker.stop()
-        (broker.data / "side-door").write_bytes(note.encode("utf-8", "surrogateescape"))
+        (broker.data / "broker-socket").write_bytes(note.encode("utf-8", "surrogateescape"))
         broker.start()
         assert broker.private_socket.exists()
 
