@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.api import Place
+from penstock.cli.api import ApiAddress
 from penstock.client import connect
 from support.commands import COMMAND, Outcome, environment, penstock, penstock_here
 from support.terminal import Terminal
@@ -495,6 +495,6 @@ class TestProblems:
 
 
 def test_addresses() -> None:
-    assert Place.of("https://mq/proxy/").prefix == "/proxy"
-    assert Place.of("https://mq").port == 443
-    assert Place.of("http+unix:/run/x.sock").path == "/run/x.sock"
+    assert ApiAddress.of("https://mq/proxy/").prefix == "/proxy"
+    assert ApiAddress.of("https://mq").port == 443
+    assert ApiAddress.of("http+unix:/run/x.sock").path == "/run/x.sock"

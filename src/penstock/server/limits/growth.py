@@ -281,7 +281,7 @@ PASSING = frozenset(
         "journal/backup",
         "server/process/configuration",
         "server/process/environment",
-        "server/engine/opening",
+        "server/engine/start",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",
