@@ -92,6 +92,19 @@ def test_answers(filled: Api, query: str, expected: list[list[Any]]) -> None:
     assert rows(filled, query) == expected
 
 
+def test_a_message_by_its_id(filled: Api) -> None:
+    """As the console looks for one."""
+    filled.do("PUT", "queues/default/named", {})
+    [identity] = filled.publish("default/named", "g")
+    where = f"id = from_hex('{identity}')"
+    found = [["default", "named"]]
+    assert rows(filled, f"select namespace, queue from messages where {where}") == found
+    position = int(identity[16:], 16)
+    assert rows(filled, f"select namespace, queue from messages where position = {position} and {where}") == found
+    assert rows(filled, f"select namespace, queue from messages where position = {position + 1} and {where}") == []
+    filled.do("DELETE", f"queues/default/named/messages/{identity}")
+
+
 def test_every_column_can_be_asked_for(filled: Api) -> None:
     for table in filled.get("sql/tables")["items"]:
         names = ", ".join(f'"{column["name"]}"' for column in table["columns"])

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.cli.api import ApiAddress
 from penstock.client import connect
+from support.certificates import Authority
 from support.commands import COMMAND, Outcome, environment, penstock, penstock_here
 from support.terminal import Terminal
 from support.web import Api, WebBroker, eventually
@@ -498,3 +499,26 @@ def test_addresses() -> None:
     assert ApiAddress.of("https://mq/proxy/").prefix == "/proxy"
     assert ApiAddress.of("https://mq").port == 443
     assert ApiAddress.of("http+unix:/run/x.sock").path == "/run/x.sock"
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    """Trusted by its authority, and only under its name."""
+    authority = Authority(tmp_path / "ca")
+    certificate = authority.sign("localhost")
+    http = {"address": "127.0.0.1:0", "tls_certificate": str(certificate.path), "tls_key": str(certificate.key)}
+    with WebBroker(tmp_path, http=http) as broker:
+        where = [f"--url={broker.addresses['http']}", f"--token-file={tmp_path / 'admin-token'}"]
+        code, _, err = penstock_here("status", *where)
+        assert (code, "--ca FILE names the authority" in err) == (1, True)
+        trusted = [*where, f"--ca={authority.path}"]
+        assert penstock_here("status", *trusted, "--server-name=localhost").code == 0
+        assert penstock_here("status", *trusted, "--server-name=other").code == 1
+        (tmp_path / "no.pem").write_text("no certificate")
+        assert penstock_here("status", *where, f"--ca={tmp_path / 'no.pem'}").code == 2
+
+
+def test_over_a_unix_domain_socket(tmp_path: Path) -> None:
+    with WebBroker(tmp_path, http=f"unix:{tmp_path / 'http.sock'}") as broker:
+        address = broker.addresses["http"]
+        assert penstock_here("status", f"--url={address}", f"--token-file={tmp_path / 'admin-token'}").code == 0
+        assert penstock_here("status", f"--url=http+unix:{tmp_path / 'missing.sock'}").code == 1

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.structures.indexed_lanes import RankedLane
-from penstock.core.structures.lane import Item, Lane
+from penstock.core.structures.indexed_lanes import PriorityLane, RankedLane
+from penstock.core.structures.lane import Deadline, Item, Lane
+from penstock.core.structures.ordered import Ordered
 from penstock.schema import FOREVER
 
 PRIORITY = 5
@@ -98,6 +99,7 @@ def test_lane_is_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
         assert lane.get_at(item.rank, 10**6) is None
     again = Lane.from_columns(lane.columns(), PRIORITY)
     assert_same(again, model)
+    assert again.priority == PRIORITY
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
@@ -106,6 +108,61 @@ def test_columns_of_a_part(sizes: list[int], start: int, count: int) -> None:
     lane = Lane()
     lane.append_run(1, sizes, 0, FOREVER)
     assert lane.columns(start, count)[2].tolist() == sizes[start : start + count]
+
+
+def test_columns_of_an_empty_lane_have_their_types() -> None:
+    lane = Lane()
+    lane.append_run(1, [1])
+    assert [column.dtype for column in Lane().columns()] == [column.dtype for column in lane.columns()]
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(steps=st.lists(STEPS, max_size=15), limit=st.integers(1, 8))
+def test_what_is_behind_a_place(steps: list[tuple[object, ...]], limit: int) -> None:
+    lane, model, top = Lane(PRIORITY), list[Item](), 0
+    for step in steps:
+        top = run_step(lane, model, step, top)
+    for rank, position in [(0, -1), *(item[:2] for item in model), (top + 1, 0)]:
+        behind = [item for item in model if item[:2] > (rank, position)]
+        assert lane.after((rank, position), limit) == behind[:limit]
+    assert_same(lane, model)
+
+
+def test_what_is_behind_a_place_among_messages_of_one_rank() -> None:
+    lane = Lane()
+    for position in range(10):
+        lane.insert(Item(50, position, 1))
+    lane.append_run(51, [1] * 5)
+    assert [item.position for item in lane.after((50, 7), 4)] == [8, 9, 51, 52]
+    assert [item.position for item in lane.after((50, 9), 2)] == [51, 52]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+def test_both_halves_of_a_chunk_that_is_split_are_noted_for_their_deadlines(together: bool) -> None:
+    deadlines = Ordered[Deadline]()
+    lane = Lane(0, deadlines)
+    more = [Item(rank, rank, 1, expires=100 + rank) for rank in range(1, 8)]
+    lane.append_run(9, [1], expires=50)
+    if together:
+        for start in (0, 3):
+            lane.insert_many(more[start : start + 3])
+        lane.insert_many(more[6:])
+    else:
+        for item in more:
+            lane.insert(item)
+    assert len(deadlines) == 2
+    expired = [item for _, _, _, chunk in list(deadlines) for item in lane.take_expired(chunk, 200, 10)]
+    assert sorted(item.rank for item in expired) == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert (len(lane), list(deadlines)) == (0, [])
+
+
+def test_a_lane_of_many_priorities_tells_the_priority_of_each_message() -> None:
+    places = Lane()
+    lane = PriorityLane(7, Ordered[Deadline](), places)
+    lane.append_run(3, [1, 1])
+    lane.insert(Item(1, 1, 1))
+    lane.insert_many([Item(9, 9, 1), Item(8, 8, 1)])
+    assert [(item.rank, item.position) for item in places] == [(1, 7), (3, 7), (4, 7), (8, 7), (9, 7)]
 
 
 def test_an_optional_column_that_begins_with_an_insert_fits_what_is_appended_later() -> None:

@@ -40,3 +40,11 @@ def test_it_is_a_sorted_list_of_which_no_part_is_long(start: set[int], steps: li
             assert ordered.last == max(model)
     ordered.clear()
     assert (list(ordered), ordered.head) == ([], None)
+
+
+@given(values=st.sets(st.integers(0, 30)), value=st.integers(-1, 31))
+def test_it_is_read_from_a_value_on(values: set[int], value: int) -> None:
+    ordered = Ordered(values)
+    assert list(ordered.up_from(value)) == sorted(each for each in values if each > value)
+    assert list(ordered.down_from(value)) == sorted((each for each in values if each <= value), reverse=True)
+    assert list(ordered.down_from(None)) == sorted(values, reverse=True)

@@ -99,16 +99,26 @@ def test_every_flipped_bit_is_noticed() -> None:
     data = bytearray(encode(published(7, [b"one", b"two"]), 1, 99).data)
     for at in range(len(data) * 8):
         data[at // 8] ^= 1 << at % 8
-        with pytest.raises(BlockError):
-            parse(bytes(data))
+        with pytest.raises(BlockError) as caught:
+            parse(bytes(data), offset=64)
+        assert caught.value.offset == 64
         data[at // 8] ^= 1 << at % 8
 
 
 def test_every_cut_is_noticed() -> None:
     data = encode(acknowledged(7, [1, 2, 3]), 1, 0).data
     for size in range(len(data)):
-        with pytest.raises(BlockError):
+        with pytest.raises(BlockError) as caught:
             parse(data[:size])
+        assert caught.value.offset == 0
+
+
+def test_columns_that_are_left_out_have_their_types() -> None:
+    found = parse(encode(acknowledged(7, [1, 2, 3]), 1, 0).data)
+    plain = [column for column in COLUMNS if column.type != "binary" and column.rows is not Rows.ALL]
+    assert {each.name: found.column(each.name).dtype for each in plain} == {
+        each.name: block.DTYPES[each.type] for each in plain
+    }
 
 
 def forged(data: bytes, **changes: Any) -> bytes:

@@ -58,6 +58,12 @@ class TestBatches:
         data = package(0x5E, 1, b"a") + package(0xC0, 0, b"") + package(0x5E, 1, b"b")
         assert Decoder().feed(data) == [Send(1, (b"a",)), Confirm(), Send(1, (b"b",))]
 
+    def test_every_unknown_type_is_told_whatever_its_bits_are_like(self) -> None:
+        unknown = [kind for kind in range(256) if kind not in set(sspq.Kind)]
+        data = b"".join(package(kind, 0, b"") for kind in unknown)
+        assert Decoder().feed(data) == [Other(kind) for kind in unknown]
+        assert [Decoder().feed(package(kind, 0, b"")) for kind in unknown] == [[Other(kind)] for kind in unknown]
+
     def test_a_batch_in_front_of_an_error_is_delivered(self) -> None:
         decoder = Decoder()
         assert decoder.feed(package(0x5E, 1, b"a") * 3 + bytes(8)) == [Send(1, (b"a",) * 3)]

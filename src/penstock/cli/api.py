@@ -20,8 +20,8 @@ from penstock.admin.routes import BY_NAME, Route
 from penstock.cli.errors import FAILED, NOT_ENOUGH, REFUSED, WRONG_USE, CommandError
 
 DEFAULT_URL = "http://127.0.0.1:9180"
-#: Seconds that an answer may take.
-PATIENCE = 30.0
+#: Seconds that an answer may take: longer than the longest query in SQL.
+PATIENCE = 90.0
 
 #: The exit code of each problem; all others are failures.
 CODES: dict[Code, int] = {
@@ -198,6 +198,8 @@ class Api:
         self.place = ApiAddress.of(url)
         self._token = token
         self._tls = tls or Tls()
+        #: Of the last answer.
+        self.headers: dict[str, str] = {}
 
     @classmethod
     def of(cls, *, url: str, token: str | None, token_file: Path | None, **tls: Any) -> Api:
@@ -237,6 +239,7 @@ class Api:
             with closing(self.place.connection(self._tls)) as connection:
                 connection.request(method, path, data, headers)
                 answer = connection.getresponse()
+                self.headers = {name.lower(): value for name, value in answer.getheaders()}
                 return answer.status, answer.read()
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or str(error)

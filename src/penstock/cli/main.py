@@ -28,6 +28,7 @@ COMMANDS = (
     "readers",
     "writers",
     "jobs",
+    "sql",
     "backup",
     "restore",
     "drain",
