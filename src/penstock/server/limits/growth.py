@@ -198,7 +198,7 @@ GROWTH = (
         "readers",
         "some 300 bytes each",
         "1,000",
-        ("server/flight/readers:Readers._entries", "server/flight/readers:Entry.former"),
+        ("server/flight/readers:ReaderTable._entries", "server/flight/readers:Entry.former"),
     ),
     Growth(
         "requests of the Flight endpoint and the HTTP process",
