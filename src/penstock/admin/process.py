@@ -17,6 +17,7 @@ from penstock.admin.service import AdminService
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import Failed, Ready
 from penstock.endpoint.process import Reporter, begin, wait_for_address
+from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
 GRACE = 1
@@ -113,27 +114,13 @@ def _listen(address: str) -> socket.socket:
     """Raises OSError."""
     wait_for_address(address)
     if address.startswith("unix:"):
-        return _listen_unix(address.removeprefix("unix:"))
+        return listen_unix(address.removeprefix("unix:"), BACKLOG)
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, _, _, where = found[0]
     listening = socket.socket(family, kind)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(where)
-    listening.listen(BACKLOG)
-    listening.setblocking(False)
-    return listening
-
-
-def _listen_unix(path: str) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listening = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o117)
-    try:
-        listening.bind(path)
-    finally:
-        os.umask(before)
     listening.listen(BACKLOG)
     listening.setblocking(False)
     return listening

@@ -223,7 +223,7 @@ class BrokerHandlers:
 def _parsed(data: bytes) -> Definitions:
     try:
         values: Any = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         fail("bad-request", f"this is not TOML: {error}", field="body")
     return converted(values, Definitions, "body")
 

@@ -67,7 +67,7 @@ class MessageHandlers:
         query: MessagesQuery = request.query
         await self._mirror.known()
         wanted = SearchTerms.of(query)
-        after = values_of(query.cursor, tuple[str, tuple[int, ...]])
+        after = values_of(query.cursor, tuple[str, tuple[int, int, int]])
         if after is not None and after[0] != query.state:
             fail("bad-request", f"this cursor is of messages that are {after[0]}", field="query.cursor")
         asked = requests.Browse(

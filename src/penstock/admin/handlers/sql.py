@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, BinaryIO
 
 import msgspec
@@ -193,7 +193,7 @@ class SqlHandlers:
         return dict(zip(("query", "about", "by"), rows[0], strict=True)) if rows else None
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes, None]:
     with file:
         while piece := file.read(PIECE_BYTES):
             yield piece
