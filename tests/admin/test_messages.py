@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.admin.paging import cursor_of
+from penstock.admin.pages import cursor_of
 from support.web import Api, WebBroker, path_of
 
 

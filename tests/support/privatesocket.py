@@ -70,7 +70,7 @@ class Helper:
     def rows(self, leased: requests.Leased, reader: str = "lake") -> list[int]:
         """The messages of leases."""
         asked = requests.LeasedRows(reader=reader, start=leased.first, stop=leased.stop)
-        return list(memoryview(self.ask(asked, requests.Rows).messages).cast("Q"))
+        return list(memoryview(self.ask(asked, requests.LeasedMessages).messages).cast("Q"))
 
     def write(self, payloads: list[bytes], chunk: int = 0, **more: Any) -> Written:
         """Write a chunk to default/a, unless told otherwise."""

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _OWED = (h11.IDLE, h11.SEND_BODY)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One. A request that is not finished in time ends it; one that asks for nothing makes room for who does."""
 
     #: Seconds for a request; set by ``connection_type``.
@@ -50,12 +50,12 @@ class Connection(H11Protocol):
         """The last places are for who asks for something."""
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
             return
-        others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
+        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
         quiet = [each for each in others if each.conn.their_state is h11.IDLE and not each.transport.is_closing()]
         if quiet:
             min(quiet, key=lambda each: each._since).transport.abort()
 
 
-def connection_type(unfinished_seconds: float) -> type[Connection]:
+def connection_type(unfinished_seconds: float) -> type[HttpConnection]:
     """Connections with this patience."""
-    return type("TimedConnection", (Connection,), {"unfinished_seconds": unfinished_seconds})
+    return type("TimedConnection", (HttpConnection,), {"unfinished_seconds": unfinished_seconds})

@@ -16,14 +16,14 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.audit import Audit
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import BrokerFigures, Worked
 from penstock.admin.resources.messages import Job, JobKind, JobState, Search
-from penstock.admin.searching import Wanted, searched
-from penstock.admin.store import Store
+from penstock.admin.search import SearchTerms, searched
+from penstock.admin.store import StateFile
 from penstock.admin.times import moment, moment_or_none
 
 #: Behind all messages of a priority.
@@ -92,7 +92,7 @@ class Jobs:
     """Runs them, and remembers them. ``backup`` is what a job of that kind does."""
 
     def __init__(
-        self, broker: Broker, mirror: Mirror, journal: JournalView, store: Store, audit: Audit, backup: Runner
+        self, broker: BrokerClient, mirror: Mirror, journal: JournalView, store: StateFile, audit: Audit, backup: Runner
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -202,7 +202,7 @@ class Jobs:
         elif record.ids:
             await self._chosen(record)
         elif record.search is not None:
-            await self._found(record, Wanted.of(record.search))
+            await self._found(record, SearchTerms.of(record.search))
         else:
             await self._all(record, record.kind, record.state_of)
 
@@ -230,7 +230,7 @@ class Jobs:
             record.skipped += len(part) - worked.done
             await self._pace(record, worked.done)
 
-    async def _found(self, record: JobRecord, wanted: Wanted) -> None:
+    async def _found(self, record: JobRecord, wanted: SearchTerms) -> None:
         await self._mirror.known()
         namespace, _, name = record.queue.partition("/")
         while record.status == "running":

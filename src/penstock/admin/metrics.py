@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.admin.mirror import Counted, Totals, settled
+from penstock.admin.mirror import MessageCounts, QueueTotals, settled
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
@@ -16,7 +16,7 @@ MOST_SERIES = 1_000
 Labels = Mapping[str, str]
 
 
-class Writer:
+class MetricsText:
     """Writes families one after the other."""
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Writer:
 
 def broker_metrics(
     figures: BrokerFigures,
-    totals: Totals,
-    counted: Counted,
+    totals: QueueTotals,
+    counted: MessageCounts,
     dead: Mapping[str, int],
     oldest_at: int,
     readers: Iterable[ReaderRow],
@@ -65,7 +65,7 @@ def broker_metrics(
     pipelines: Sequence[Pipeline] = (),
 ) -> bytes:
     """The broker and all queues together."""
-    write = Writer()
+    write = MetricsText()
     _queue_totals(write, figures, totals, dead, oldest_at)
     _counted(write, counted)
     _connections(write, figures)
@@ -94,7 +94,7 @@ def broker_metrics(
 
 
 def _queue_totals(
-    write: Writer, figures: BrokerFigures, totals: Totals, dead: Mapping[str, int], oldest_at: int
+    write: MetricsText, figures: BrokerFigures, totals: QueueTotals, dead: Mapping[str, int], oldest_at: int
 ) -> None:
     states = ("ready", "out", "delayed", "dead", "damaged")
     write.gauge(
@@ -117,7 +117,7 @@ def _queue_totals(
     write.gauge("penstock_locks", "Messages that are locked.", [({}, figures.locks)])
 
 
-def _counted(write: Writer, counted: Counted) -> None:
+def _counted(write: MetricsText, counted: MessageCounts) -> None:
     """Since this process began to count: a queue that is deleted takes nothing away."""
     write.counter("penstock_published_messages", "Messages published.", [({}, counted.published)])
     write.counter("penstock_delivered_messages", "Deliveries.", [({}, counted.delivered)])
@@ -132,7 +132,7 @@ _REFUSALS = (
 )  # fmt: skip
 
 
-def _connections(write: Writer, figures: BrokerFigures) -> None:
+def _connections(write: MetricsText, figures: BrokerFigures) -> None:
     write.gauge(
         "penstock_connections",
         "Connections, by protocol.",
@@ -167,7 +167,7 @@ def _connections(write: Writer, figures: BrokerFigures) -> None:
     )
 
 
-def _journal(write: Writer, journal: Mapping[str, int], disk: Disk | None) -> None:
+def _journal(write: MetricsText, journal: Mapping[str, int], disk: Disk | None) -> None:
     if journal:
         write.gauge("penstock_journal_bytes", "Size of the journal.", [({}, journal["bytes"])], "bytes")
         write.gauge("penstock_journal_segments", "Files of the journal.", [({}, journal["segments"])])
@@ -181,7 +181,7 @@ def _journal(write: Writer, journal: Mapping[str, int], disk: Disk | None) -> No
         )
 
 
-def _readers(write: Writer, readers: list[ReaderRow]) -> None:
+def _readers(write: MetricsText, readers: list[ReaderRow]) -> None:
     write.gauge("penstock_readers", "Readers that are remembered.", [({}, len(readers))])
     known = [({"reader": row.reader}, row) for row in readers[:MOST_SERIES]]
     write.gauge(
@@ -200,7 +200,7 @@ def _readers(write: Writer, readers: list[ReaderRow]) -> None:
     )
 
 
-def _pipelines(write: Writer, pipelines: Sequence[Pipeline]) -> None:
+def _pipelines(write: MetricsText, pipelines: Sequence[Pipeline]) -> None:
     """Where the folder of the lake is known."""
     if not pipelines:
         return
@@ -216,7 +216,7 @@ def _pipelines(write: Writer, pipelines: Sequence[Pipeline]) -> None:
 
 def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) -> bytes:
     """Series for each of some queues."""
-    write = Writer()
+    write = MetricsText()
     known = [({"queue": f"{row.namespace}/{row.name}"}, row) for row in rows]
     states = ("ready", "out", "delayed", "dead", "damaged")
     write.gauge(

@@ -14,8 +14,8 @@ import msgspec
 import uvicorn
 
 from penstock.admin.connections import connection_type
-from penstock.admin.service import Service
-from penstock.admin.settings import Settings
+from penstock.admin.service import AdminService
+from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import Failed, Ready
 from penstock.endpoint.process import Reporter, begin, wait_for_address
 from penstock.endpoint.sockets import listen_unix
@@ -37,7 +37,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     line = told.readline()
     if not line:
         return 0
-    settings = msgspec.json.decode(line, type=Settings)
+    settings = msgspec.json.decode(line, type=AdminSettings)
     try:
         listening = _listen(settings.address)
         config = _config(settings)
@@ -52,9 +52,9 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
 
 
 async def _serve(
-    settings: Settings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
+    settings: AdminSettings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
 ) -> None:
-    service = Service(settings, reporter)
+    service = AdminService(settings, reporter)
     config.loaded_app = service.app
     server = _Server(config)
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(settings: Settings) -> uvicorn.Config:
+def _config(settings: AdminSettings) -> uvicorn.Config:
     tls = {}
     if settings.tls_certificate:
         tls = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
@@ -128,7 +128,7 @@ def _listen(address: str) -> socket.socket:
     return listening
 
 
-def _told_address(settings: Settings, listening: socket.socket) -> str:
+def _told_address(settings: AdminSettings, listening: socket.socket) -> str:
     """Where it really listens, as clients say it."""
     if settings.address.startswith("unix:"):
         return f"http+{settings.address}"

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from penstock.endpoint.rights import Allowed, Rights
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Callers, Peer, chosen, queue_name
 from penstock.flight.broker import BrokerClient
@@ -18,7 +18,7 @@ from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.flight.plans import Measures
 from penstock.flight.problems import trouble
-from penstock.flight.settings import Settings
+from penstock.flight.settings import FlightSettings
 from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
 from penstock.journal import open_journal
@@ -29,10 +29,10 @@ MOST = 2**63 - 1
 NAME_BYTES = 255
 
 
-class Service:
+class FlightService:
     """All calls. Threads may share one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FlightSettings) -> None:
         self.broker = BrokerClient(settings.broker_socket)
         self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)
@@ -40,7 +40,7 @@ class Service:
         self.callers = Callers(self._rights)
 
     def _rights(self, peer: Peer) -> Allowed:
-        question = Rights(address=peer.address, subject=peer.subject, token=peer.token)
+        question = AskRights(address=peer.address, subject=peer.subject, token=peer.token)
         return self.broker.ask(question, Allowed)
 
     # Tables
@@ -65,8 +65,8 @@ class Service:
         self.history.check_identity(call.identity)
         return self.live.read(call.columns, self.history.chooser(call, caller))
 
-    def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:
-        return self.broker.ask(request, requests.Rows)
+    def _leased_rows(self, request: requests.LeasedRows) -> requests.LeasedMessages:
+        return self.broker.ask(request, requests.LeasedMessages)
 
     def write(
         self, call: calls.Write, caller: Caller, shape: pa.Schema, batches: Iterable[pa.RecordBatch]

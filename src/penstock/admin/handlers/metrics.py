@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.access import Caller
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
 from penstock.admin.handlers.pipelines import PipelineHandlers
@@ -23,7 +23,7 @@ from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import ReaderRow
 from penstock.admin.resources.operations import StreamQuery
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.patterns import fits_queue
 
 #: Streams at a time: each costs the broker nothing, but this process some work.
@@ -37,10 +37,10 @@ class LiveHandlers:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerClient,
         mirror: Mirror,
         journal: JournalView,
-        settings: Settings,
+        settings: AdminSettings,
         whole: BrokerHandlers,
         queues: QueueHandlers,
         jobs: Jobs,

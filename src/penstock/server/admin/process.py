@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.server.admin.tokens import TokenStore, admin_tokens, new_token, write_token_file
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
@@ -16,7 +16,7 @@ from penstock.server.process.logs import Logger
 from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
 
 
-def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
+def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
     http = options.http
     if http is None:
@@ -29,7 +29,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
         return None
     data = os.path.abspath(options.data)
     journal, limits = options.journal, options.limits
-    return Settings(
+    return AdminSettings(
         version=version("penstock"),
         data="" if options.ephemeral else data,
         address=http.address,
@@ -48,7 +48,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
     )
 
 
-def http_process(settings: Settings, log: Logger) -> EndpointProcess:
+def http_process(settings: AdminSettings, log: Logger) -> EndpointProcess:
     """The process that it is."""
     return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
 

@@ -64,7 +64,7 @@ class TooMany(Exception):
     """There is no room for another reader. The text says what to do."""
 
 
-class Readers:
+class ReaderTable:
     """All readers. ``values`` are the journal's; without them, nothing is kept after the end.
 
     ``share`` is how many one identity may have.
