@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,8 @@ def test_newer_messages_among_the_old_ones_stop_no_search(api: Api, queue: str) 
 def test_a_cancelled_job_makes_room_however_slow_it_was(api: Api, dead: str) -> None:
     slow = [api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "rate": 0.001}) for _ in range(AT_A_TIME)]
     for job in slow:
-        eventually(lambda job=job: api.get(f"jobs/{job['id']}")["done"])
+        path = f"jobs/{job['id']}"
+        eventually(partial(lambda path: api.get(path)["done"], path))
         assert api.do("POST", f"jobs/{job['id']}/cancel")["state"] == "cancelled"
     eventually(lambda: api.ask("POST", f"/api/v1/jobs/{slow[0]['id']}/resume").status == 200)
     api.do("POST", f"jobs/{slow[0]['id']}/cancel")
