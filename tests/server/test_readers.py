@@ -36,7 +36,7 @@ def kept(folder: Path, words: io.StringIO | None = None) -> ReaderTable:
     return ReaderTable(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
 
 
-def begin(readers: ReaderTable, asked: requests.Lease) -> bool:
+def begin(readers: ReaderTable, asked: requests.TakeLease) -> bool:
     return asyncio.run(readers.begin(asked, NOW))
 
 

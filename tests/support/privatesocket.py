@@ -81,13 +81,13 @@ class Helper:
         self.socket.close()
 
 
-def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.Lease:
+def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.TakeLease:
     """A request with usual values."""
     usual: dict[str, Any] = {
         "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "may": ["*"],
         "timeout": 3600 * 1_000_000,
     }  # fmt: skip
-    return requests.Lease(reader=reader, start=start, **(usual | more))
+    return requests.TakeLease(reader=reader, start=start, **(usual | more))
 
 
 def write(payloads: list[bytes], chunk: int = 0, **more: Any) -> requests.Write:

@@ -192,14 +192,14 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Find(_Request, frozen=True, kw_only=True, tag="find"):
-    """Where is this message now? Answered by ``FoundMessage``, or null if the queue does not have it."""
+    """Where is this message now? Answered by ``MessageInState``, or null if the queue does not have it."""
 
     namespace: str
     name: str
     id: bytes
 
 
-class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
+class MessageInState(msgspec.Struct, frozen=True, kw_only=True):
     """A message and its state."""
 
     state: State

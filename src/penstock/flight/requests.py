@@ -45,7 +45,7 @@ class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
     damaged: bytes = b""
 
 
-class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
+class TakeLease(_Request, frozen=True, kw_only=True, tag="lease"):
     """Settle what the reader leased before ``start``; then lease more, unless something after it is outstanding.
 
     So a reader that comes back with the same start gets the same answer. ``start`` 0 settles nothing: the reader is
@@ -221,7 +221,7 @@ class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
 Request = (
     AskRights
     | Outs
-    | Lease
+    | TakeLease
     | LeasedRows
     | Waiting
     | Write

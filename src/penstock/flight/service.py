@@ -150,7 +150,7 @@ class FlightService:
                 return self.measures.plan(call, caller)
             case calls.Progress():
                 return self._progress(call, caller)
-            case calls.Lease():
+            case calls.TakeLease():
                 return self._lease(call, caller)
             case calls.Readers():
                 return self._readers(caller)
@@ -208,7 +208,7 @@ class FlightService:
         found = self.broker.ask(requests.Waiting(queues=queues), requests.Waits)
         return self.measures.waiting(found.rows, found.place)
 
-    def _lease(self, call: calls.Lease, caller: Caller) -> requests.Leased:
+    def _lease(self, call: calls.TakeLease, caller: Caller) -> requests.Leased:
         _check_name("reader", call.reader)
         _check_name("instance", call.instance)
         if call.timeout <= 0:
@@ -217,7 +217,7 @@ class FlightService:
         queues = [str(name) for name in self.history.queues(call, caller, "consume")]
         if call.queue and not queues:
             raise trouble("no-queue", f"there is no queue {call.queue}")
-        request = requests.Lease(
+        request = requests.TakeLease(
             reader=call.reader,
             instance=call.instance,
             queues=queues,

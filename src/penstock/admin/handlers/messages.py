@@ -12,7 +12,7 @@ from penstock.admin.mirror import Mirror
 from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.payloads import data_of, shown
 from penstock.admin.problems import fail
-from penstock.admin.requests import BrowsedMessage, FoundMessage
+from penstock.admin.requests import BrowsedMessage, MessageInState
 from penstock.admin.resources.common import Done, Page, State
 from penstock.admin.resources.messages import (
     DeadGroup,
@@ -118,9 +118,9 @@ class MessageHandlers:
         headers = (("content-disposition", name),)
         return Answer(body=message.payload, media="application/octet-stream", headers=headers)
 
-    async def _found(self, request: Request) -> tuple[FoundMessage, MessageRow | None]:
+    async def _found(self, request: Request) -> tuple[MessageInState, MessageRow | None]:
         asked = requests.Find(namespace=request.namespace, name=request.queue, id=request.message_id)
-        found = await self._broker.ask(asked, FoundMessage | None)  # type: ignore[arg-type]  # a union is a type for msgspec
+        found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]  # a union is a type for msgspec
         if found is None:
             fail("not-found", f"the queue {request.full_name} has no such message now", field="path.id")
         messages = await self._journal.messages([found.item.place])
@@ -165,7 +165,7 @@ class MessageHandlers:
         events, following, since = await self._journal.life(position, start[0] if start else 0)
         mine = [event for event in events if self._is_here(event, request)]
         asked = requests.Find(namespace=request.namespace, name=request.queue, id=raw)
-        found = await self._broker.ask(asked, FoundMessage | None)  # type: ignore[arg-type]
+        found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]
         if not mine and found is None and not following:
             fail("not-found", f"the journal tells nothing of such a message of {request.full_name}", field="path.id")
         return Answer(

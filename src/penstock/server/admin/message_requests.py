@@ -41,23 +41,23 @@ class MessageRequests:
         after = (0, seen, outs[-1].item.position) if more else ()
         return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
 
-    def find(self, request: requests.Find) -> requests.FoundMessage | None:
+    def find(self, request: requests.Find) -> requests.MessageInState | None:
         """One message, wherever it is in its queue."""
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id)
         return self.find_at(queue, position) if position else None
 
-    def find_at(self, queue: Queue, position: int) -> requests.FoundMessage | None:
+    def find_at(self, queue: Queue, position: int) -> requests.MessageInState | None:
         """The same by position."""
         out = queue.out.get(position)
         if out is not None:
-            return requests.FoundMessage(state="out", item=self._out(queue, out))
+            return requests.MessageInState(state="out", item=self._out(queue, out))
         if (ready := queue.find_ready(position)) is not None:
-            return requests.FoundMessage(state="ready", item=self._item(queue, ready))
+            return requests.MessageInState(state="ready", item=self._item(queue, ready))
         if (delayed := queue.delayed.find(position)) is not None:
-            return requests.FoundMessage(state="delayed", item=self._item(queue, delayed))
+            return requests.MessageInState(state="delayed", item=self._item(queue, delayed))
         if (dead := queue.dead.find(position)) is not None:
-            return requests.FoundMessage(state="dead", item=self._item(queue, dead))
+            return requests.MessageInState(state="dead", item=self._item(queue, dead))
         return None
 
     def delete(self, request: requests.DeleteMessage) -> bool:

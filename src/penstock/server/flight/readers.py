@@ -90,7 +90,7 @@ class ReaderTable:
         entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
         entry.pin, entry.peer = told.pin, told.peer
 
-    async def begin(self, asked: requests.Lease, now: int) -> bool:
+    async def begin(self, asked: requests.TakeLease, now: int) -> bool:
         """A reader leases. False: another query has taken over its name. The newest to begin has it, durably on return.
 
         Raises TooMany or NotYours.

@@ -77,7 +77,7 @@ class RequestHandler:
                 return self._runtime.allowed(request)
             case requests.Outs():
                 return self._outs()
-            case requests.Lease():
+            case requests.TakeLease():
                 return await self._lease(request)
             case requests.LeasedRows():
                 check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
@@ -124,7 +124,7 @@ class RequestHandler:
 
     # Leases
 
-    async def _lease(self, request: requests.Lease) -> requests.Leased:
+    async def _lease(self, request: requests.TakeLease) -> requests.Leased:
         _check_name("reader", request.reader)
         if not 0 < request.timeout <= MOST_TIME:
             raise ProblemAnswer("bad-request", f"a lease lasts 1 to {MOST_TIME} microseconds, not {request.timeout}")
@@ -140,7 +140,7 @@ class RequestHandler:
         await self._runtime.durable()
         return answer
 
-    async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
+    async def _lease_alone(self, request: requests.TakeLease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
         check_owner("reader", reader, self._runtime.readers.owner(reader), request.owner)
         self._check_leases(request)
@@ -154,14 +154,14 @@ class RequestHandler:
             await self._take(request)
         return _outstanding(broker.leases_of(reader, start), start or broker.log.next_position)
 
-    def _check_leases(self, request: requests.Lease) -> None:
+    def _check_leases(self, request: requests.TakeLease) -> None:
         """Who leases settles what its reader has had before, so it must be allowed to consume that."""
         for queue in {lease.queue for lease in self._broker.leases_of(request.reader)}:
             if not any(fits_queue(pattern, queue.namespace, queue.name) for pattern in request.may):
                 text = f"reader {request.reader!r} has leased from queues that the access rules do not let you consume"
                 raise ProblemAnswer("denied", f"{text}; choose another name")
 
-    async def _take(self, request: requests.Lease) -> None:
+    async def _take(self, request: requests.TakeLease) -> None:
         """Lease more: everybody's share of each queue first, then what is left of the limits."""
         broker = self._broker
         if broker.draining:
@@ -188,7 +188,9 @@ class RequestHandler:
             text = f"{broker.leased} messages are out in {len(broker.leases)} leases: no more may be, until some end"
             raise ProblemAnswer("refused", text)
 
-    def _take_some(self, request: requests.Lease, queue: Queue, rows: int, size: int, *, first: bool) -> Lease | None:
+    def _take_some(
+        self, request: requests.TakeLease, queue: Queue, rows: int, size: int, *, first: bool
+    ) -> Lease | None:
         """One lease. A message that has more bytes than may be is taken all the same, if it is the first."""
         if queue.id not in self._broker.queues:  # deleted while others had their turn
             return None
