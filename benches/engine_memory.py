@@ -13,7 +13,7 @@ from pathlib import Path
 from benches.measure import Figure
 from penstock.core.properties import Properties
 from penstock.core.recovery.table import Table
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import Engine
@@ -35,7 +35,7 @@ def resident(field: str = "VmRSS") -> int:
 
 def measure(kind: str, count: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
+        log = FileLog(RealDisk(folder), OwnerOptions(Durability.OS))
         engine = Engine(log, Table(), NOW, cache_bytes=CACHE)
         broker = engine.broker
         broker.create_namespace("default", NOW)

@@ -16,12 +16,12 @@ from benches.measure import Figure
 from penstock.core.broker import Broker
 from penstock.core.recovery.table import Table
 from penstock.journal import open_journal
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.schema import Kind
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_engine
+from penstock.server.engine.start import open_engine
 
 NOW = 1_750_000_000_000_000
 PAYLOAD = bytes(range(100))
@@ -32,7 +32,7 @@ READ = 2**20
 
 def write_journal(folder: str, messages: int, batch: int, acknowledged: float = 1.0) -> None:
     """Messages, ``batch`` in a commit, and the acknowledgement of most of them a little later."""
-    log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
+    log = FileLog(RealDisk(folder), OwnerOptions(Durability.OS))
     engine = Engine(log, Table(), NOW)
     broker = engine.broker
     broker.create_namespace("default", NOW)

@@ -9,7 +9,7 @@ from time import perf_counter
 from benches.measure import Figure
 from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect
-from penstock.journal.contract import Durability, JournalOptions, Log
+from penstock.journal.contract import Durability, Log, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.journal.memory import MemoryDisk
@@ -96,7 +96,7 @@ def flow(durability: Durability | None, count: int) -> tuple[float, float]:
     """Messages a second published, and delivered and acknowledged; on a log in memory without a durability."""
     with tempfile.TemporaryDirectory() as folder:
         disk = MemoryDisk() if durability is None else RealDisk(folder)
-        log = FileLog(disk, JournalOptions(durability or Durability.COMMIT))
+        log = FileLog(disk, OwnerOptions(durability or Durability.COMMIT))
         traffic = Traffic(log, thread=durability is Durability.COMMIT)
         rates = traffic.publish(count), traffic.consume(count)
         if traffic.commits:

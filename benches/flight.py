@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow.flight as fl
 
 from penstock.core.recovery.table import Table
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import Engine
@@ -45,7 +45,7 @@ METADATA = ["position", "namespace", "queue", "published_at", "priority"]
 
 def write_journal(folder: str, messages: int) -> None:
     """Messages of 1 KB in one queue, none of them taken."""
-    log = FileLog(RealDisk(folder), JournalOptions(Durability.OS))
+    log = FileLog(RealDisk(folder), OwnerOptions(Durability.OS))
     engine = Engine(log, Table(), NOW)
     engine.broker.create_namespace("default", NOW)
     queue = engine.broker.create_queue("default", "q", NOW)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
-settings.register_profile("house", derandomize=True, deadline=None, database=None)
-settings.load_profile("house")
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 #: Kills, clusters, browsers and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them
 #: out, and everything that has the Spark session.

@@ -8,6 +8,9 @@ The packages, each importing only what ARCHITECTURE.md allows it to:
 * :mod:`penstock.server`: the broker process: listeners, sessions, commits, limits, maintenance.
 * :mod:`penstock.flight`: the Arrow Flight endpoint: the journal as tables, in a process of its own.
 * :mod:`penstock.endpoint`: what the processes beside the broker share: their start, rights, answers.
+* :mod:`penstock.admin`: the HTTP API, metrics and the web console, in a process of its own.
+* :mod:`penstock.sql`: SQL over the same tables, in processes that the HTTP process starts.
+* :mod:`penstock.web`: files for browsers.
 * :mod:`penstock.client`: the Python client.
 * :mod:`penstock.spark`: the PySpark data source, and the pipelines.
 * :mod:`penstock.cli`: the ``penstock`` command.

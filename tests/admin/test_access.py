@@ -147,6 +147,18 @@ def test_without_a_file_the_first_token_is_printed_once(tmp_path: Path) -> None:
         assert Api(broker.addresses["http"], token).get("session")["role"] == "admin"
 
 
+def test_a_first_token_that_can_not_be_handed_over_is_not_made(tmp_path: Path) -> None:
+    """The next start makes one: else nobody could ever log in."""
+    file = tmp_path / "folder" / "token"
+    broker = WebBroker(tmp_path, admin_token_file=str(file))
+    with pytest.raises(AssertionError, match=r"--admin-token-file .*/token can not be written: No such file"):
+        broker.start()
+    file.parent.mkdir()
+    with broker:
+        assert Api(broker.addresses["http"], file.read_text().strip()).get("session")["role"] == "admin"
+    assert [each.name for each in file.parent.iterdir()] == ["token"]
+
+
 def test_a_token_is_made_listed_and_revoked(api: Api) -> None:
     made = api.do("POST", "tokens", {"name": "ci", "may": ["operate", "read"], "where": ["a/*", "b/c"]})
     other = api.with_token(made["token"])
@@ -221,8 +233,13 @@ def test_a_login_outlives_a_restart_and_a_revoked_token_does_not(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "headers",
-    [{"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}],
-    ids=["origin", "null", "fetch"],
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://[::1"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+    ids=["origin", "null", "malformed", "fetch"],
 )
 def test_pages_of_others_change_nothing(api: Api, headers: dict[str, str]) -> None:
     cookie = log_in(api).headers["set-cookie"].partition(";")[0]

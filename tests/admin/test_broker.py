@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from penstock.admin.handlers.metrics import MOST_STREAMS
 from penstock.client import connect
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
 from support.brokers import BrokerProcess
@@ -179,14 +181,51 @@ def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
         assert nobody.ask("GET", "/api/v1/overview").status == 401
 
 
+# Its socket
+
+
+@pytest.mark.parametrize("what", ["a file", "a link", "a broker"])
+def test_what_is_in_the_way_of_its_socket_is_left_alone(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if what == "a file":
+            path.write_text("precious")
+        elif what == "a link":
+            path.symlink_to(tmp_path / "precious")
+        else:
+            listening.bind(str(path))
+            listening.listen()
+        broker = WebBroker(tmp_path, http=f"unix:{path}")
+        with pytest.raises(AssertionError, match=r"in the way|somebody listens"):
+            broker.start()
+        assert broker.ended() != 0
+        assert os.path.lexists(path)
+
+
+def test_its_socket_is_for_its_user_and_group_and_goes_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))  # as a crash leaves it
+    with WebBroker(tmp_path, http=f"unix:{path}") as broker:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        broker.stop()
+    assert not path.exists()
+
+
+def test_definitions_that_are_nested_too_deeply_are_told(api: Api) -> None:
+    problem = api.refused("POST", "definitions", b"a=" + b"[" * 20_000, {"content-type": "application/toml"})
+    assert (problem["code"], problem["field"]) == ("bad-request", "body")
+
+
 # The stream
 
 
-def events(api: Api, **query: Any) -> Iterator[tuple[str, Any]]:
+def events(api: Api, **query: Any) -> Generator[tuple[str, Any], None, None]:
     where = urlsplit(api.address)
     path = "/api/v1/stream?" + "&".join(f"{name}={value}" for name, value in query.items())
     with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)) as connection:
-        connection.request("GET", path, headers={"authorization": f"Bearer {api.token}"})
+        shown = {"authorization": f"Bearer {api.token}"} if api.token else {}
+        connection.request("GET", path, headers={**api.headers, **shown})
         answer = connection.getresponse()
         assert answer.headers["content-type"] == "text/event-stream"
         name = ""
@@ -215,6 +254,31 @@ def test_the_stream_is_for_who_may_see(api: Api, queue: str) -> None:
     blind = api.token_for("blind", ["view"], ["elsewhere/*"])
     assert blind.ask("GET", "/api/v1/stream", queue=queue).value["field"] == "query.queue"
     assert api.ask("GET", "/api/v1/stream", every=0).value["field"] == "query.every"
+
+
+def test_streams_end_when_their_clients_go(api: Api) -> None:
+    """Else a console that is opened often enough would get no more of them."""
+    for _ in range(MOST_STREAMS + 10):
+        with closing(events(api, every=60)) as found:
+            assert next(found)[0] == "overview"
+    assert api.ask("HEAD", "/api/v1/stream").status == 200
+
+
+def test_a_stream_ends_when_its_token_is_revoked(api: Api) -> None:
+    made = api.do("POST", "tokens", {"name": "leaver", "may": ["view"], "where": ["*"]})
+    found = events(api.with_token(made["token"]), every=0.5)
+    assert next(found)[0] == "overview"
+    api.do("DELETE", f"tokens/{made['summary']['id']}")
+    assert len(list(found)) < 10
+
+
+def test_a_stream_ends_with_its_login(api: Api) -> None:
+    cookie = api.ask("POST", "/api/v1/session", {"token": api.token}).headers["set-cookie"].partition(";")[0]
+    browser = Api(api.address, headers={"cookie": cookie})
+    found = events(browser, every=0.5)
+    assert next(found)[0] == "overview"
+    browser.do("DELETE", "session")
+    assert len(list(found)) < 10
 
 
 # Backups

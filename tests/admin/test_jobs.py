@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from penstock.admin.jobs import AT_A_TIME
 from support.web import Api, WebBroker, eventually, path_of
 
 
@@ -90,6 +92,33 @@ def test_newer_messages_before_the_old_ones_stop_no_job(api: Api, queue: str) ->
     assert api.job(job)["done"] == 8
     assert payloads(api, target, "ready") == [f"old {number}" for number in range(8)]
     assert len(payloads(api, queue, "ready")) == 8
+
+
+def test_newer_messages_among_the_old_ones_stop_no_search(api: Api, queue: str) -> None:
+    target = f"{queue}-target"
+    api.do("PUT", f"queues/{path_of(target)}", {})
+    api.publish(queue, *(f"old {number}" for number in range(4)), priority=5)
+    api.publish(queue, *(f"old {number}" for number in range(4, 8)))
+    search = {"search": {"published_from": "2020-01-01T00:00:00Z"}}
+    job = api.do(
+        "POST", "jobs", {"kind": "move", "queue": queue, "state": "ready", "target": target, "rate": 2, **search}
+    )
+    eventually(lambda: api.get(f"jobs/{job['id']}")["done"] >= 2)
+    api.publish(queue, *(f"new {number}" for number in range(8)), priority=5)
+    assert api.job(job)["done"] == 8
+    assert sorted(payloads(api, target, "ready")) == [f"old {number}" for number in range(8)]
+
+
+def test_a_cancelled_job_makes_room_however_slow_it_was(api: Api, dead: str) -> None:
+    slow = [api.do("POST", "jobs", {"kind": "redrive", "queue": dead, "rate": 0.001}) for _ in range(AT_A_TIME)]
+    for job in slow:
+        path = f"jobs/{job['id']}"
+        eventually(partial(lambda path: api.get(path)["done"], path))
+        assert api.do("POST", f"jobs/{job['id']}/cancel")["state"] == "cancelled"
+    eventually(lambda: api.ask("POST", f"/api/v1/jobs/{slow[0]['id']}/resume").status == 200)
+    api.do("POST", f"jobs/{slow[0]['id']}/cancel")
+    api.job(api.do("POST", "jobs", {"kind": "redrive", "queue": dead}))
+    assert len(payloads(api, dead, "ready")) == 15
 
 
 def test_a_job_at_a_rate_is_cancelled_and_resumed(api: Api, dead: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.admin.pages import cursor_of
 from support.web import Api, WebBroker, path_of
 
 
@@ -126,3 +127,10 @@ def test_the_life_of_a_message(broker: WebBroker, api: Api) -> None:
     assert [event["reason"] for event in life["events"]] == [None, "deliveries", None, "deleted"]
     assert life["state"] is None
     assert life["events"][0]["source"].startswith("http first admin")
+
+
+@pytest.mark.parametrize("state", ["ready", "out", "delayed", "dead"])
+@pytest.mark.parametrize("place", [(), (1,), (1, 2), (1, 2, 3, 4)])
+def test_a_cursor_that_is_none_of_ours_is_told(api: Api, queue: str, state: str, place: tuple[int, ...]) -> None:
+    found = api.ask("GET", f"/api/v1/queues/{path_of(queue)}/messages", state=state, cursor=cursor_of(state, place))
+    assert (found.status, found.value["field"]) == (400, "query.cursor")

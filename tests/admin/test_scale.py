@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker as Asked
+from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
-from penstock.admin.searching import LOOKED_AT, Wanted, searched
+from penstock.admin.search import LOOKED_AT, SearchTerms, searched
 from penstock.core.broker import Broker
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.server.admin.message_requests import MessageRequests
 from penstock.server.admin.queue_requests import QueueRequests
 from penstock.server.engine.ids import Ids
@@ -78,7 +78,7 @@ def _with_queues(count: int) -> Broker:
     return broker
 
 
-class Counting(Asked):
+class Counting(BrokerClient):
     """The private socket without a socket: answers at once, and counts."""
 
     def __init__(self, queues: QueueRequests | None = None, messages: MessageRequests | None = None) -> None:
@@ -135,10 +135,10 @@ class Stored(JournalView):
         super().__init__("memory:")
         self.read = 0
 
-    async def messages(self, places: Any) -> dict[int, Message]:
+    async def messages(self, places: Any) -> dict[int, MessageRow]:
         self.read += len(places)
-        empty = dict.fromkeys(Message._fields, 0) | {"source": b"", "payload": b"hay", "correlation_id": b""}
-        plain = Message(**cast(Any, empty))
+        empty = dict.fromkeys(MessageRow._fields, 0) | {"source": b"", "payload": b"hay", "correlation_id": b""}
+        plain = MessageRow(**cast(Any, empty))
         return {place: plain._replace(payload=b"needle" if place % 100_000 == 0 else b"hay") for place in places}
 
 
@@ -146,13 +146,13 @@ def test_a_search_looks_at_a_bounded_number_and_goes_on(many_messages: MessageRe
     async def search() -> None:
         asked, journal = Counting(messages=many_messages), Stored()
         request = requests.Browse(namespace="default", name="q", state="ready")
-        found = await searched(asked, journal, request, Wanted(payload=b"needle"), 10, bytes(8))
+        found = await searched(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
         assert found.items == []
         assert LOOKED_AT <= found.looked_at == journal.read <= LOOKED_AT + requests.PIECE
         after, needles = found.after, 0
         for _ in range(5):
             request = requests.Browse(namespace="default", name="q", state="ready", after=after)
-            found = await searched(asked, journal, request, Wanted(payload=b"needle"), 10, bytes(8))
+            found = await searched(asked, journal, request, SearchTerms(payload=b"needle"), 10, bytes(8))
             assert LOOKED_AT <= found.looked_at <= LOOKED_AT + requests.PIECE
             after, needles = found.after, needles + len(found.items)
         assert needles == 1

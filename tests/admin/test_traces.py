@@ -17,7 +17,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.admin.spans import Event, spans_of
 from penstock.admin.traces import Tracer
 from penstock.client import connect
@@ -204,7 +204,7 @@ def test_events_beyond_the_bound_are_passed_over_and_counted(
     with BrokerProcess(tmp_path) as broker:
         with connect(broker.url("kokaq", "/default/q")) as client:  # which waits until it is in the journal
             client.publish("before")
-            settings = Settings(
+            settings = AdminSettings(
                 version="1", data="", journal=str(broker.data), address="", traces_endpoint=collector.url,
                 traces_queues=["*"],
             )  # fmt: skip

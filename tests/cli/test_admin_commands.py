@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.api import Place
+from penstock.cli.api import ApiAddress
 from penstock.client import connect
 from support.certificates import Authority
 from support.commands import COMMAND, Outcome, environment, penstock, penstock_here
@@ -496,9 +496,9 @@ class TestProblems:
 
 
 def test_addresses() -> None:
-    assert Place.of("https://mq/proxy/").prefix == "/proxy"
-    assert Place.of("https://mq").port == 443
-    assert Place.of("http+unix:/run/x.sock").path == "/run/x.sock"
+    assert ApiAddress.of("https://mq/proxy/").prefix == "/proxy"
+    assert ApiAddress.of("https://mq").port == 443
+    assert ApiAddress.of("http+unix:/run/x.sock").path == "/run/x.sock"
 
 
 def test_over_tls(tmp_path: Path) -> None:

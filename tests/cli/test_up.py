@@ -1,4 +1,4 @@
-"""``penstock up``: the whole house with one command; interrupted, killed, and up again."""
+"""``penstock up``: everything with one command; interrupted, killed, and up again."""
 
 from __future__ import annotations
 

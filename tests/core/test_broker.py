@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.budget import EXPIRE
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.policy import Policy
 from penstock.core.state import DeliveryEffect
 from penstock.schema import FOREVER, Kind, Reason
@@ -163,7 +163,7 @@ def test_draining_takes_and_gives_nothing_and_tells_those_who_wait_for_one_messa
     bench.broker.receive(peer, bench.queue, NOW, dead=True)
     bench.broker.drain(NOW)
     assert bench.given() == [(1, []), (1, [])]
-    assert bench.publish().refusal is Refusal.DRAINING
+    assert bench.publish().refusal is PublishRefusal.DRAINING
     assert not bench.broker.receive(peer, bench.queue, NOW)
 
 
@@ -470,7 +470,7 @@ def test_redrive_to_another_queue_moves_the_message_with_the_id_it_asked_for() -
     assert bench.ready(other) == [1]
     assert bench.broker.asked == {b"me": (other, bench.position(1))}
     assert (bench.queue.counters.moved_out, other.counters.moved_in) == (1, 1)
-    assert bench.publish(asked_id=b"me").refusal is Refusal.EXISTS
+    assert bench.publish(asked_id=b"me").refusal is PublishRefusal.EXISTS
     bench.broker.pop(bench.publisher, other, NOW)
     assert bench.publish(asked_id=b"me").accepted == 1
     bench.broker.check()

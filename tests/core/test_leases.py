@@ -31,7 +31,7 @@ def kinds(found: list[Block]) -> list[Kind]:
     return [Kind(int(kind)) for block in found for kind in block.kinds]
 
 
-class House:
+class Rig:
     """A broker with one queue, some messages, and one consumer."""
 
     def __init__(self, count: int = 5, *, max_deliveries: int = 0) -> None:
@@ -51,44 +51,44 @@ class House:
 
 
 def test_a_leased_message_is_nobody_elses() -> None:
-    house = House(3)
-    lease = house.broker.lease("lake", house.queue, NOW, DAY, max_rows=2)
+    rig = Rig(3)
+    lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
     assert lease is not None
-    assert lease.messages == [house.first, house.first + 1]
-    taken = house.broker.pop(house.peer, house.queue, NOW)
+    assert lease.messages == [rig.first, rig.first + 1]
+    taken = rig.broker.pop(rig.peer, rig.queue, NOW)
     assert taken is not None
-    assert taken[0].position == house.first + 2
-    assert house.broker.pop(house.peer, house.queue, NOW) is None
-    assert house.broker.purge(house.peer, house.queue, NOW) == 0
-    assert not house.broker.delete_message(house.peer, house.queue, house.first, NOW)
-    assert not house.broker.delete_queue(house.queue, NOW)
-    assert house.broker.acknowledge(house.peer, house.queue, lease.messages, NOW) == 0
+    assert taken[0].position == rig.first + 2
+    assert rig.broker.pop(rig.peer, rig.queue, NOW) is None
+    assert rig.broker.purge(rig.peer, rig.queue, NOW) == 0
+    assert not rig.broker.delete_message(rig.peer, rig.queue, rig.first, NOW)
+    assert not rig.broker.delete_queue(rig.queue, NOW)
+    assert rig.broker.acknowledge(rig.peer, rig.queue, lease.messages, NOW) == 0
 
 
 def test_a_restart_keeps_leases_their_order_and_their_end() -> None:
-    house = House(5)
-    high = house.broker.publish(house.peer, house.queue, [b"high"], NOW, Properties(priority=9)).first
-    lease = house.broker.lease("lake", house.queue, NOW + 7, DAY, instance="one")
+    rig = Rig(5)
+    high = rig.broker.publish(rig.peer, rig.queue, [b"high"], NOW, Properties(priority=9)).first
+    lease = rig.broker.lease("lake", rig.queue, NOW + 7, DAY, instance="one")
     assert lease is not None
-    house.restart()
-    again = house.broker.leases[lease.position]
-    assert again.messages == [high, *range(house.first, house.first + 5)]
+    rig.restart()
+    again = rig.broker.leases[lease.position]
+    assert again.messages == [high, *range(rig.first, rig.first + 5)]
     assert (again.entry.instance, again.entry.since, again.entry.until) == ("one", NOW + 7, NOW + 7 + DAY)
-    assert house.queue.ready == 0
-    assert house.broker.tick(NOW + 8) == NOW + 7 + DAY
-    house.broker.settle_leases("lake", again.position + 1, NOW + 9)
-    house.restart()
-    assert not house.broker.leases
-    assert house.queue.empty
-    assert house.queue.counters.acknowledged == 6
+    assert rig.queue.ready == 0
+    assert rig.broker.tick(NOW + 8) == NOW + 7 + DAY
+    rig.broker.settle_leases("lake", again.position + 1, NOW + 9)
+    rig.restart()
+    assert not rig.broker.leases
+    assert rig.queue.empty
+    assert rig.queue.counters.acknowledged == 6
 
 
 def test_settling_tells_deliveries_and_who_it_was() -> None:
-    house = House(2)
-    house.broker.log.take()
-    house.broker.lease("lake", house.queue, NOW + 1, DAY)
-    house.broker.settle_leases("lake", house.broker.log.next_position, NOW + 2)
-    [block] = blocks(house.broker)
+    rig = Rig(2)
+    rig.broker.log.take()
+    rig.broker.lease("lake", rig.queue, NOW + 1, DAY)
+    rig.broker.settle_leases("lake", rig.broker.log.next_position, NOW + 2)
+    [block] = blocks(rig.broker)
     assert kinds([block]) == [Kind.LEASED, Kind.ACKNOWLEDGED, Kind.ACKNOWLEDGED, Kind.LEASE_ENDED]
     assert block.sources == [b"flight lake"]
     assert [block.value("count", row) for row in range(4)] == [2, 0, 0, 2]
@@ -97,72 +97,72 @@ def test_settling_tells_deliveries_and_who_it_was() -> None:
 
 
 def test_what_is_not_settled_in_time_goes_back_to_its_old_place() -> None:
-    house = House(3, max_deliveries=2)
-    house.broker.lease("lake", house.queue, NOW, SECOND, max_rows=2)
-    assert house.broker.tick(NOW + 1) == NOW + SECOND
-    house.broker.log.take()
-    assert house.broker.tick(NOW + SECOND) is None
-    [block] = blocks(house.broker)
+    rig = Rig(3, max_deliveries=2)
+    rig.broker.lease("lake", rig.queue, NOW, SECOND, max_rows=2)
+    assert rig.broker.tick(NOW + 1) == NOW + SECOND
+    rig.broker.log.take()
+    assert rig.broker.tick(NOW + SECOND) is None
+    [block] = blocks(rig.broker)
     assert kinds([block]) == [Kind.RETURNED, Kind.RETURNED, Kind.LEASE_ENDED]
     assert [block.value("reason", row) for row in range(3)] == [Reason.LOCK_EXPIRED] * 3
-    lease = house.broker.lease("lake", house.queue, NOW + SECOND, SECOND)
+    lease = rig.broker.lease("lake", rig.queue, NOW + SECOND, SECOND)
     assert lease is not None
-    assert lease.messages == [house.first, house.first + 1, house.first + 2]
-    house.broker.tick(NOW + 2 * SECOND)
-    assert (len(house.queue.dead), house.queue.ready) == (2, 1)
+    assert lease.messages == [rig.first, rig.first + 1, rig.first + 2]
+    rig.broker.tick(NOW + 2 * SECOND)
+    assert (len(rig.queue.dead), rig.queue.ready) == (2, 1)
 
 
 def test_forgetting_a_reader_leaves_the_others_alone() -> None:
-    house = House(4)
-    house.broker.lease("lake", house.queue, NOW, DAY, max_rows=2)
-    other = house.broker.lease("report", house.queue, NOW, DAY)
-    assert house.broker.forget_reader("lake", NOW) == 2
-    assert list(house.broker.leases.values()) == [other]
-    assert house.broker.forget_reader("lake", NOW) == 0
+    rig = Rig(4)
+    rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
+    other = rig.broker.lease("report", rig.queue, NOW, DAY)
+    assert rig.broker.forget_reader("lake", NOW) == 2
+    assert list(rig.broker.leases.values()) == [other]
+    assert rig.broker.forget_reader("lake", NOW) == 0
 
 
 def test_a_lease_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_commands, "LEASE_MESSAGES", 3)
     monkeypatch.setattr(lease_commands, "MOST_LEASED", 5)
-    house = House(9)
-    leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_rows=100) for _ in range(3)]
+    rig = Rig(9)
+    leases = [rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=100) for _ in range(3)]
     assert [lease and len(lease.messages) for lease in leases] == [3, 2, None]
-    house.broker.forget_reader("lake", NOW)
+    rig.broker.forget_reader("lake", NOW)
     monkeypatch.setattr(lease_commands, "MOST_LEASES", 1)
-    leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_rows=1) for _ in range(2)]
+    leases = [rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=1) for _ in range(2)]
     assert [lease and len(lease.messages) for lease in leases] == [1, None]
 
 
 def test_bytes_are_counted_but_one_message_always_fits() -> None:
-    house = House(0)
-    house.broker.publish(house.peer, house.queue, [bytes(50), bytes(10), bytes(10), bytes(10)], NOW)
-    leases = [house.broker.lease("lake", house.queue, NOW, DAY, max_bytes=25) for _ in range(4)]
+    rig = Rig(0)
+    rig.broker.publish(rig.peer, rig.queue, [bytes(50), bytes(10), bytes(10), bytes(10)], NOW)
+    leases = [rig.broker.lease("lake", rig.queue, NOW, DAY, max_bytes=25) for _ in range(4)]
     assert [lease and len(lease.messages) for lease in leases] == [1, 2, 1, None]
-    house.broker.forget_reader("lake", NOW)
-    assert house.broker.lease("lake", house.queue, NOW, DAY, max_bytes=25, one_anyway=False) is None
-    assert house.queue.ready == 4
+    rig.broker.forget_reader("lake", NOW)
+    assert rig.broker.lease("lake", rig.queue, NOW, DAY, max_bytes=25, one_anyway=False) is None
+    assert rig.queue.ready == 4
 
 
 def test_what_ends_a_lease_is_in_one_block() -> None:
     """Even where the block before has room for the messages, but not for the lease itself."""
-    house = House(10)
-    house.broker.lease("lake", house.queue, NOW, DAY)
-    room = BATCH_BYTES - house.broker.log.size - 12 * ROW_BYTES
-    house.broker.publish(house.peer, house.queue, [bytes(room)], NOW)
-    house.broker.settle_leases("lake", house.broker.log.next_position, NOW)
-    last = house.broker.log.take()[-1]
+    rig = Rig(10)
+    rig.broker.lease("lake", rig.queue, NOW, DAY)
+    room = BATCH_BYTES - rig.broker.log.size - 12 * ROW_BYTES
+    rig.broker.publish(rig.peer, rig.queue, [bytes(room)], NOW)
+    rig.broker.settle_leases("lake", rig.broker.log.next_position, NOW)
+    last = rig.broker.log.take()[-1]
     assert list(last.kinds) == [Kind.ACKNOWLEDGED] * 10 + [Kind.LEASE_ENDED]
 
 
 class TestWithoutThePast:
     """The log is trimmed, and the checkpoints are lost: what is left is the catalogue and the copies of messages."""
 
-    def begin_anew(self, house: House, carried: list[int]) -> Broker:
-        broker = house.broker
+    def begin_anew(self, rig: Rig, carried: list[int]) -> Broker:
+        broker = rig.broker
         first = broker.log.next_position
         broker.catalogue(NOW)
-        rows = [StoredRow(position, house.queue.id, NOW) for position in carried]
-        broker.carry(rows, [house.queue.id] * len(rows), NOW)
+        rows = [StoredRow(position, rig.queue.id, NOW) for position in carried]
+        broker.carry(rows, [rig.queue.id] * len(rows), NOW)
         table = Table()
         table.apply([block for block in blocks(broker) if block.first >= first])
         table.reconcile()
@@ -170,98 +170,98 @@ class TestWithoutThePast:
         return restore(table, broker.log.next_position)
 
     def test_the_catalogue_is_enough(self) -> None:
-        house = House(3)
-        lease = house.broker.lease("lake", house.queue, NOW, DAY, max_rows=2)
+        rig = Rig(3)
+        lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
         assert lease is not None
-        house.broker.log.take()
-        again = self.begin_anew(house, [house.first, house.first + 1, house.first + 2])
+        rig.broker.log.take()
+        again = self.begin_anew(rig, [rig.first, rig.first + 1, rig.first + 2])
         assert again.leases[lease.position].messages == lease.messages
-        assert again.queues[house.queue.id].ready == 1
+        assert again.queues[rig.queue.id].ready == 1
 
     def test_messages_that_are_gone_are_passed_over(self) -> None:
-        house = House(3)
-        lease = house.broker.lease("lake", house.queue, NOW, DAY)
+        rig = Rig(3)
+        lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
-        house.broker.log.take()
-        again = self.begin_anew(house, [house.first + 1])
-        assert again.leases[lease.position].messages == [house.first + 1]
+        rig.broker.log.take()
+        again = self.begin_anew(rig, [rig.first + 1])
+        assert again.leases[lease.position].messages == [rig.first + 1]
         assert again.leased == 1
         assert again.settle_leases("lake", lease.position + 1, NOW) == 1
 
     def test_much_takes_several_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalogue, "ROW_BYTES", 1)
-        house = House(3)
+        rig = Rig(3)
         for _ in range(3):
-            house.broker.lease("lake", house.queue, NOW, DAY, max_rows=1)
-        house.broker.write(b"spark", ChunkKey("job"), [], NOW)
-        house.broker.log.take()
-        again = self.begin_anew(house, [house.first, house.first + 1, house.first + 2])
-        assert [lease.messages for lease in again.leases.values()] == [[house.first + i] for i in range(3)]
+            rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=1)
+        rig.broker.write(b"spark", ChunkKey("job"), [], NOW)
+        rig.broker.log.take()
+        again = self.begin_anew(rig, [rig.first, rig.first + 1, rig.first + 2])
+        assert [lease.messages for lease in again.leases.values()] == [[rig.first + i] for i in range(3)]
         assert again.was_written(ChunkKey("job"))
 
     def test_a_later_catalogue_knows_better(self) -> None:
         """After a loss: the end of a lease was among what is lost, but the broker knew."""
-        house = House(3)
-        lease = house.broker.lease("lake", house.queue, NOW, DAY, max_rows=1)
+        rig = Rig(3)
+        lease = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=1)
         assert lease is not None
-        before = blocks(house.broker)
-        house.broker.settle_leases("lake", lease.position + 1, NOW)
-        house.broker.log.take()
-        house.broker.catalogue(NOW)
+        before = blocks(rig.broker)
+        rig.broker.settle_leases("lake", lease.position + 1, NOW)
+        rig.broker.log.take()
+        rig.broker.catalogue(NOW)
         table = Table()
         table.apply(before)
         assert table.meta.leases
         table.meta.complete = False
-        table.apply(blocks(house.broker))
+        table.apply(blocks(rig.broker))
         assert not table.meta.leases
 
 
 class TestDamage:
     def test_a_leased_message_whose_payload_is_lost_is_given_up(self) -> None:
-        house = House(3)
-        lease = house.broker.lease("lake", house.queue, NOW, DAY)
+        rig = Rig(3)
+        lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
-        assert house.broker.drop_damaged(house.queue, [house.first + 1], NOW) == 1
-        assert lease.messages == [house.first, house.first + 2]
-        house.restart()
-        assert house.broker.leases[lease.position].messages == [house.first, house.first + 2]
-        assert house.broker.settle_leases("lake", lease.position + 1, NOW) == 2
+        assert rig.broker.drop_damaged(rig.queue, [rig.first + 1], NOW) == 1
+        assert lease.messages == [rig.first, rig.first + 2]
+        rig.restart()
+        assert rig.broker.leases[lease.position].messages == [rig.first, rig.first + 2]
+        assert rig.broker.settle_leases("lake", lease.position + 1, NOW) == 2
 
     def test_a_lease_of_nothing_ends_with_its_queue(self) -> None:
-        house = House(1)
-        lease = house.broker.lease("lake", house.queue, NOW, DAY)
+        rig = Rig(1)
+        lease = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert lease is not None
-        house.broker.drop_damaged(house.queue, [house.first], NOW)
-        assert house.broker.delete_queue(house.queue, NOW)
-        assert not house.broker.leases
-        house.table.apply(blocks(house.broker))
-        assert not house.table.meta.leases
+        rig.broker.drop_damaged(rig.queue, [rig.first], NOW)
+        assert rig.broker.delete_queue(rig.queue, NOW)
+        assert not rig.broker.leases
+        rig.table.apply(blocks(rig.broker))
+        assert not rig.table.meta.leases
 
     def test_a_message_belongs_to_one_lease(self) -> None:
         """A repair may lose the end of a lease, but not the next lease of the same messages."""
-        house = House(3)
-        stale = house.broker.lease("lake", house.queue, NOW, DAY, max_rows=2)
-        house.table.apply(blocks(house.broker))
-        house.broker.forget_reader("lake", NOW)
-        house.broker.log.take()
-        fresh = house.broker.lease("lake", house.queue, NOW, DAY)
+        rig = Rig(3)
+        stale = rig.broker.lease("lake", rig.queue, NOW, DAY, max_rows=2)
+        rig.table.apply(blocks(rig.broker))
+        rig.broker.forget_reader("lake", NOW)
+        rig.broker.log.take()
+        fresh = rig.broker.lease("lake", rig.queue, NOW, DAY)
         assert stale is not None
         assert fresh is not None
-        house.table.meta.complete = False
-        house.table.apply(blocks(house.broker))
-        again = restore(house.table, house.broker.log.next_position)
-        assert again.leases[stale.position].messages == [house.first, house.first + 1]
-        assert again.leases[fresh.position].messages == [house.first + 2]
+        rig.table.meta.complete = False
+        rig.table.apply(blocks(rig.broker))
+        again = restore(rig.table, rig.broker.log.next_position)
+        assert again.leases[stale.position].messages == [rig.first, rig.first + 1]
+        assert again.leases[fresh.position].messages == [rig.first + 2]
         again.check()
 
     def test_an_end_without_a_beginning_is_a_contradiction(self) -> None:
-        house = House(1)
-        house.broker.lease("lake", house.queue, NOW, DAY)
-        house.table.apply(blocks(house.broker))
-        house.table.meta.leases.clear()
-        house.broker.forget_reader("lake", NOW)
+        rig = Rig(1)
+        rig.broker.lease("lake", rig.queue, NOW, DAY)
+        rig.table.apply(blocks(rig.broker))
+        rig.table.meta.leases.clear()
+        rig.broker.forget_reader("lake", NOW)
         with pytest.raises(Inconsistent, match="is not outstanding"):
-            house.table.apply(blocks(house.broker))
+            rig.table.apply(blocks(rig.broker))
 
 
 def test_an_older_checkpoint_has_no_leases() -> None:
@@ -274,11 +274,11 @@ def test_an_older_checkpoint_has_no_leases() -> None:
 
 def test_a_delayed_message_that_was_leased_stays_leased() -> None:
     """The journal has no event for its becoming ready."""
-    house = House(0)
-    house.broker.publish(house.peer, house.queue, [b"late"], NOW, Properties(delay=SECOND))
-    house.broker.tick(NOW + SECOND)
-    lease = house.broker.lease("lake", house.queue, NOW + SECOND, DAY)
+    rig = Rig(0)
+    rig.broker.publish(rig.peer, rig.queue, [b"late"], NOW, Properties(delay=SECOND))
+    rig.broker.tick(NOW + SECOND)
+    lease = rig.broker.lease("lake", rig.queue, NOW + SECOND, DAY)
     assert lease is not None
-    house.restart()
-    house.broker.tick(NOW + 2 * SECOND)
-    assert (house.queue.ready, len(house.queue.delayed), list(house.queue.out)) == (0, 0, lease.messages)
+    rig.restart()
+    rig.broker.tick(NOW + 2 * SECOND)
+    assert (rig.queue.ready, len(rig.queue.delayed), list(rig.queue.out)) == (0, 0, lease.messages)

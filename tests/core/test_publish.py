@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from penstock.core.commands.publish import PublishResult, Refusal
+from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.schema import Reason
@@ -23,7 +23,7 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
 def test_an_id_asked_for_is_refused_while_a_message_has_it() -> None:
     bench = Bench()
     bench.publish(asked_id=b"x")
-    assert bench.publish(asked_id=b"x") == PublishResult(0, 0, Refusal.EXISTS)
+    assert bench.publish(asked_id=b"x") == PublishResult(0, 0, PublishRefusal.EXISTS)
     bench.broker.pop(bench.publisher, bench.queue, NOW)
     assert bench.publish(asked_id=b"x").accepted == 1
 
@@ -32,10 +32,10 @@ def test_a_full_queue_takes_the_first_that_fit_and_counts_delayed_ones() -> None
     bench = Bench(max_depth=3)
     bench.publish(delay=SECOND)
     result = bench.publish(5)
-    assert (result.accepted, result.refusal) == (2, Refusal.FULL)
+    assert (result.accepted, result.refusal) == (2, PublishRefusal.FULL)
     bytes_limit = Bench(max_bytes=10)
     assert bytes_limit.publish(3, size=4).accepted == 2
-    assert bytes_limit.publish(size=11).refusal is Refusal.TOO_LARGE
+    assert bytes_limit.publish(size=11).refusal is PublishRefusal.TOO_LARGE
 
 
 def test_messages_that_are_out_do_not_fill_a_queue() -> None:
@@ -58,22 +58,22 @@ def test_a_full_disk_refuses_messages_and_consuming_goes_on() -> None:
     bench = Bench()
     bench.publish()
     bench.broker.disk_full = True
-    assert bench.publish().refusal is Refusal.DISK
+    assert bench.publish().refusal is PublishRefusal.DISK
     assert bench.broker.pop(bench.publisher, bench.queue, NOW) is not None
 
 
 def test_messages_before_one_that_is_too_large_still_have_to_fit() -> None:
     bench = Bench(max_depth=1, max_bytes=10)
     payloads = [b"1", b"2", bytes(11)]
-    assert bench.broker.publish(bench.publisher, bench.queue, payloads, NOW)[1:3] == (1, Refusal.FULL)
+    assert bench.broker.publish(bench.publisher, bench.queue, payloads, NOW)[1:3] == (1, PublishRefusal.FULL)
 
 
 def test_delayed_messages_cannot_be_dropped_so_a_queue_full_of_them_refuses() -> None:
     bench = Bench(max_depth=2, on_full="drop-oldest")
     bench.publish()
-    assert bench.publish(3, delay=SECOND)[1:3] == (2, Refusal.FULL)
+    assert bench.publish(3, delay=SECOND)[1:3] == (2, PublishRefusal.FULL)
     assert bench.dead() == [(1, Reason.OVERFLOW)]
-    assert bench.publish().refusal is Refusal.FULL
+    assert bench.publish().refusal is PublishRefusal.FULL
     assert bench.queue.depth == 2
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.broker import Broker
 from penstock.core.commands.dispatch import TryAgain
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.policy import Policy
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
@@ -192,7 +192,7 @@ def test_a_queue_that_has_more_to_let_go_than_one_step_may_refuses_until_there_i
     bench.publish(1_000)
     assert bench.publish(size=900).accepted == 1
     assert bench.queue.bytes > 1_000
-    assert bench.publish().refusal is Refusal.FULL
+    assert bench.publish().refusal is PublishRefusal.FULL
     run_down(bench.broker, NOW)
     assert bench.queue.bytes == 1_000
     assert bench.queue.ready == 101

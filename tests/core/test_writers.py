@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.broker import Broker
 from penstock.core.commands import write as write_commands
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, WriterError
 from penstock.core.events import BATCH_BYTES
 from penstock.core.policy import SECOND, Policy
@@ -136,7 +136,7 @@ def test_all_or_nothing(broker: Broker) -> None:
     portions = [Portion(wide, [b"x"] * 3), Portion(narrow, [b"x"] * 3)]
     before = broker.log.next_position
     done = broker.write(b"spark", ChunkKey("job"), portions, NOW)
-    assert (done.refusal, done.queue) == (Refusal.FULL, narrow)
+    assert (done.refusal, done.queue) == (PublishRefusal.FULL, narrow)
     assert wide.empty
     assert broker.log.next_position == before
     done = broker.write(b"spark", ChunkKey("job"), [portions[0], Portion(narrow, [b"x"] * 2)], NOW)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import Workload
 
-OPTIONS = JournalOptions(extent_bytes=4_000, reserve=512)
+OPTIONS = OwnerOptions(extent_bytes=4_000, reserve=512)
 KEEP = Retention(age=40 * SECOND)
 
 Files = dict[str, bytes]

@@ -193,11 +193,11 @@ class TestTLS:
             flight.act("status")
 
     def test_a_certificate_of_somebody_else(self, secure: BrokerProcess, authority: Authority, tmp_path: Path) -> None:
-        stranger = Authority(tmp_path / "stranger")
-        mixed = {**shown(stranger, "billing-1"), "tls_root_certs": authority.path.read_bytes()}
+        foreign = Authority(tmp_path / "foreign")
+        mixed = {**shown(foreign, "billing-1"), "tls_root_certs": authority.path.read_bytes()}
         with Flight(secure.addresses["flight"], **mixed) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
-        other = shown(stranger, "billing-1")
+        other = shown(foreign, "billing-1")
         with Flight(secure.addresses["flight"], **other) as flight, pytest.raises(fl.FlightUnavailableError):
             flight.act("status")
 

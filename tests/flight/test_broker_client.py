@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.rights import Allowed, Rights
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.broker import BrokerClient
 from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble
@@ -74,7 +74,7 @@ class Listener:
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    found = Listener(tmp_path / "door")
+    found = Listener(tmp_path / "socket")
     yield found
     found.close()
 
@@ -116,15 +116,15 @@ def test_a_problem_is_raised(listener: Listener, door: BrokerClient) -> None:
 def test_a_connection_is_used_again(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
     for _ in range(5):
-        assert door.ask(Rights(address="x"), Allowed).open
+        assert door.ask(AskRights(address="x"), Allowed).open
     assert listener.connections == 1
 
 
 def test_one_that_was_closed_meanwhile_is_replaced(listener: Listener, door: BrokerClient) -> None:
     listener.answer = lambda request: framed(Allowed(open=True))
-    door.ask(Rights(address="x"), Allowed)
+    door.ask(AskRights(address="x"), Allowed)
     listener.hang_up()
-    assert door.ask(Rights(address="x"), Allowed).open
+    assert door.ask(AskRights(address="x"), Allowed).open
     assert listener.connections == 2
 
 
@@ -132,7 +132,7 @@ def test_a_broker_that_hangs_up_is_away(listener: Listener, door: BrokerClient) 
     listener.answer = lambda request: None
     assert _away(door)
     listener.answer = lambda request: framed(Allowed(open=True))
-    assert door.ask(Rights(address="x"), Allowed).open
+    assert door.ask(AskRights(address="x"), Allowed).open
 
 
 def test_a_frame_that_is_too_long_is_away(listener: Listener, door: BrokerClient) -> None:
@@ -157,5 +157,5 @@ def test_nobody_answers_in_time(listener: Listener) -> None:
 
 def _away(door: BrokerClient) -> bool:
     with pytest.raises(Trouble) as caught:
-        door.ask(Rights(address="x"), Allowed)
+        door.ask(AskRights(address="x"), Allowed)
     return caught.value.problem.code == "away"

@@ -15,7 +15,7 @@ from penstock.flight.calls import Read
 from penstock.flight.history import History
 from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
-from penstock.flight.requests import LeasedRows, OutNow, Rows
+from penstock.flight.requests import LeasedMessages, LeasedRows, OutNow
 from penstock.journal.files.follower import JournalReader
 from penstock.server.flight.requests import leased_rows
 from support.folders import Life
@@ -118,7 +118,7 @@ def compare(life: Life, live: Live) -> None:
 def compare_leased(life: Life, history: History) -> None:
     engine = life.opened.engine
 
-    def ask(request: LeasedRows) -> Rows:
+    def ask(request: LeasedRows) -> LeasedMessages:
         return leased_rows(engine.broker, engine.moved, request)
 
     caller = Caller(Peer("127.0.0.1", "127.0.0.1:1", "", ""), Allowed(open=True))

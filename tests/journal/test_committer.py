@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from penstock.journal.committer import Committer, Staged
-from penstock.journal.contract import Durability, JournalOptions, Log
+from penstock.journal.contract import Durability, Log, OwnerOptions
 from penstock.journal.errors import LogFailed
 from penstock.journal.files.log import FileLog
 from support.batches import Rowset, published
@@ -102,7 +102,7 @@ def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
 
 
 def interval_log(disk: SimDisk) -> FileLog:
-    return FileLog(disk, JournalOptions(Durability.INTERVAL))
+    return FileLog(disk, OwnerOptions(Durability.INTERVAL))
 
 
 def test_an_interval_log_is_told_after_the_sync() -> None:

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from penstock.journal.contract import GAP, Durability, JournalOptions
+from penstock.journal.contract import GAP, Durability, OwnerOptions
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import tail
 from penstock.journal.files.log import FileLog
@@ -24,8 +24,8 @@ from support.simdisk import SimDisk, SimFile
 DURABILITIES = list(Durability)
 
 
-def options(durability: Durability = Durability.COMMIT) -> JournalOptions:
-    return JournalOptions(durability, extent_bytes=2048, reserve=256)
+def options(durability: Durability = Durability.COMMIT) -> OwnerOptions:
+    return OwnerOptions(durability, extent_bytes=2048, reserve=256)
 
 
 @dataclass
@@ -320,7 +320,7 @@ def test_a_sound_segment_from_elsewhere_is_noticed() -> None:
 def test_a_full_reserve_is_not_taken_for_a_cut() -> None:
     for reserve in range(8, 400, 8):
         disk = SimDisk()
-        log = FileLog(disk, JournalOptions(reserve=reserve))
+        log = FileLog(disk, OwnerOptions(reserve=reserve))
         for _ in range(2):
             log.append(published(log.end, [b"x"]), log.end, 0)
         disk.crash("all")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.contract import FIRST_POSITION, Durability, JournalOptions
+from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import Folder, store_folder
@@ -87,7 +87,7 @@ def test_segments_tell_their_size_and_times() -> None:
 
 
 def test_a_roll_is_wanted_by_size_and_by_age() -> None:
-    log = FileLog(SimDisk(), JournalOptions(extent_bytes=3000, extent_age=1000))
+    log = FileLog(SimDisk(), OwnerOptions(extent_bytes=3000, extent_age=1000))
     add(log, b"a")
     assert not log.wants_roll
     add(log, b"x" * 3000)
@@ -218,7 +218,7 @@ def test_the_folder_file_is_checked() -> None:
 
 def test_messages_are_found_by_way_of_the_index() -> None:
     disk = SimDisk()
-    log = FileLog(disk, JournalOptions(extent_bytes=1 << 20))
+    log = FileLog(disk, OwnerOptions(extent_bytes=1 << 20))
     for number in range(3000):
         add(log, b"%d" % number * 100, roll=log.wants_roll)
     assert len(log.extents()) > 1
@@ -266,7 +266,7 @@ def test_what_is_kept_for_look_ups_is_bounded() -> None:
 
 
 def test_readers_in_other_threads(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.OS, extent_bytes=20_000))
+    log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.OS, extent_bytes=20_000))
     errors: list[BaseException] = []
     done = threading.Event()
 
@@ -304,7 +304,7 @@ def test_readers_in_other_threads(tmp_path: Path) -> None:
 
 
 def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.INTERVAL), identity=9)
+    log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.INTERVAL), identity=9)
     log.seal(2)
     reader = TailReader(tmp_path)
     first = reader.read()
@@ -326,7 +326,7 @@ def test_the_tail_follows_what_is_committed(tmp_path: Path) -> None:
 
 
 def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
-    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.OS))
+    log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.OS))
     code = """if True:
         import sys
         from penstock.journal.files.tail import TailReader
@@ -354,7 +354,7 @@ def test_an_unreadable_tail_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_journal_under_interval_that_lost_what_was_confirmed_does_not_start(tmp_path: Path) -> None:
     """What was confirmed was on disk; so if it is not there, that is damage and no torn end."""
-    log = FileLog(RealDisk(tmp_path), JournalOptions(Durability.INTERVAL, reserve=4096))
+    log = FileLog(RealDisk(tmp_path), OwnerOptions(Durability.INTERVAL, reserve=4096))
     for payload in (b"a", b"b", b"c"):
         add(log, payload)
         log.sync()

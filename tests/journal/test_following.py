@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from penstock.client import connect
-from penstock.journal.contract import GAP, Durability, JournalOptions
+from penstock.journal.contract import GAP, Durability, OwnerOptions
 from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, Replaced, Trimmed
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.tail import Tail, TailReader
+from penstock.journal.files.tail import StoredTail, TailReader
 from support.batches import NOW, acknowledged, published
 from support.brokers import BrokerProcess
 from support.folders import Life, QuickDisk
 
 SECOND = 1_000_000
-TINY = JournalOptions(extent_bytes=2_000, reserve=4096)
+TINY = OwnerOptions(extent_bytes=2_000, reserve=4096)
 
 #: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
 FOLLOWER = """
@@ -57,7 +57,7 @@ print(json.dumps({"seen": seen, "lost": lost, "early": early, "end": position}))
 """
 
 
-def new_log(folder: Path, options: JournalOptions = TINY) -> FileLog:
+def new_log(folder: Path, options: OwnerOptions = TINY) -> FileLog:
     log = FileLog(QuickDisk(folder), options)
     log.seal(log.epoch + 1)
     return log
@@ -106,7 +106,7 @@ def test_another_process_sees_everything_exactly_once(tmp_path: Path, trims: boo
 
 class TestCommitted:
     def test_what_is_not_synced_is_not_seen(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path, JournalOptions(durability=Durability.INTERVAL))
+        log = new_log(tmp_path, OwnerOptions(durability=Durability.INTERVAL))
         add(log, 3)
         reader = JournalReader(tmp_path)
         assert (reader.latest, positions(reader)) == (1, [])
@@ -189,7 +189,7 @@ class TestTrimmed:
 class TestGaps:
     def weak(self, folder: Path) -> tuple[int, int]:
         """A journal that resumed higher after an unclean stop. Returns where the gap begins and ends."""
-        options = JournalOptions(durability=Durability.OS, reserve=4096)
+        options = OwnerOptions(durability=Durability.OS, reserve=4096)
         log = new_log(folder, options)
         add(log, 5)
         log._let_go()
@@ -214,7 +214,7 @@ class TestGaps:
         assert positions(reader, 1, high) == [*range(1, low)]
 
     def test_before_the_first_append_after_the_crash(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path, JournalOptions(durability=Durability.OS, reserve=4096))
+        log = new_log(tmp_path, OwnerOptions(durability=Durability.OS, reserve=4096))
         add(log, 5)
         log._let_go()
         new_log(tmp_path)
@@ -237,7 +237,7 @@ class TestThreads:
             def __init__(self, tail: TailReader) -> None:
                 self.tail = tail
 
-            def read(self) -> Tail:
+            def read(self) -> StoredTail:
                 found = self.tail.read()
                 if threading.current_thread() is not second and not second.ident:
                     add(log, 3)
@@ -307,7 +307,7 @@ class TestReplaced:
 
 class TestTimes:
     def test_the_first_event_at_or_after(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path, JournalOptions(extent_bytes=200_000, reserve=4096))
+        log = new_log(tmp_path, OwnerOptions(extent_bytes=200_000, reserve=4096))
         for tick in range(1500):
             add(log, 2, roll=log.wants_roll, at=NOW + tick * SECOND)
         reader = JournalReader(tmp_path)

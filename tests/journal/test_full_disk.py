@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.journal.committer import Committer, Staged
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
@@ -20,7 +20,7 @@ from penstock.journal.files.space import KEPT, NAME, START_BYTES
 from support.batches import published
 from support.simdisk import SimDisk
 
-OPTIONS = JournalOptions(extent_bytes=2048, reserve=256)
+OPTIONS = OwnerOptions(extent_bytes=2048, reserve=256)
 
 
 def append(log: FileLog, payload: bytes = b"x" * 100) -> None:
@@ -82,7 +82,7 @@ def test_a_power_cut_while_an_append_waits_for_room_loses_nothing_that_was_confi
 @pytest.mark.parametrize("durability", list(Durability))
 def test_every_disk_call_finds_no_room_once(durability: Durability) -> None:
     """Only a sync that fails ends a log: what it should have written may be lost. All else is simply done again."""
-    options = JournalOptions(durability, extent_bytes=600, reserve=256)
+    options = OwnerOptions(durability, extent_bytes=600, reserve=256)
 
     def story(disk: SimDisk) -> Iterator[str]:
         """Yields what could not be done at first."""
@@ -230,7 +230,7 @@ def test_what_is_left_of_a_checkpoint_that_failed_is_removed_at_once() -> None:
 
 def test_reserved_steps_get_smaller_when_room_is_short() -> None:
     disk = SimDisk()
-    log = FileLog(disk, JournalOptions(reserve=2**20))
+    log = FileLog(disk, OwnerOptions(reserve=2**20))
     disk.space = 2**20
     append(log)
     assert disk.left > 2**20 * 7 // 8
@@ -318,7 +318,7 @@ def test_a_stop_does_not_wait_for_room() -> None:
 def test_what_was_appended_before_is_committed_while_the_next_waits_for_room() -> None:
     """Under a durability that commits with a sync now and then."""
     disk = SimDisk()
-    log = FileLog(disk, JournalOptions(Durability.INTERVAL, reserve=1024))
+    log = FileLog(disk, OwnerOptions(Durability.INTERVAL, reserve=1024))
     append(log)
     disk.space -= disk.left
     waiting = [published(log.end, [b"small"]), published(log.end + 1, [b"large" * 500])]

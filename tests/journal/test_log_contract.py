@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from penstock.journal import Journal, OwnedJournal, open_journal
-from penstock.journal.contract import FIRST_POSITION, JournalOptions, Log
+from penstock.journal.contract import FIRST_POSITION, Log, OwnerOptions
 from penstock.journal.errors import DataLoss, Fenced, Gone, JournalRefused, LogClosed, Replaced, Trimmed
 from penstock.journal.files.journal import OwnedFiles
 from support.batches import NOW, Rowset, acknowledged, published
 from support.simdisk import SimDisk
 
-OPTIONS = JournalOptions(extent_bytes=4096, reserve=4096)
+OPTIONS = OwnerOptions(extent_bytes=4096, reserve=4096)
 #: The URL of a journal of its own in a folder of its own.
 URLS: dict[str, Callable[[Path], str]] = {"memory": lambda _: "memory:", "files": lambda path: f"file:{path}/data"}
 KINDS: dict[str, Callable[[Path], OwnedJournal]] = {

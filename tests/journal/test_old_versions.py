@@ -13,14 +13,14 @@ from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.segment import FOOTER_SIZE, Footer
 from penstock.journal.format.block import VERSION
 from penstock.journal.views import arrow
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.brokers import BrokerProcess
 from support.commands import penstock
@@ -29,7 +29,7 @@ from support.raw import GET, POP, SOURCE, SUCCESS_OK, Kokaq, acknowledge, consum
 
 JOURNALS = Path(__file__).parents[1] / "journals"
 OLD = sorted(JOURNALS.glob("version-*"))
-SMALL = JournalOptions(extent_bytes=4000, reserve=4096, durability=Durability.OS)
+SMALL = OwnerOptions(extent_bytes=4000, reserve=4096, durability=Durability.OS)
 TODAY = NOW + 3600 * SECOND
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.mapped_segment import Verified
 from penstock.journal.format.block import BlockHeader, check_body
 from support.folders import Life
 
-SMALL = JournalOptions(extent_bytes=20_000, reserve=4096)
+SMALL = OwnerOptions(extent_bytes=20_000, reserve=4096)
 
 
 class TestRuns:

@@ -6,7 +6,7 @@ import sys
 
 from penstock.core.policy import SECOND
 from penstock.core.properties import Properties
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.engine import Engine
 from support.journals import open_folder
@@ -30,7 +30,7 @@ CORRELATION_ID = b"order 17"
 
 def main(folder: str) -> None:
     """Make the journal, with a clean stop between its two halves."""
-    options = JournalOptions(reserve=4096)
+    options = OwnerOptions(reserve=4096)
     opened = open_folder(RealDisk(folder), NOW, options, min_free=0)
     _first_half(opened.engine)
     opened.engine.log.sync()

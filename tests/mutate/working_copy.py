@@ -33,7 +33,7 @@ timeout_constant = 6.0
 """
 #: A mutant is shown to many tests, many times: each has fewer examples. Which they are depends on nothing but the test.
 _FEW_EXAMPLES = """
-settings.register_profile("mutants", settings.get_profile("house"), max_examples=30)
+settings.register_profile("mutants", settings.get_profile("repeatable"), max_examples=30)
 settings.load_profile("mutants")
 """
 

@@ -20,7 +20,7 @@ PeerT = TypeVar("PeerT", bound=Peer)
 
 
 def _tables(folder: Path, certificate: tuple[Path, Path] | None) -> str:
-    """Listeners in the order of TRANSPORTS, then, on TCP, the special ones that ``House.special`` knows."""
+    """Listeners in the order of TRANSPORTS, then, on TCP, the special ones that ``Rig.special`` knows."""
     tables: list[str] = []
 
     def add(protocol: str, transport: str, **options: object) -> None:
@@ -60,7 +60,7 @@ SPECIAL = {
 }
 
 
-class House:
+class Rig:
     """The broker as one test sees it: over one transport, with queues that no other test uses."""
 
     _numbers = count()
@@ -131,20 +131,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Pa
 
 
 @pytest.fixture(params=TRANSPORTS)
-def house(
-    request: pytest.FixtureRequest, broker: BrokerProcess, certificate: tuple[Path, Path] | None
-) -> Iterator[House]:
+def rig(request: pytest.FixtureRequest, broker: BrokerProcess, certificate: tuple[Path, Path] | None) -> Iterator[Rig]:
     """Over each transport in turn."""
     if request.param == "tls" and certificate is None:
         pytest.skip("openssl is not installed: no certificate to test TLS with")
-    house = House(broker, request.param)
-    yield house
-    house.close()
+    rig = Rig(broker, request.param)
+    yield rig
+    rig.close()
 
 
 @pytest.fixture
-def tcp_house(broker: BrokerProcess) -> Iterator[House]:
+def tcp_rig(broker: BrokerProcess) -> Iterator[Rig]:
     """For what does not depend on the transport."""
-    house = House(broker, "tcp")
-    yield house
-    house.close()
+    rig = Rig(broker, "tcp")
+    yield rig
+    rig.close()

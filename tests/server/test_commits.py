@@ -10,11 +10,11 @@ import pytest
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.core.recovery.table import Table
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.inprocess import GatedLog
 from support.journals import open_folder
@@ -25,7 +25,7 @@ from support.workload import MORNING
 def opened_with_old_message() -> tuple[Opened, Queue, int]:
     """A folder whose first segments hold one live message and are past retention. Nothing is cached."""
     opened = open_folder(
-        SimDisk(), MORNING, JournalOptions(extent_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
+        SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096), Retention(0, 1), cache_bytes=0
     )
     engine, broker = opened.engine, opened.engine.broker
     broker.create_namespace("default", MORNING)

@@ -13,12 +13,12 @@ import pytest
 
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.segment import is_kept
 from penstock.journal.format.block import HEADER_SIZE
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
@@ -45,7 +45,7 @@ from support.raw import (
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
-OPTIONS = JournalOptions(extent_bytes=2_000, reserve=512)
+OPTIONS = OwnerOptions(extent_bytes=2_000, reserve=512)
 COUNT = 40
 #: These three were published together: one block has them.
 TOGETHER = (10, 11, 12)

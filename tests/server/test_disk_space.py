@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.queue import Connection, Queue
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFull
 from penstock.journal.files.disk import Disk, RealDisk
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
 MIB = 2**20
-OPTIONS = JournalOptions(extent_bytes=MIB, reserve=64 * 1024)
+OPTIONS = OwnerOptions(extent_bytes=MIB, reserve=64 * 1024)
 
 
 def start(disk: Disk, min_free: int, retention: Retention | None = None) -> tuple[Opened, Connection, Queue]:
@@ -44,7 +44,7 @@ def publish_until_refused(opened: Opened, connection: Connection, queue: Queue, 
         done = opened.engine.broker.publish(connection, queue, [payload] * 8, MORNING)
         count += done.accepted
         if done.refusal is not None:
-            assert done.refusal is Refusal.DISK
+            assert done.refusal is PublishRefusal.DISK
             return count
         opened.engine.commit(MORNING)
 
@@ -73,7 +73,7 @@ def test_the_mark_is_passed_and_passed_back_with_some_slack() -> None:
 
     assert not has_changed(8 * MIB)
     assert has_changed(8 * MIB - 1)
-    assert broker.publish(connection, queue, [b"no"], MORNING).refusal is Refusal.DISK
+    assert broker.publish(connection, queue, [b"no"], MORNING).refusal is PublishRefusal.DISK
     assert not has_changed(9 * MIB - 1)  # more than the mark, but not enough to let publishers in again
     assert broker.disk_full
     assert has_changed(9 * MIB)
@@ -105,7 +105,7 @@ def test_on_a_small_disk_publishing_stops_in_time_and_consuming_makes_room(small
         if done.refusal is not None:
             break
         engine.commit(MORNING)
-    assert done.refusal is Refusal.DISK
+    assert done.refusal is PublishRefusal.DISK
     assert published > 500
     assert consume_all(opened, connection, queue) == published
     upkeep.checkpoint(MORNING)
@@ -157,7 +157,7 @@ def test_a_single_publish_larger_than_the_room_is_refused() -> None:
     opened, connection, queue = start(disk, 4 * MIB)
     opened.engine.commit(MORNING)
     opened.upkeep.watch_disk()
-    assert opened.engine.broker.publish(connection, queue, [bytes(5 * MIB)], MORNING).refusal is Refusal.DISK
+    assert opened.engine.broker.publish(connection, queue, [bytes(5 * MIB)], MORNING).refusal is PublishRefusal.DISK
     assert opened.engine.broker.publish(connection, queue, [bytes(MIB)], MORNING).accepted == 1
 
 

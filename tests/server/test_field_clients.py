@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.conftest import House
+from server.conftest import Rig
 from support.brokers import Peer
 from support.raw import CONFIRM, RECEIVE, publish, send, sspq
 
@@ -47,55 +47,55 @@ class PhpClient:
         return packets
 
 
-def test_a_php_client_that_publishes_and_hangs_up(house: House) -> None:
+def test_a_php_client_that_publishes_and_hangs_up(rig: Rig) -> None:
     """fire and forget: connect, write, fclose."""
     for size in (0, 1, 1023, 1024, 1025, 100_000):
-        client = PhpClient(house.phpmq(), 3)
-        client.publish(house.name, b"x" * size)
+        client = PhpClient(rig.phpmq(), 3)
+        client.publish(rig.name, b"x" * size)
         client.peer.close()
-    house.kokaq().wait_for_depth(house.queue, 6)
+    rig.kokaq().wait_for_depth(rig.queue, 6)
 
 
 @pytest.mark.parametrize("ttl", [b"0", b"3600"])
-def test_a_php_client_that_knows_four_packets(house: House, ttl: bytes) -> None:
+def test_a_php_client_that_knows_four_packets(rig: Rig, ttl: bytes) -> None:
     """The library of the newest document: producer and consumer are connections of their own, with four packets."""
-    producer = PhpClient(house.phpmq(), 4)
-    consumer = PhpClient(house.phpmq(), 4)
-    producer.publish(house.name, b"x" * 5000, ttl)
-    consumer.consume(house.name, 1)
+    producer = PhpClient(rig.phpmq(), 4)
+    consumer = PhpClient(rig.phpmq(), 4)
+    producer.publish(rig.name, b"x" * 5000, ttl)
+    consumer.consume(rig.name, 1)
     for _ in range(3):
         found = consumer.read()
-        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (house.name.encode(), b"x" * 5000, ttl)
-        producer.publish(house.name, b"x" * 5000, ttl)
-        consumer.acknowledge(house.name, found[b"P03"])
+        assert (found[b"P01"], found[b"P02"], found[b"P05"]) == (rig.name.encode(), b"x" * 5000, ttl)
+        producer.publish(rig.name, b"x" * 5000, ttl)
+        consumer.acknowledge(rig.name, found[b"P03"])
     consumer.read()
 
 
-def test_a_php_client_that_knows_three_packets(house: House) -> None:
+def test_a_php_client_that_knows_three_packets(rig: Rig) -> None:
     """The public library as it is, at the default listener: its consumer has only sent 002, and reads three packets."""
-    producer = PhpClient(house.phpmq(), 3)
-    consumer = PhpClient(house.phpmq(), 3)
-    consumer.consume(house.name, 5)
+    producer = PhpClient(rig.phpmq(), 3)
+    consumer = PhpClient(rig.phpmq(), 3)
+    consumer.consume(rig.name, 5)
     for number in range(20):
-        producer.publish(house.name, b"Hello %d" % number)
+        producer.publish(rig.name, b"Hello %d" % number)
         found = consumer.read()
         assert found.keys() == {b"P01", b"P02", b"P03"}
         assert found[b"P02"] == b"Hello %d" % number
-        consumer.acknowledge(house.name, found[b"P03"])
+        consumer.acknowledge(rig.name, found[b"P03"])
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_house: House, pinned: bool) -> None:
+def test_a_php_consumer_that_knows_three_packets_in_mixed_company(tcp_rig: Rig, pinned: bool) -> None:
     """Others publish with a TTL: it has published on its own connection, or comes to a listener with dialect=32."""
-    client = PhpClient(tcp_house.special("phpmq 32") if pinned else tcp_house.phpmq(), 3)
+    client = PhpClient(tcp_rig.special("phpmq 32") if pinned else tcp_rig.phpmq(), 3)
     if not pinned:
-        client.publish(tcp_house.name + "x", b"")
-    client.consume(tcp_house.name, 5)
+        client.publish(tcp_rig.name + "x", b"")
+    client.consume(tcp_rig.name, 5)
     for _ in range(3):
-        tcp_house.phpmq().send(publish(tcp_house.name, b"Hello", 60))
+        tcp_rig.phpmq().send(publish(tcp_rig.name, b"Hello", 60))
         found = client.read()
         assert found.keys() == {b"P01", b"P02", b"P03"}
-        client.acknowledge(tcp_house.name, found[b"P03"])
+        client.acknowledge(tcp_rig.name, found[b"P03"])
 
 
 class SspqClient:
@@ -117,38 +117,38 @@ class SspqClient:
 
 
 @pytest.mark.parametrize("size", [1, 100, 1400, 8000])
-def test_an_sspq_client_that_reads_once_gets_small_messages_whole(house: House, size: int) -> None:
+def test_an_sspq_client_that_reads_once_gets_small_messages_whole(rig: Rig, size: int) -> None:
     """A package leaves in one write, so a client that takes a short read for the whole is right most of the time."""
-    producer, consumer = SspqClient(house.sspq()), SspqClient(house.sspq())
+    producer, consumer = SspqClient(rig.sspq()), SspqClient(rig.sspq())
     for number in range(20):
         producer.send(bytes((number,)) * size, 3)
         assert consumer.receive() == bytes((number,)) * size
         consumer.socket.sendall(b"\x55\x99\xc0\x00\x00\x00\x00\x00")
 
 
-def test_an_sspq_client_that_sends_and_hangs_up(house: House) -> None:
+def test_an_sspq_client_that_sends_and_hangs_up(rig: Rig) -> None:
     """no reply to SEND: it just closes."""
     for number in range(50):
-        client = SspqClient(house.sspq())
+        client = SspqClient(rig.sspq())
         client.send(b"%d" % number)
         client.peer.close()
-    house.kokaq().wait_for_depth(f"default/{house.sspq_name}", 50)
+    rig.kokaq().wait_for_depth(f"default/{rig.sspq_name}", 50)
 
 
-def test_an_sspq_client_that_hangs_up_without_confirming(house: House) -> None:
+def test_an_sspq_client_that_hangs_up_without_confirming(rig: Rig) -> None:
     """disconnect without CONFIRM: the message comes again, as often as its sender said."""
-    SspqClient(house.sspq()).send(b"work", 2)
+    SspqClient(rig.sspq()).send(b"work", 2)
     for _ in range(3):
-        client = SspqClient(house.sspq())
+        client = SspqClient(rig.sspq())
         assert client.receive() == b"work"
         client.peer.close()
-    dead = house.sspq().send(sspq(0xDE)).expect(send(b"work"))
+    dead = rig.sspq().send(sspq(0xDE)).expect(send(b"work"))
     dead.send(sspq(CONFIRM))
 
 
-def test_an_sspq_worker_that_confirms_and_asks_again(house: House) -> None:
-    producer = house.sspq().send(*[send(b"%d" % number, 255) for number in range(200)])
-    worker = SspqClient(house.sspq())
+def test_an_sspq_worker_that_confirms_and_asks_again(rig: Rig) -> None:
+    producer = rig.sspq().send(*[send(b"%d" % number, 255) for number in range(200)])
+    worker = SspqClient(rig.sspq())
     for number in range(200):
         assert worker.receive() == b"%d" % number
         worker.socket.sendall(sspq(CONFIRM))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.conftest import House
+from server.conftest import Rig
 from support.brokers import BrokerProcess, wait_for
 from support.raw import (
     ACQUIRE,
@@ -53,51 +53,51 @@ class TestTags:
     def ask(self, peer: Kokaq, request: bytes) -> Answer:
         return read_answer(peer.send(request), payload_tag=LISTED)
 
-    def test_every_answer_with_components(self, house: House) -> None:
-        house.kokaq().make(house.queue)
-        peer = house.kokaq()
-        pushed = self.ask(peer, listed(PUSH, house.queue, b"one"))
+    def test_every_answer_with_components(self, rig: Rig) -> None:
+        rig.kokaq().make(rig.queue)
+        peer = rig.kokaq()
+        pushed = self.ask(peer, listed(PUSH, rig.queue, b"one"))
         assert (pushed.outcome, len(pushed.fields[UUID])) == (SUCCESS_OK, 16)
-        assert int.from_bytes(self.ask(peer, listed(GET, house.queue)).fields[0x42], "big") == 1
+        assert int.from_bytes(self.ask(peer, listed(GET, rig.queue)).fields[0x42], "big") == 1
         for opcode in (PEEK, ACQUIRE):
-            answer = self.ask(peer, listed(opcode, house.queue))
-            assert (answer.payload, answer.queue, answer.fields[UUID]) == (b"one", house.queue, pushed.fields[UUID])
-        assert self.ask(peer, listed(RELEASE, house.queue, uuid=pushed.fields[UUID])).outcome == SUCCESS_OK
-        assert self.ask(peer, listed(POP, house.queue)).payload == b"one"
+            answer = self.ask(peer, listed(opcode, rig.queue))
+            assert (answer.payload, answer.queue, answer.fields[UUID]) == (b"one", rig.queue, pushed.fields[UUID])
+        assert self.ask(peer, listed(RELEASE, rig.queue, uuid=pushed.fields[UUID])).outcome == SUCCESS_OK
+        assert self.ask(peer, listed(POP, rig.queue)).payload == b"one"
 
-    def test_literal_bytes(self, house: House) -> None:
+    def test_literal_bytes(self, rig: Rig) -> None:
         """The answer to Push: the tag of the operation header is the listing's too."""
-        house.kokaq().make(house.queue)
-        peer = house.kokaq().send(listed(PUSH, house.queue, b"one"))
+        rig.kokaq().make(rig.queue)
+        peer = rig.kokaq().send(listed(PUSH, rig.queue, b"one"))
         peer.expect(bytes.fromhex("04200100 00000001 07010001 01042000 00000001 0510"))
 
-    def test_it_is_the_first_payload_component_that_counts(self, house: House) -> None:
+    def test_it_is_the_first_payload_component_that_counts(self, rig: Rig) -> None:
         """What comes later does not change it, and metadata alone says nothing."""
-        house.kokaq().make(house.queue)
-        peer = house.kokaq()
+        rig.kokaq().make(rig.queue)
+        peer = rig.kokaq()
         peer.send(kokaq(GET, None, b"", {UUID: bytes(16)}))
         assert read_answer(peer).outcome == FAIL_BAD
-        peer.send(listed(PUSH, house.queue, b"one"), kokaq(PUSH, house.queue, b"two"))
+        peer.send(listed(PUSH, rig.queue, b"one"), kokaq(PUSH, rig.queue, b"two"))
         assert [read_answer(peer, payload_tag=LISTED).outcome for _ in range(2)] == [SUCCESS_OK] * 2
-        drawn = house.kokaq().send(kokaq(PUSH, house.queue, b"three"), listed(PUSH, house.queue, b"four"))
+        drawn = rig.kokaq().send(kokaq(PUSH, rig.queue, b"three"), listed(PUSH, rig.queue, b"four"))
         assert [read_answer(drawn).outcome for _ in range(2)] == [SUCCESS_OK] * 2
 
-    def test_answers_do_not_depend_on_what_came_in_one_read(self, house: House) -> None:
+    def test_answers_do_not_depend_on_what_came_in_one_read(self, rig: Rig) -> None:
         """ "the same bytes … however they are split over reads": an answer is as its request was, and those before."""
-        peer = house.kokaq()
-        peer.send(kokaq(GET, None, type_byte=CONTROL), listed(CREATE, house.queue), listed(GET, house.queue))
+        peer = rig.kokaq()
+        peer.send(kokaq(GET, None, type_byte=CONTROL), listed(CREATE, rig.queue), listed(GET, rig.queue))
         assert read_answer(peer, payload_tag=1).fields.keys() >= {SOURCE}
         assert read_answer(peer, payload_tag=LISTED).outcome == SUCCESS_OK
         assert read_answer(peer, payload_tag=LISTED).fields.keys() >= {0x42}
 
     @pytest.mark.parametrize("tag", [1, 2])
-    def test_a_message_in_pieces(self, tcp_house: House, tag: int) -> None:
+    def test_a_message_in_pieces(self, tcp_rig: Rig, tag: int) -> None:
         """All pieces of a large message are tagged alike."""
         large = bytes(range(256)) * 600
-        name = tcp_house.sspq_name
-        tcp_house.sspq().send(struct.pack(">HBBI", 0x5599, 0x5E, 255, len(large)), large)
-        tcp_house.kokaq().wait_for_depth(f"default/{name}", 1)
-        peer = tcp_house.kokaq()
+        name = tcp_rig.sspq_name
+        tcp_rig.sspq().send(struct.pack(">HBBI", 0x5599, 0x5E, 255, len(large)), large)
+        tcp_rig.kokaq().wait_for_depth(f"default/{name}", 1)
+        peer = tcp_rig.kokaq()
         peer.send(listed(POP, f"default/{name}") if tag == LISTED else kokaq(POP, f"default/{name}"))
         pieces = [read_answer(peer, payload_tag=tag) for _ in range(3)]
         assert b"".join(piece.payload or b"" for piece in pieces) == large
@@ -106,19 +106,19 @@ class TestTags:
 class TestNop:
     @pytest.mark.parametrize("opaque", ["0000", "0001", "0002", "0003", "1234", "00ff", "ff00"])
     @pytest.mark.parametrize("kind", ["40 00", "41 01", "42 02", "81 41"])
-    def test_both_bytes_are_copied_back(self, house: House, opaque: str, kind: str) -> None:
+    def test_both_bytes_are_copied_back(self, rig: Rig, opaque: str, kind: str) -> None:
         """ "For Nop bytes 10 and 11 are opaque, whatever they are, and no component follows"."""
         asked, answered = kind.split()
-        peer = house.kokaq()
+        peer = rig.kokaq()
         for _ in range(2):
             peer.send(bytes.fromhex(f"042001 {asked} deadbeef 0002 {opaque}"))
             peer.expect(bytes.fromhex(f"042001 {answered} deadbeef 0001 {opaque}"))
 
-    def test_byte_by_byte_and_in_a_row(self, house: House) -> None:
+    def test_byte_by_byte_and_in_a_row(self, rig: Rig) -> None:
         requests = b"".join(bytes.fromhex(f"04200140 000000{n:02x} 0002 12{n:02x}") for n in range(64))
         answers = b"".join(bytes.fromhex(f"04200100 000000{n:02x} 0001 12{n:02x}") for n in range(64))
-        house.kokaq().send(requests).expect(answers)
-        peer = house.kokaq()
+        rig.kokaq().send(requests).expect(answers)
+        peer = rig.kokaq()
         for byte in requests[:240]:
             peer.send(bytes((byte,)))
         peer.expect(answers[:240])
@@ -145,68 +145,68 @@ min_free_bytes = {2**62}
 
 
 class TestNames:
-    def test_create_makes_the_namespace_too(self, house: House) -> None:
+    def test_create_makes_the_namespace_too(self, rig: Rig) -> None:
         """ "creates the queue, and its namespace if that is missing"."""
-        peer = house.kokaq()
-        assert peer.ask(CREATE, f"ns-{house.name}/orders").outcome == SUCCESS_OK
-        assert peer.ask(CREATE, f"ns-{house.name}/orders").outcome == FAIL_EXISTS
-        assert peer.ask(CREATE, f"ns-{house.name}/").outcome == FAIL_EXISTS
-        assert peer.ask(DELETE, f"ns-{house.name}/").outcome == FAIL_NOT_ALLOWED
-        peer.push(f"ns-{house.name}/orders", b"m")
+        peer = rig.kokaq()
+        assert peer.ask(CREATE, f"ns-{rig.name}/orders").outcome == SUCCESS_OK
+        assert peer.ask(CREATE, f"ns-{rig.name}/orders").outcome == FAIL_EXISTS
+        assert peer.ask(CREATE, f"ns-{rig.name}/").outcome == FAIL_EXISTS
+        assert peer.ask(DELETE, f"ns-{rig.name}/").outcome == FAIL_NOT_ALLOWED
+        peer.push(f"ns-{rig.name}/orders", b"m")
 
     @pytest.mark.parametrize("type_byte", [0x40, 0x41, 0x42])
-    def test_under_every_message_type(self, house: House, type_byte: int) -> None:
-        name = f"ns-{house.name}-{type_byte}/orders"
-        peer = house.kokaq()
+    def test_under_every_message_type(self, rig: Rig, type_byte: int) -> None:
+        name = f"ns-{rig.name}-{type_byte}/orders"
+        peer = rig.kokaq()
         assert read_answer(peer.send(kokaq(CREATE, name, type_byte=type_byte))).outcome == SUCCESS_OK
         assert peer.depth(name) == 0
 
-    def test_a_namespace_that_can_not_be(self, house: House) -> None:
+    def test_a_namespace_that_can_not_be(self, rig: Rig) -> None:
         """Nothing is half done: no namespace without its queue."""
-        peer = house.kokaq()
+        peer = rig.kokaq()
         body = b"\x01\x04\x20\x00" + bytes((3, 1, 0, 0)) + b"a/b" + b"q"
         answer = read_answer(peer.send(kokaq(CREATE)[:-1] + b"\x01" + body))
         assert answer.outcome == FAIL_NOT_ALLOWED
-        wait_for(lambda: [line for line in house.broker.events("queue not made") if line["queue"] == "a/b/q"])
+        wait_for(lambda: [line for line in rig.broker.events("queue not made") if line["queue"] == "a/b/q"])
 
     @pytest.mark.parametrize("opcode", [CREATE, PUSH, GET, PEEK, POP, ACQUIRE, DELETE])
-    def test_an_empty_namespace_is_the_default_one(self, house: House, opcode: int) -> None:
+    def test_an_empty_namespace_is_the_default_one(self, rig: Rig, opcode: int) -> None:
         """ "An empty namespace with a queue name is `default`"."""
-        peer = house.kokaq()
+        peer = rig.kokaq()
         if opcode != CREATE:
-            peer.make(house.queue)
+            peer.make(rig.queue)
         if opcode in (PEEK, POP, ACQUIRE):
-            peer.push(house.queue, b"m")
-        answer = peer.ask(opcode, f"/{house.name}", b"m" if opcode == PUSH else b"")
+            peer.push(rig.queue, b"m")
+        answer = peer.ask(opcode, f"/{rig.name}", b"m" if opcode == PUSH else b"")
         assert answer.outcome == SUCCESS_OK
-        assert answer.queue in (None, house.queue)
-        assert peer.ask(GET, house.queue).outcome == (FAIL_BAD if opcode == DELETE else SUCCESS_OK)
+        assert answer.queue in (None, rig.queue)
+        assert peer.ask(GET, rig.queue).outcome == (FAIL_BAD if opcode == DELETE else SUCCESS_OK)
 
-    def test_first_push_where_that_creates(self, tcp_house: House) -> None:
-        peer = tcp_house.special("kokaq create")
+    def test_first_push_where_that_creates(self, tcp_rig: Rig) -> None:
+        peer = tcp_rig.special("kokaq create")
         assert isinstance(peer, Kokaq)
-        peer.push(f"/{tcp_house.name}", b"m")
-        assert peer.depth(tcp_house.queue) == 1
+        peer.push(f"/{tcp_rig.name}", b"m")
+        assert peer.depth(tcp_rig.queue) == 1
 
 
 class TestSourceInfo:
     @pytest.mark.parametrize("text", [b"billing, host 7", "Übersee 漢".encode(), b"x" * 255])
-    def test_kept_and_given_back(self, house: House, text: bytes) -> None:
+    def test_kept_and_given_back(self, rig: Rig, text: bytes) -> None:
         """ "Source Info: what the publisher said of itself, if it did": by every way of getting the message."""
-        peer = house.kokaq().make(house.queue)
-        uuid = peer.push(house.queue, b"m", {SOURCE: text, TTL: 60})
+        peer = rig.kokaq().make(rig.queue)
+        uuid = peer.push(rig.queue, b"m", {SOURCE: text, TTL: 60})
         for opcode in (PEEK, ACQUIRE):
-            assert peer.ask(opcode, house.queue).fields[SOURCE] == text
+            assert peer.ask(opcode, rig.queue).fields[SOURCE] == text
         assert peer.ask(GET, None, b"", {UUID: uuid}).fields[SOURCE] == text
         assert peer.ask(RELEASE, None, b"", {UUID: uuid}).outcome == SUCCESS_OK
-        assert peer.ask(POP, house.queue).fields[SOURCE] == text
+        assert peer.ask(POP, rig.queue).fields[SOURCE] == text
 
     @pytest.mark.parametrize("fields", [None, {TTL: 60}, {SOURCE: b""}], ids=str)
-    def test_else_protocol_address_and_client(self, house: House, fields: Fields | None) -> None:
+    def test_else_protocol_address_and_client(self, rig: Rig, fields: Fields | None) -> None:
         """ "else protocol, address and client"."""
-        peer = house.kokaq().make(house.queue)
-        peer.push(house.queue, b"m", fields)
-        found = peer.ask(POP, house.queue).fields[SOURCE].split()
+        peer = rig.kokaq().make(rig.queue)
+        peer.push(rig.queue, b"m", fields)
+        found = peer.ask(POP, rig.queue).fields[SOURCE].split()
         assert (found[0], found[-1]) == (b"kokaq", b"QueueService")
 
     def test_after_a_restart(self, tmp_path: Path) -> None:
@@ -219,14 +219,14 @@ class TestSourceInfo:
 
 
 class TestPopIsNotRelease:
-    def test_without_a_uuid_it_takes_the_message(self, house: House) -> None:
+    def test_without_a_uuid_it_takes_the_message(self, rig: Rig) -> None:
         """ "`0x05` without a UUID is a Pop": the lock stays, and the next message is gone."""
-        peer = house.kokaq().make(house.queue)
-        first, second = (peer.push(house.queue, body) for body in (b"first", b"second"))
-        assert peer.ask(ACQUIRE, house.queue).fields[UUID] == first
-        assert peer.ask(POP, house.queue).fields[UUID] == second
+        peer = rig.kokaq().make(rig.queue)
+        first, second = (peer.push(rig.queue, body) for body in (b"first", b"second"))
+        assert peer.ask(ACQUIRE, rig.queue).fields[UUID] == first
+        assert peer.ask(POP, rig.queue).fields[UUID] == second
         assert peer.ask(POP, None, b"", {UUID: first}).outcome == SUCCESS_OK
-        again = peer.ask(POP, house.queue)
+        again = peer.ask(POP, rig.queue)
         assert (again.fields[UUID], again.number(VERSION)) == (first, 2)
 
     def test_the_log_says_so_once_for_a_connection_that_holds_locks(self, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from penstock.flight import requests
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.flight.readers import Pin
 from penstock.server.maintenance import schedule
-from penstock.server.maintenance.upkeep import Plan, Retention
+from penstock.server.maintenance.upkeep import RemovalPlan, Retention
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
@@ -29,7 +29,7 @@ from support.simdisk import SimDisk
 class Scene:
     """A broker with its maintenance, and what its loop could not place."""
 
-    def __init__(self, options: JournalOptions | None = None, retention: Retention | None = None) -> None:
+    def __init__(self, options: OwnerOptions | None = None, retention: Retention | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.astray: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.astray.append(context))
@@ -155,7 +155,7 @@ def test_upkeep_that_fails_is_seen_and_tried_again_less_and_less_often_until_it_
         scene = Scene()
         plan, waits = scene.opened.upkeep.plan, []
 
-        def fail(now: int) -> Plan:
+        def fail(now: int) -> RemovalPlan:
             waits.append(looks)
             raise LogFailed("not now")
 
@@ -192,7 +192,7 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
         scene = Scene()
         plan = scene.opened.upkeep.plan
 
-        def slow(now: int) -> Plan:
+        def slow(now: int) -> RemovalPlan:
             begun.set()
             go_on.wait(20)
             return plan(now)
@@ -211,7 +211,7 @@ def test_the_disk_is_watched_while_upkeep_works(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-SMALL = JournalOptions(extent_bytes=100_000, reserve=8 * 1024)
+SMALL = OwnerOptions(extent_bytes=100_000, reserve=8 * 1024)
 
 
 async def half_alive(scene: Scene, segments: int) -> int:

@@ -8,10 +8,10 @@ import io
 import pytest
 
 from penstock.core.policy import SECOND
-from penstock.journal import JournalOptions, open_journal
+from penstock.journal import OwnerOptions, open_journal
 from penstock.server.engine.commits import InlineCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import open_engine
+from penstock.server.engine.start import open_engine
 from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
@@ -43,7 +43,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(schedule, "INTERVAL", 0.001)
 
     async def live() -> None:
-        journal = open_journal("memory:", JournalOptions(extent_bytes=4_000, reserve=4096)).own()
+        journal = open_journal("memory:", OwnerOptions(extent_bytes=4_000, reserve=4096)).own()
         opened = open_engine(journal, NOW, Retention(bytes=HISTORY), cache_bytes=0)
         engine = opened.engine
         runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine, lambda: None), Logger(io.StringIO()))

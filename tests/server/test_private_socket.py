@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.endpoint.rights import Allowed, Rights
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
 from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
@@ -100,7 +100,7 @@ class TestTheSocket:
         folder = broker.private_socket.parent
         assert broker.stop() == 0
         assert not folder.exists()
-        assert not (broker.data / "side-door").exists()
+        assert not (broker.data / "broker-socket").exists()
 
     def test_what_a_killed_broker_left_is_removed_by_the_next(self, broker: BrokerProcess) -> None:
         left = broker.private_socket.parent
@@ -113,7 +113,7 @@ class TestTheSocket:
     @pytest.mark.parametrize("note", ["/", "/etc", "/nowhere/penstock-x", "\udcff"])
     def test_a_strange_note_does_no_harm(self, broker: BrokerProcess, note: str) -> None:
         broker.stop()
-        (broker.data / "side-door").write_bytes(note.encode("utf-8", "surrogateescape"))
+        (broker.data / "broker-socket").write_bytes(note.encode("utf-8", "surrogateescape"))
         broker.start()
         assert broker.private_socket.exists()
 
@@ -155,9 +155,9 @@ class TestTheSocket:
 
 class TestRights:
     def test_without_rules_all_is_open(self, helper: Helper) -> None:
-        found = helper.ask(Rights(address="192.0.2.1"), Allowed)
+        found = helper.ask(AskRights(address="192.0.2.1"), Allowed)
         assert (found.open, found.unknown_token, found.rules) == (True, False, [])
-        shown = helper.ask(Rights(address="192.0.2.1", token="x"), Allowed)
+        shown = helper.ask(AskRights(address="192.0.2.1", token="x"), Allowed)
         assert (shown.open, shown.unknown_token, shown.identity) == (True, False, "")
 
     def test_rules_by_token_and_network(self, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ class TestRights:
             helper = Helper(broker.private_socket)
 
             def ask(address: str, token: str = "") -> tuple[bool, list[list[str]]]:
-                found = helper.ask(Rights(address=address, token=token), Allowed)
+                found = helper.ask(AskRights(address=address, token=token), Allowed)
                 assert not found.open
                 return found.unknown_token, [list(may) for may, _ in found.rules]
 

@@ -18,7 +18,7 @@ from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.values import FileValues
 from penstock.server.flight import readers
 from penstock.server.flight.names import NotYours
-from penstock.server.flight.readers import Pin, Readers, TooMany
+from penstock.server.flight.readers import Pin, ReaderTable, TooMany
 from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
 from support.folders import Life
@@ -32,21 +32,21 @@ def report(reader: str = "lake", position: int = 7, *, pin: bool = False, owner:
     return requests.Report(reader=reader, position=position, pin=pin, owner=owner, **facts)
 
 
-def kept(folder: Path, words: io.StringIO | None = None) -> Readers:
-    return Readers(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
+def kept(folder: Path, words: io.StringIO | None = None) -> ReaderTable:
+    return ReaderTable(Logger(words or io.StringIO()), FileValues(RealDisk(folder)))
 
 
-def begin(readers: Readers, asked: requests.Lease) -> bool:
+def begin(readers: ReaderTable, asked: requests.TakeLease) -> bool:
     return asyncio.run(readers.begin(asked, NOW))
 
 
-def save(readers: Readers) -> None:
+def save(readers: ReaderTable) -> None:
     asyncio.run(readers.save())
 
 
 class TestRegistry:
     def test_what_was_told_last_counts(self) -> None:
-        found = Readers(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()))
         found.report(report(position=7, pin=True), NOW)
         found.report(report(position=9), NOW + 1)
         [reader] = found.listed(Broker())
@@ -73,7 +73,7 @@ class TestRegistry:
             assert (before.position, after.position) == (7, 8)
             assert [path.name for path in tmp_path.iterdir()] == [readers.NAME]
 
-        async def finish(found: Readers) -> None:
+        async def finish(found: ReaderTable) -> None:
             if found._saving is not None:
                 await found._saving
 
@@ -89,7 +89,7 @@ class TestRegistry:
                 super().put(name, value)
 
         async def live() -> None:
-            found = Readers(Logger(io.StringIO()), Slow(RealDisk(tmp_path)))
+            found = ReaderTable(Logger(io.StringIO()), Slow(RealDisk(tmp_path)))
             first = asyncio.create_task(found.begin(lease(instance="one"), NOW))
             second = asyncio.create_task(found.begin(lease(reader="other", instance="two"), NOW))
             for _ in range(10):
@@ -113,7 +113,7 @@ class TestRegistry:
 
     def test_there_is_a_limit_and_the_quietest_makes_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 2)
-        found = Readers(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()))
         found.report(report("pinned", pin=True), NOW)
         found.report(report("loose"), NOW + 1)
         found.report(report("third", pin=True), NOW + 2)
@@ -137,7 +137,7 @@ class TestRegistry:
         assert [each.position for each in found.listed(Broker())] == [8, 0]
 
     def test_who_has_its_share_makes_room_among_its_own(self) -> None:
-        found = Readers(Logger(io.StringIO()), share=2)
+        found = ReaderTable(Logger(io.StringIO()), share=2)
         found.leasing = lambda: {"leases"}
         found.report(report("quiet", owner="a"), NOW)
         begin(found, lease(reader="leases", owner="b"))
@@ -150,13 +150,13 @@ class TestRegistry:
 
     def test_whoever_has_most_makes_room_when_all_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, "MOST_READERS", 3)
-        found = Readers(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()))
         for at, (name, owner) in enumerate((("one", "a"), ("two", "b"), ("three", "b"), ("four", "c"))):
             found.report(report(name, owner=owner), NOW + at)
         assert [each.reader for each in found.listed(Broker())] == ["one", "three", "four"]
 
     def test_the_newest_query_to_begin_has_the_name(self) -> None:
-        found = Readers(Logger(io.StringIO()))
+        found = ReaderTable(Logger(io.StringIO()))
         answers = [begin(found, lease(instance=name)) for name in ("one", "one", "two", "one", "two", "three", "two")]
         assert answers == [True, True, True, False, True, True, False]
 

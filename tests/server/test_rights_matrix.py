@@ -39,7 +39,7 @@ class Told(NamedTuple):
     closed: bool
 
 
-class House:
+class Rig:
     """A broker with one queue, in which there is a message that waits and a dead one."""
 
     def __init__(self, broker: InProcess, *rules: AccessRule) -> None:
@@ -75,12 +75,12 @@ class House:
         return self.broker.runtime.broker.log.next_position
 
 
-def inside(rules: list[AccessRule], test: Callable[[House], Any]) -> Any:
+def inside(rules: list[AccessRule], test: Callable[[Rig], Any]) -> Any:
     async def main() -> Any:
         async with running(connections_per_address=10_000) as broker:
-            house = House(broker, *rules)
+            rig = Rig(broker, *rules)
             await broker.settle()
-            found = await test(house)
+            found = await test(rig)
             assert broker.failures == []
             return found
 
@@ -130,15 +130,13 @@ def outcome(told: Told) -> int:
 
 
 def test_kokaq_without_a_right() -> None:
-    async def test(house: House) -> None:
-        before = house.position
+    async def test(rig: Rig) -> None:
+        before = rig.position
         said = [
-            (house.broker.kokaq, kokaq_bytes(shape, queue, house.id(queue)))
-            for shape in SHAPES
-            for queue in (HERE, GONE)
+            (rig.broker.kokaq, kokaq_bytes(shape, queue, rig.id(queue))) for shape in SHAPES for queue in (HERE, GONE)
         ]
-        told = await house.send(*said)
-        assert house.position == before
+        told = await rig.send(*said)
+        assert rig.position == before
         for shape, here, gone in zip(SHAPES, told[::2], told[1::2], strict=True):
             assert here == gone, f"{shape} tells what exists from what does not"
             assert len(here.sent) == (12 if shape.two_way else 0), f"{shape} is told more than how it ended"
@@ -168,12 +166,12 @@ KOKAQ_NEEDS: dict[Opcode, set[Right] | None] = {
 def test_kokaq_with_one_right(right: Right) -> None:
     assert set(KOKAQ_NEEDS) == set(Opcode)
 
-    async def test(house: House) -> None:
+    async def test(rig: Rig) -> None:
         for opcode, needs in KOKAQ_NEEDS.items():
             for queue in (HERE, "forbidden"):
                 names = "" if opcode is Opcode.NOP else "nq"
                 shape = Shape(opcode, MessageType.OPERATIONAL, True, names, False)
-                [told] = await house.send((house.broker.kokaq, kokaq_bytes(shape, queue, b"")))
+                [told] = await rig.send((rig.broker.kokaq, kokaq_bytes(shape, queue, b"")))
                 denied = needs is not None and not (right in needs and queue == HERE)
                 not_empty = opcode is Opcode.DELETE and queue == HERE  # that is not allowed either
                 assert (outcome(told) == FAIL_NOT_ALLOWED) == (denied or not_empty), (opcode, queue)
@@ -187,9 +185,9 @@ def test_what_kokaq_tells_of_all_queues(right: Right) -> None:
     totals = Shape(Opcode.GET, MessageType.CONTROL, True, "", False)
     message = Shape(Opcode.GET, MessageType.OPERATIONAL, True, "", True)
 
-    async def test(house: House) -> list[int]:
-        said = [kokaq_bytes(totals, HERE, b""), kokaq_bytes(message, HERE, house.known)]
-        return list(map(outcome, await house.send(*((house.broker.kokaq, each) for each in said))))
+    async def test(rig: Rig) -> list[int]:
+        said = [kokaq_bytes(totals, HERE, b""), kokaq_bytes(message, HERE, rig.known)]
+        return list(map(outcome, await rig.send(*((rig.broker.kokaq, each) for each in said))))
 
     no, bad, ok = FAIL_NOT_ALLOWED, FAIL_BAD, SUCCESS_OK
     narrow = AccessRule(may=[right], where=["default/another"])
@@ -218,26 +216,26 @@ def phpmq_bytes(kind: type, queue: str, uuid: bytes) -> bytes:
 def test_phpmq_without_a_right() -> None:
     assert set(PHPMQ_SAMPLES) == set(get_args(phpmq.PhpmqFrame))
 
-    async def test(house: House) -> None:
-        before = house.position
+    async def test(rig: Rig) -> None:
+        before = rig.position
         for kind in PHPMQ_SAMPLES:
-            said = [(house.broker.phpmq, phpmq_bytes(kind, queue, house.id(queue))) for queue in (HERE, GONE)]
-            here, gone = await house.send(*said)
+            said = [(rig.broker.phpmq, phpmq_bytes(kind, queue, rig.id(queue))) for queue in (HERE, GONE)]
+            here, gone = await rig.send(*said)
             assert here == gone, kind
             assert here.sent == b"", kind
-        assert house.position == before
+        assert rig.position == before
 
     inside([NO_RIGHT], test)
 
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_phpmq_with_one_right(right: Right) -> None:
-    async def test(house: House) -> None:
+    async def test(rig: Rig) -> None:
         for kind in PHPMQ_SAMPLES:
             for queue in (HERE, GONE):
-                before = house.broker.runtime.counters["denied"]
-                await house.send((house.broker.phpmq, phpmq_bytes(kind, queue, house.known)))
-                denied = house.broker.runtime.counters["denied"] > before
+                before = rig.broker.runtime.counters["denied"]
+                await rig.send((rig.broker.phpmq, phpmq_bytes(kind, queue, rig.known)))
+                denied = rig.broker.runtime.counters["denied"] > before
                 needs = PHPMQ_NEEDS.get(kind)
                 assert denied == (needs is not None and not (right in needs and queue == HERE)), (kind, queue)
 
@@ -271,26 +269,26 @@ def test_sspq_without_a_right() -> None:
     """Not even a queue that was deleted is made again."""
     assert set(SSPQ_SAMPLES) == set(get_args(sspq.SspqFrame))
 
-    async def test(house: House) -> None:
-        before = house.position
+    async def test(rig: Rig) -> None:
+        before = rig.position
         for kind in SSPQ_SAMPLES:
-            meetings = [partial(house.broker.sspq, f"default/{queue}") for queue in (HERE, GONE)]
-            here, gone = await house.send(*((meet, sspq_bytes(kind)) for meet in meetings))
+            meetings = [partial(rig.broker.sspq, f"default/{queue}") for queue in (HERE, GONE)]
+            here, gone = await rig.send(*((meet, sspq_bytes(kind)) for meet in meetings))
             assert here == gone, kind
             asks = kind in (sspq.Receive, sspq.DeadReceive)
             assert here.sent == (sspq.encode([sspq.NoReceive()]) if asks else b""), kind
-        assert house.position == before
+        assert rig.position == before
 
     inside([NO_RIGHT], test)
 
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_sspq_with_one_right(right: Right) -> None:
-    async def test(house: House) -> None:
+    async def test(rig: Rig) -> None:
         for kind in SSPQ_SAMPLES:
-            before = house.broker.runtime.counters["denied"]
-            await house.send((lambda: house.broker.sspq(f"default/{HERE}"), sspq_bytes(kind)))
-            denied = house.broker.runtime.counters["denied"] > before
+            before = rig.broker.runtime.counters["denied"]
+            await rig.send((lambda: rig.broker.sspq(f"default/{HERE}"), sspq_bytes(kind)))
+            denied = rig.broker.runtime.counters["denied"] > before
             assert denied == (kind in SSPQ_NEEDS and right not in SSPQ_NEEDS[kind]), kind
 
     inside([role(right)], test)

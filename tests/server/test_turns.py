@@ -42,7 +42,7 @@ SECOND = 1_000_000
 UNKNOWN = bytes(8) + b"\0\0\0\0\0\0\xff\xff"
 
 
-class House:
+class Rig:
     """A broker with much in it, and a peer of each protocol."""
 
     def __init__(self, broker: InProcess, size: int) -> None:
@@ -86,35 +86,35 @@ class House:
         return self.broker.runtime.ids.texts(self.plain, positions)
 
 
-Scene = Callable[[House], tuple[Session[Any], bytes]]
-#: Prepares a house, and returns what is to be measured.
-Play = Callable[[House], Callable[[], object]]
+Scene = Callable[[Rig], tuple[Session[Any], bytes]]
+#: Prepares a rig, and returns what is to be measured.
+Play = Callable[[Rig], Callable[[], object]]
 
 
 def on_kokaq(*args: Any, **options: Any) -> Scene:
-    return lambda house: (house.kokaq, raw.kokaq(*args, **options) * COPIES)
+    return lambda rig: (rig.kokaq, raw.kokaq(*args, **options) * COPIES)
 
 
 def settled(build: Callable[..., bytes]) -> Scene:
-    def scene(house: House) -> tuple[Session[Any], bytes]:
-        house.give_to_holder()
-        return house.holder, b"".join(build("plain", number) for number in house.ids(COPIES))
+    def scene(rig: Rig) -> tuple[Session[Any], bytes]:
+        rig.give_to_holder()
+        return rig.holder, b"".join(build("plain", number) for number in rig.ids(COPIES))
 
     return scene
 
 
 SCENES: dict[object, Scene] = {
     Opcode.NOP: on_kokaq(Opcode.NOP, type_byte=0x60),
-    Opcode.CREATE: lambda house: (
-        house.kokaq,
+    Opcode.CREATE: lambda rig: (
+        rig.kokaq,
         b"".join(raw.kokaq(Opcode.CREATE, f"default/new{number}") for number in range(COPIES)),
     ),
     Opcode.DELETE: on_kokaq(Opcode.DELETE, "default/plain"),
-    Opcode.GET: lambda house: (
-        house.kokaq,
+    Opcode.GET: lambda rig: (
+        rig.kokaq,
         (
-            raw.kokaq(Opcode.GET, fields={raw.UUID: house.unknown()})
-            + raw.kokaq(Opcode.GET, "default/odd", fields={raw.UUID: house.unknown()})
+            raw.kokaq(Opcode.GET, fields={raw.UUID: rig.unknown()})
+            + raw.kokaq(Opcode.GET, "default/odd", fields={raw.UUID: rig.unknown()})
             + raw.kokaq(Opcode.GET, type_byte=0x60)
         )
         * (COPIES // 3),
@@ -124,18 +124,18 @@ SCENES: dict[object, Scene] = {
     Opcode.PUSH: on_kokaq(Opcode.PUSH, "default/odd", b"x", {raw.REQUEST_ID: b"0" * 16}),
     Opcode.ACQUIRE_PEEK_LOCK: on_kokaq(Opcode.ACQUIRE_PEEK_LOCK, "default/old"),
     Opcode.RELEASE_PEEK_LOCK: on_kokaq(Opcode.RELEASE_PEEK_LOCK, fields={raw.UUID: UNKNOWN}),
-    phpmq.Publish: lambda house: (house.phpmq, raw.publish("plain", b"x", 5) * COPIES),
-    phpmq.Consume: lambda house: (
-        house.phpmq,
-        raw.consume("plain", house.size) + raw.consume("old", house.size) + raw.consume("odd", house.size),
+    phpmq.Publish: lambda rig: (rig.phpmq, raw.publish("plain", b"x", 5) * COPIES),
+    phpmq.Consume: lambda rig: (
+        rig.phpmq,
+        raw.consume("plain", rig.size) + raw.consume("old", rig.size) + raw.consume("odd", rig.size),
     ),
     phpmq.Acknowledge: settled(raw.acknowledge),
     phpmq.Requeue: settled(raw.requeue),
     phpmq.Reject: settled(raw.reject),
-    sspq.Send: lambda house: (house.sspq, raw.send(b"x", 3) * COPIES),
-    sspq.Receive: lambda house: (house.sspq, raw.sspq(raw.RECEIVE) * COPIES),
-    sspq.DeadReceive: lambda house: (house.sspq, raw.sspq(raw.DEAD_RECEIVE) * COPIES),
-    sspq.Confirm: lambda house: (house.sspq, raw.sspq(raw.CONFIRM) * COPIES),
+    sspq.Send: lambda rig: (rig.sspq, raw.send(b"x", 3) * COPIES),
+    sspq.Receive: lambda rig: (rig.sspq, raw.sspq(raw.RECEIVE) * COPIES),
+    sspq.DeadReceive: lambda rig: (rig.sspq, raw.sspq(raw.DEAD_RECEIVE) * COPIES),
+    sspq.Confirm: lambda rig: (rig.sspq, raw.sspq(raw.CONFIRM) * COPIES),
 }
 #: Frames that only the broker sends, or that it counts and passes over.
 PASSED_OVER = {phpmq.Dispatch, sspq.NoReceive, sspq.Other}
@@ -151,8 +151,8 @@ def longest(play: Play, size: int) -> int:
 
     async def run() -> int:
         async with running() as broker:
-            house = House(broker, size)
-            act = play(house)
+            rig = Rig(broker, size)
+            act = play(rig)
             meter = LoopMeter()
             with meter.on():
                 broker.runtime.loop.call_soon(act)
@@ -181,26 +181,26 @@ def check(play: Play) -> None:
 
 @pytest.mark.parametrize("frame", SCENES, ids=lambda frame: getattr(frame, "name", None) or frame.__name__)
 def test_frames(frame: object) -> None:
-    def play(house: House) -> Callable[[], object]:
-        session, data = SCENES[frame](house)
+    def play(rig: Rig) -> Callable[[], object]:
+        session, data = SCENES[frame](rig)
         return lambda: session.data_received(data)
 
     check(play)
 
 
 def test_a_peer_goes_that_has_many_messages() -> None:
-    def play(house: House) -> Callable[[], object]:
-        house.give_to_holder()
-        return lambda: house.holder.connection_lost(None)
+    def play(rig: Rig) -> Callable[[], object]:
+        rig.give_to_holder()
+        return lambda: rig.holder.connection_lost(None)
 
     check(play)
 
 
 def test_many_locks_end() -> None:
-    def play(house: House) -> Callable[[], object]:
-        for _ in range(house.size // 2):
-            house.core.lock(house.kokaq.connection, house.plain, house.now, 1)
-        return house.broker.runtime.touched
+    def play(rig: Rig) -> Callable[[], object]:
+        for _ in range(rig.size // 2):
+            rig.core.lock(rig.kokaq.connection, rig.plain, rig.now, 1)
+        return rig.broker.runtime.touched
 
     check(play)
 
@@ -208,10 +208,10 @@ def test_many_locks_end() -> None:
 def test_many_peers_are_looked_at() -> None:
     """In rounds, and when reading goes on after the disk was too slow."""
 
-    def play(house: House) -> Callable[[], object]:
-        for _ in range(house.size // 5):
-            house.broker.sspq("default/plain")
-        runtime = house.broker.runtime
+    def play(rig: Rig) -> Callable[[], object]:
+        for _ in range(rig.size // 5):
+            rig.broker.sspq("default/plain")
+        runtime = rig.broker.runtime
 
         def act() -> None:
             runtime._round.cancel()

@@ -25,13 +25,13 @@ from penstock.core.recovery.restore import restore
 from penstock.core.state import DeliveryEffect
 from penstock.core.writers import ChunkKey
 from penstock.journal.committer import Staged
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFailed, LogFull
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import recover
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
 from support.simdisk import SimDisk
@@ -56,7 +56,7 @@ class World:
         self.random = Random(seed)
         self.disk = SimDisk(seed)
         self.durability = self.random.choice((Durability.COMMIT, Durability.COMMIT, Durability.INTERVAL, Durability.OS))
-        self.options = JournalOptions(
+        self.options = OwnerOptions(
             durability=self.durability,
             extent_bytes=self.random.choice((3_000, 10_000, 100_000)),
             extent_age=self.random.choice((5, 60, 3600)) * SECOND,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.flight.calls import Lease, Range, Read, Status
+from penstock.flight.calls import Range, Read, Status, TakeLease
 from penstock.flight.requests import Leased
 from penstock.spark import endpoint, schemas
 from penstock.spark.errors import BrokerAway, DataLoss
@@ -54,8 +54,8 @@ def test_leases_go_on_behind_the_last_row(broker: SparkBroker, queue: str) -> No
     texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
     broker.publish(queue, *texts)
     name = f"default/{queue}"
-    start = broker.ask(Lease(queue=name, reader=queue, instance="i", start=0, take=False), Leased).first
-    leased = broker.ask(Lease(queue=name, reader=queue, instance="i", start=start, max_rows=20_000), Leased)
+    start = broker.ask(TakeLease(queue=name, reader=queue, instance="i", start=0, take=False), Leased).first
+    leased = broker.ask(TakeLease(queue=name, reader=queue, instance="i", start=start, max_rows=20_000), Leased)
     read = Read(
         view="leased", reader=queue, start=start, stop=leased.stop, columns=["payload"], first_row=5, rows=19_990
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.spark.pipelines.insight.charts import Chart, ChartLine
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES
-from penstock.spark.pipelines.insight.report import MOST_HEADS, Tables, render
+from penstock.spark.pipelines.insight.report import MOST_HEADS, ReportTables, render
 
 NOON = 29_461_680
 MADE = (NOON + 5) * MINUTE
@@ -45,7 +45,7 @@ def test_a_chart_in_which_there_is_nothing_has_no_axes() -> None:
     nothings: list[list[float | None]] = [[None, None], [0.0, 0.0]]
     assert all(chart(nothing).empty for nothing in nothings)
     assert not chart([0.0, 1.0]).empty
-    page = render(Tables([row(NOON, published=1)], [], []), MADE)
+    page = render(ReportTables([row(NOON, published=1)], [], []), MADE)
     assert len(drawn(page)) == 1
     assert page.count('class="nothing"') == 3
     assert "none was taken" in page
@@ -60,14 +60,14 @@ def test_charts_are_told_in_words_for_those_without_eyes_or_scripts() -> None:
     found = chart([1.0, 2500.0, None], [0.5, 0.5, 0.5])
     assert found.words == "title. line 0: last 2.5k, most 2.5k; line 1: last 0.5, most 0.5"
     assert "last 500 ms" in found._replace(kind="duration").words
-    page = render(Tables([row(NOON, published=1)], [], []), MADE)
+    page = render(ReportTables([row(NOON, published=1)], [], []), MADE)
     assert re.search(r'aria-label="(Messages a minute. in: [^"]+)"[^>]*>\1</div>', page)
 
 
 def test_names_are_escaped_wherever_they_stand() -> None:
     name = "</script><b title='\"&amp;"
     reasons = [{"namespace": name, "queue": name, "minute": NOON, "reason": name, "messages": 2}]
-    page = render(Tables([row(NOON, published=3, queue=name)], reasons, [_talker() | {"host": name}]), MADE, name)
+    page = render(ReportTables([row(NOON, published=3, queue=name)], reasons, [_talker() | {"host": name}]), MADE, name)
     without = page[: page.index("<script")]
     assert "</script>" not in without
     assert "<b title" not in page
@@ -75,7 +75,7 @@ def test_names_are_escaped_wherever_they_stand() -> None:
 
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_is_fetched() -> None:
-    page = render(Tables([row(NOON, published=1)], [], []), MADE)
+    page = render(ReportTables([row(NOON, published=1)], [], []), MADE)
     policy = html.unescape(re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0])
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
@@ -83,19 +83,19 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_is_fetched() -> None:
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src {wanted}"
     assert len(scripts) == 2
     assert not re.findall(r"(?:src|href)=", page)
-    assert "<script" not in render(Tables([], [], []), MADE)
+    assert "<script" not in render(ReportTables([], [], []), MADE)
 
 
 def test_the_page_says_when_it_was_made_and_has_reasons_before_plots() -> None:
     reasons = [{"namespace": "default", "queue": "jobs", "minute": NOON, "reason": "expired", "messages": 2}]
-    page = render(Tables([row(NOON, published=3, dead=2, dead_depth=2)], reasons, []), MADE)
+    page = render(ReportTables([row(NOON, published=3, dead=2, dead_depth=2)], reasons, []), MADE)
     assert "Made 2026-01-06 12:05 UTC" in page
     assert page.index("Dead letters by reason") < page.index("Messages a minute")
-    assert "Made" in render(Tables([], [], []), MADE)
+    assert "Made" in render(ReportTables([], [], []), MADE)
 
 
 def test_tables_that_do_not_fit_a_phone_are_cards_there() -> None:
-    page = render(Tables([row(NOON, published=3)], [], [_talker()]), MADE)
+    page = render(ReportTables([row(NOON, published=3)], [], [_talker()]), MADE)
     tables = re.findall(r'<div class="([^"]+)" tabindex="0"><table>(.*?)</table>', page, re.DOTALL)
     assert len(tables) == 2
     for kind, table in tables:

@@ -16,7 +16,7 @@ from penstock.journal import open_journal
 from penstock.journal.format.catalogue import QueueName
 from penstock.sql import pushdown
 from penstock.sql.tables import SCHEMAS
-from penstock.sql.views import Plan, Sources, View
+from penstock.sql.views import ScanPlan, Sources, View
 from support.web import WebBroker
 
 SCHEMA = SCHEMAS["events"]
@@ -83,12 +83,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     return Sources(history, Live(history, lambda: out), None)
 
 
-def plan_of(sources: Sources, query: str) -> tuple[Plan, int, list[tuple[Any, ...]]]:
+def plan_of(sources: Sources, query: str) -> tuple[ScanPlan, int, list[tuple[Any, ...]]]:
     """The plan of the one scan of a query, the rows that were read for it, and the answer."""
     read = 0
     ask = sources.read
 
-    def counted(view: str, plan: Plan) -> object:
+    def counted(view: str, plan: ScanPlan) -> object:
         nonlocal read
         for batch in ask(view, plan):
             read += batch.num_rows

@@ -216,7 +216,7 @@ class BrokerProcess:
     @property
     def private_socket(self) -> Path:
         """The private socket."""
-        return Path((self.data / "side-door").read_text()) / "door"
+        return Path((self.data / "broker-socket").read_text()) / "socket"
 
     @overload
     def dial(self, protocol: str, number: int = 0) -> Peer: ...

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk, RealFile
 from penstock.schema import Kind
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
 from support.workload import Workload
 
 #: Small segments: a few hundred events each.
-SMALL = JournalOptions(extent_bytes=20_000, reserve=4096)
+SMALL = OwnerOptions(extent_bytes=20_000, reserve=4096)
 
 
 class QuickDisk(RealDisk):
@@ -39,7 +39,7 @@ def _quick(file: RealFile) -> RealFile:
 class Life:
     """A broker on a folder, and what its clients published: position -> what the view of messages must show."""
 
-    def __init__(self, folder: Path, seed: int = 1, options: JournalOptions = SMALL, *, age: int = 0) -> None:
+    def __init__(self, folder: Path, seed: int = 1, options: OwnerOptions = SMALL, *, age: int = 0) -> None:
         self.folder = folder
         self.options = options
         self.retention = Retention(age=age)
@@ -112,4 +112,4 @@ MESSAGE_COLUMNS = (
     "payload", "expires_at", "priority", "retries", "correlation_id", "request_id", "asked_id", "source_info",
 )  # fmt: skip
 
-WEAK = JournalOptions(durability=Durability.OS, extent_bytes=20_000, reserve=4096)
+WEAK = OwnerOptions(durability=Durability.OS, extent_bytes=20_000, reserve=4096)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.files.log import FileLog
 from penstock.journal.memory import MemoryDisk
-from penstock.server.engine.opening import Opened, open_engine
+from penstock.server.engine.start import Opened, open_engine
 from penstock.server.maintenance.upkeep import Retention
 
 
 def open_folder(
-    disk: Disk, now: int, options: JournalOptions | None = None, retention: Retention | None = None, **more: Any
+    disk: Disk, now: int, options: OwnerOptions | None = None, retention: Retention | None = None, **more: Any
 ) -> Opened:
     """A running engine on the journal of a disk."""
     return open_engine(OwnedFiles(disk, options), now, retention, **more)
@@ -24,4 +24,4 @@ class MemoryLog(FileLog):
     """A log without anything around it, that waits for no disk."""
 
     def __init__(self, extent_bytes: int = 2**20) -> None:
-        super().__init__(MemoryDisk(), JournalOptions(extent_bytes=extent_bytes, reserve=64 * 1024))
+        super().__init__(MemoryDisk(), OwnerOptions(extent_bytes=extent_bytes, reserve=64 * 1024))

@@ -70,7 +70,7 @@ class Helper:
     def rows(self, leased: requests.Leased, reader: str = "lake") -> list[int]:
         """The messages of leases."""
         asked = requests.LeasedRows(reader=reader, start=leased.first, stop=leased.stop)
-        return list(memoryview(self.ask(asked, requests.Rows).messages).cast("Q"))
+        return list(memoryview(self.ask(asked, requests.LeasedMessages).messages).cast("Q"))
 
     def write(self, payloads: list[bytes], chunk: int = 0, **more: Any) -> Written:
         """Write a chunk to default/a, unless told otherwise."""
@@ -81,13 +81,13 @@ class Helper:
         self.socket.close()
 
 
-def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.Lease:
+def lease(start: int = 0, reader: str = "lake", **more: Any) -> requests.TakeLease:
     """A request with usual values."""
     usual: dict[str, Any] = {
         "instance": "one", "queues": ["default/a"], "max_rows": 0, "max_bytes": 0, "may": ["*"],
         "timeout": 3600 * 1_000_000,
     }  # fmt: skip
-    return requests.Lease(reader=reader, start=start, **(usual | more))
+    return requests.TakeLease(reader=reader, start=start, **(usual | more))
 
 
 def write(payloads: list[bytes], chunk: int = 0, **more: Any) -> requests.Write:

@@ -59,7 +59,7 @@ class TestBatches:
         assert Decoder().feed(data) == [Send(1, (b"a",)), Confirm(), Send(1, (b"b",))]
 
     def test_every_unknown_type_is_told_whatever_its_bits_are_like(self) -> None:
-        unknown = [kind for kind in range(256) if kind not in set(sspq.Kind)]
+        unknown = [kind for kind in range(256) if kind not in set(sspq.PackageType)]
         data = b"".join(package(kind, 0, b"") for kind in unknown)
         assert Decoder().feed(data) == [Other(kind) for kind in unknown]
         assert [Decoder().feed(package(kind, 0, b"")) for kind in unknown] == [[Other(kind)] for kind in unknown]
@@ -122,8 +122,8 @@ class TestEncode:
         with pytest.raises(ValueError, match=f"the package type is a byte, 0 to 255, not {kind}"):
             encode([Other(kind)])
 
-    @pytest.mark.parametrize("kind", list(sspq.Kind))
-    def test_other_does_not_pass_for_a_known_type(self, kind: sspq.Kind) -> None:
+    @pytest.mark.parametrize("kind", list(sspq.PackageType))
+    def test_other_does_not_pass_for_a_known_type(self, kind: sspq.PackageType) -> None:
         with pytest.raises(ValueError, match=f"0x{kind:02x} is {kind.name}, a known type"):
             encode([Other(kind)])
 

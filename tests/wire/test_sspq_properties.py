@@ -19,13 +19,13 @@ SENDS = st.builds(sspq.Send, BYTE, st.lists(PAYLOADS, min_size=1, max_size=6).ma
 EMPTY: st.SearchStrategy[SspqFrame] = st.sampled_from(
     [sspq.Receive(), sspq.Confirm(), sspq.DeadReceive(), sspq.NoReceive()]
 )
-OTHERS = BYTE.filter(lambda kind: kind not in set(sspq.Kind)).map(sspq.Other)
+OTHERS = BYTE.filter(lambda kind: kind not in set(sspq.PackageType)).map(sspq.Other)
 FRAMES: st.SearchStrategy[list[SspqFrame]] = st.lists(SENDS | EMPTY | OTHERS, max_size=8)
 
 # Bytes that go deep: packages with any type, counter and payload, a size that may lie, and noise.
 PACKAGES = st.builds(
     lambda kind, retries, lie, payload: pack(">HBBI", 0x5599, kind, retries, max(0, len(payload) + lie)) + payload,
-    st.sampled_from(list(sspq.Kind)) | BYTE,
+    st.sampled_from(list(sspq.PackageType)) | BYTE,
     BYTE,
     st.sampled_from([0] * 8 + [1, -1, 2**31, LIMIT + 1]),
     PAYLOADS,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from penstock.admin.problems import fail
 from penstock.admin.resources.access import Grant, Role, Session
-from penstock.admin.store import Store
-from penstock.endpoint.rights import Allowed, Right, Rights
+from penstock.admin.store import StateFile
+from penstock.endpoint.rights import Allowed, AskRights, Right
 from penstock.patterns import fits_queue
 
 COOKIE = "penstock_session"
@@ -100,7 +100,7 @@ class Gatekeeper:
     """Finds out who asks. ``ask`` is the broker's answer about a peer."""
 
     def __init__(
-        self, ask: Callable[[Rights], Awaitable[Allowed]], store: Store, clock: Callable[[], float] = time.time
+        self, ask: Callable[[AskRights], Awaitable[Allowed]], store: StateFile, clock: Callable[[], float] = time.time
     ) -> None:
         """Logins outlive a restart: who has a page open goes on. Of cookies and tokens only hashes are kept."""
         self._ask = ask
@@ -176,7 +176,7 @@ class Gatekeeper:
         known = self._known.get(key)
         if known is not None and self._clock() < known[0] and not fresh:
             return known[1]
-        asked = Rights(address=address, token=digest, hashed=True, closed=True)
+        asked = AskRights(address=address, token=digest, hashed=True, closed=True)
         allowed = await self._ask(asked)
         self._known[key] = (self._clock() + HOLDS, allowed)
         self._known.move_to_end(key)

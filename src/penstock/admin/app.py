@@ -7,9 +7,10 @@ A request goes through these steps, and ends at the first that says no:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -82,7 +83,7 @@ class App:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        reply = _Reply(send, head=scope["method"] == "HEAD")
+        reply = _Reply(send, receive, head=scope["method"] == "HEAD")
         try:
             answer = await self._answer(scope, headers, receive)
         except ApiProblem as error:
@@ -157,7 +158,7 @@ class App:
                 body = decoded_body(data, route.body)
         elif data:
             fail("bad-request", "this path takes no body", field="body")
-        return Request(route, places, query, body, headers, caller)
+        return Request(route, places, query, body, headers, caller, lambda: self._caller(route, scope, headers))
 
     def _file(self, path: str, method: str, headers: dict[str, str]) -> Answer:
         """A file of the console."""
@@ -176,8 +177,9 @@ class App:
 class _Reply:
     """Sends one answer."""
 
-    def __init__(self, send: Send, *, head: bool) -> None:
+    def __init__(self, send: Send, receive: Receive, *, head: bool) -> None:
         self._send = send
+        self._receive = receive
         self._head = head
 
     async def problem(self, told: Problem) -> None:
@@ -202,11 +204,30 @@ class _Reply:
         await self._send({"type": "http.response.body", "body": b"" if self._head else body})
 
     async def _stream(self, answer: Answer) -> None:
-        assert answer.stream is not None
+        """Until it ends or the client goes: what is sent to one that has gone is thrown away without a word."""
         await self._start(answer.status, answer.media, answer.headers)
-        async for piece in answer.stream:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        if not self._head:
+            tasks = [asyncio.create_task(self._pieces(answer)), asyncio.create_task(self._gone())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            if isinstance(outcomes[0], Exception):
+                raise outcomes[0]
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def _pieces(self, answer: Answer) -> None:
+        assert answer.stream is not None
+        async with aclosing(answer.stream) as pieces:
+            async for piece in pieces:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _gone(self) -> None:
+        """Returns when the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def _start(self, status: int, media: str, extra: Any) -> None:
         headers = {**HEADERS, "content-type": media, **dict(extra)}
@@ -230,9 +251,7 @@ def _check_origin(route: Route, headers: Mapping[str, str], scope: Scope) -> Non
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         fail("denied", "changes are not taken from pages of others", field="header.Sec-Fetch-Site")
     origin = headers.get("origin")
-    if origin is not None and (
-        origin == "null" or urlsplit(origin).netloc != headers.get("host") or urlsplit(origin).scheme != scope["scheme"]
-    ):
+    if origin is not None and origin != f"{scope['scheme']}://{headers.get('host')}":
         fail("denied", f"changes are not taken from pages of {origin[:200]}", field="header.Origin")
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 from penstock.admin.access import Caller
 from penstock.admin.http import Answer, Request
-from penstock.admin.paging import cursor_of, numbers_of, page
+from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.resources.access import AuditEntry, AuditQuery
 from penstock.admin.resources.common import Page, Problem
 from penstock.admin.routes import Route
-from penstock.admin.store import Store
+from penstock.admin.store import StateFile
 from penstock.admin.times import micros, moment
 
 #: Entries that are kept, and every how many the oldest are looked at.
@@ -27,7 +27,7 @@ MOST_VALUE = 10_000
 class Audit:
     """Writes it down, and lists it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StateFile) -> None:
         self._store = store
 
     def done(self, route: Route, places: Mapping[str, str], caller: Caller, answer: Answer) -> None:

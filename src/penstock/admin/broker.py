@@ -27,7 +27,7 @@ T = TypeVar("T")
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Broker:
+class BrokerClient:
     """Asks the broker."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import fail
 from penstock.admin.requests import QueueFull
@@ -20,7 +20,7 @@ from penstock.admin.rules import policy_of, rules_of
 class Importer:
     """Exports, compares and applies. Queues are asked for one by one, so that nobody waits for long."""
 
-    def __init__(self, broker: Broker, mirror: Mirror) -> None:
+    def __init__(self, broker: BrokerClient, mirror: Mirror) -> None:
         self._broker = broker
         self._mirror = mirror
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -30,6 +30,8 @@ class Request(NamedTuple):
     body: Any
     headers: dict[str, str]
     caller: Caller
+    #: Who shows the same now: for answers that go on for long. Raises ApiProblem for who may not ask any more.
+    caller_now: Callable[[], Awaitable[Caller]]
 
     @property
     def namespace(self) -> str:
@@ -67,7 +69,7 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     media: str = "application/json"
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
     #: For the audit log: what it was about, and how that was before and is after.
     target: str = ""
     before: Any = None

@@ -16,16 +16,18 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.audit import Audit
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import BrokerFigures, Worked
 from penstock.admin.resources.messages import Job, JobKind, JobState, Search
-from penstock.admin.searching import Wanted, searched
-from penstock.admin.store import Store
+from penstock.admin.search import SearchTerms, searched
+from penstock.admin.store import StateFile
 from penstock.admin.times import moment, moment_or_none
 
+#: Behind all messages of a priority.
+LAST = 2**63 - 1
 #: Messages of one step: a few milliseconds of the broker's time.
 STEPS = {"redrive": 1000, "move": 250, "delete": 250}
 #: Jobs that run at a time; others wait. Jobs that are kept.
@@ -90,7 +92,7 @@ class Jobs:
     """Runs them, and remembers them. ``backup`` is what a job of that kind does."""
 
     def __init__(
-        self, broker: Broker, mirror: Mirror, journal: JournalView, store: Store, audit: Audit, backup: Runner
+        self, broker: BrokerClient, mirror: Mirror, journal: JournalView, store: StateFile, audit: Audit, backup: Runner
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -101,6 +103,8 @@ class Jobs:
         self._turn = asyncio.Semaphore(AT_A_TIME)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._noted: dict[str, float] = {}
+        #: Those that wait between two steps.
+        self._pausing: set[str] = set()
         self.records: dict[str, JobRecord] = self._load()
         #: Counts whatever happens to any job, for who wants to be told.
         self.moved = 0
@@ -131,8 +135,8 @@ class Jobs:
             fail("conflict", f"the job is {record.status}: there is nothing to cancel")
         record.status = "cancelled"
         task = self._tasks.get(record.id)
-        if record.kind == "backup" and task is not None:
-            task.cancel()
+        if task is not None and (record.kind == "backup" or record.id in self._pausing):
+            task.cancel()  # a step that the broker works on is waited for
         self._note(record, ended=True)
         return record.told()
 
@@ -198,7 +202,7 @@ class Jobs:
         elif record.ids:
             await self._chosen(record)
         elif record.search is not None:
-            await self._found(record, Wanted.of(record.search))
+            await self._found(record, SearchTerms.of(record.search))
         else:
             await self._all(record, record.kind, record.state_of)
 
@@ -226,7 +230,7 @@ class Jobs:
             record.skipped += len(part) - worked.done
             await self._pace(record, worked.done)
 
-    async def _found(self, record: JobRecord, wanted: Wanted) -> None:
+    async def _found(self, record: JobRecord, wanted: SearchTerms) -> None:
         await self._mirror.known()
         namespace, _, name = record.queue.partition("/")
         while record.status == "running":
@@ -239,8 +243,12 @@ class Jobs:
             record.skipped += len(old) - worked.done
             record.after = found.after
             await self._pace(record, worked.done)
-            if not found.after or (found.items and not old):
+            if not found.after:
                 break
+            if found.items and not old:  # those behind are newer still, but for ready ones of lower priorities
+                if record.state_of != "ready":
+                    break
+                record.after = (found.items[-1].priority, LAST, LAST)
 
     async def _step(self, record: JobRecord, kind: str, state: str, positions: list[int] | None) -> Worked:
         if positions is not None and not positions:
@@ -273,7 +281,11 @@ class Jobs:
         if time.monotonic() - self._noted.get(record.id, 0.0) >= NOTE_EVERY:
             self._note(record)
         self.moved += 1
-        await asyncio.sleep(done / record.rate if record.rate and done else PAUSE)
+        self._pausing.add(record.id)
+        try:
+            await asyncio.sleep(done / record.rate if record.rate and done else PAUSE)
+        finally:
+            self._pausing.discard(record.id)
 
     async def _position(self, raw: bytes) -> int:
         return await self._broker.ask(requests.PositionOf(id=raw), int)

@@ -22,7 +22,7 @@ from penstock.journal import Follower, open_journal
 from penstock.journal.contract import Span
 from penstock.journal.errors import Gone, LogError
 from penstock.journal.format.block import Block, BlockError
-from penstock.journal.format.rows import Message, gather
+from penstock.journal.format.rows import MessageRow, gather
 from penstock.schema import FINAL_KINDS, Kind, Reason
 
 #: How names of checkpoints end.
@@ -88,7 +88,7 @@ class JournalView:
                 self._times.popitem(last=False)
         return {place: self._times[place] for place in wanted if place in self._times}
 
-    async def messages(self, places: Sequence[int]) -> dict[int, Message]:
+    async def messages(self, places: Sequence[int]) -> dict[int, MessageRow]:
         """Messages by where they lie. Those that can't be read are left out."""
         return await self.run(lambda: self._messages(places))
 
@@ -105,8 +105,8 @@ class JournalView:
                 found[place] = copied or int(at[row])
         return found
 
-    def _messages(self, places: Sequence[int]) -> dict[int, Message]:
-        found: dict[int, Message] = {}
+    def _messages(self, places: Sequence[int]) -> dict[int, MessageRow]:
+        found: dict[int, MessageRow] = {}
         for block, here in self._blocks(sorted(set(places)), verify=True):
             try:
                 found.update(zip(here, gather(here, lambda place, block=block: block), strict=True))  # type: ignore[misc]

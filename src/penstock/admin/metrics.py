@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.admin.mirror import Counted, Totals, settled
+from penstock.admin.mirror import MessageCounts, QueueTotals, settled
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
@@ -25,7 +25,7 @@ class Traced(NamedTuple):
     skipped: int
 
 
-class Writer:
+class MetricsText:
     """Writes families one after the other."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Writer:
 
 def broker_metrics(
     figures: BrokerFigures,
-    totals: Totals,
-    counted: Counted,
+    totals: QueueTotals,
+    counted: MessageCounts,
     dead: Mapping[str, int],
     oldest_at: int,
     readers: Iterable[ReaderRow],
@@ -75,7 +75,7 @@ def broker_metrics(
     traced: Traced | None = None,
 ) -> bytes:
     """The broker and all queues together."""
-    write = Writer()
+    write = MetricsText()
     _queue_totals(write, figures, totals, dead, oldest_at)
     _counted(write, counted)
     _connections(write, figures)
@@ -105,7 +105,7 @@ def broker_metrics(
     return write.told()
 
 
-def _traces(write: Writer, traced: Traced) -> None:
+def _traces(write: MetricsText, traced: Traced) -> None:
     spans = [({"outcome": "sent"}, traced.sent), ({"outcome": "refused"}, traced.refused)]
     write.counter("penstock_trace_spans", "Spans that a collector took, and that it refused.", spans)
     about = "Events that no traces were made of, as too many waited."
@@ -113,7 +113,7 @@ def _traces(write: Writer, traced: Traced) -> None:
 
 
 def _queue_totals(
-    write: Writer, figures: BrokerFigures, totals: Totals, dead: Mapping[str, int], oldest_at: int
+    write: MetricsText, figures: BrokerFigures, totals: QueueTotals, dead: Mapping[str, int], oldest_at: int
 ) -> None:
     states = ("ready", "out", "delayed", "dead", "damaged")
     write.gauge(
@@ -136,7 +136,7 @@ def _queue_totals(
     write.gauge("penstock_locks", "Messages that are locked.", [({}, figures.locks)])
 
 
-def _counted(write: Writer, counted: Counted) -> None:
+def _counted(write: MetricsText, counted: MessageCounts) -> None:
     """Since this process began to count: a queue that is deleted takes nothing away."""
     write.counter("penstock_published_messages", "Messages published.", [({}, counted.published)])
     write.counter("penstock_delivered_messages", "Deliveries.", [({}, counted.delivered)])
@@ -151,7 +151,7 @@ _REFUSALS = (
 )  # fmt: skip
 
 
-def _connections(write: Writer, figures: BrokerFigures) -> None:
+def _connections(write: MetricsText, figures: BrokerFigures) -> None:
     write.gauge(
         "penstock_connections",
         "Connections, by protocol.",
@@ -186,7 +186,7 @@ def _connections(write: Writer, figures: BrokerFigures) -> None:
     )
 
 
-def _journal(write: Writer, journal: Mapping[str, int], disk: Disk | None) -> None:
+def _journal(write: MetricsText, journal: Mapping[str, int], disk: Disk | None) -> None:
     if journal:
         write.gauge("penstock_journal_bytes", "Size of the journal.", [({}, journal["bytes"])], "bytes")
         write.gauge("penstock_journal_segments", "Files of the journal.", [({}, journal["segments"])])
@@ -200,7 +200,7 @@ def _journal(write: Writer, journal: Mapping[str, int], disk: Disk | None) -> No
         )
 
 
-def _readers(write: Writer, readers: list[ReaderRow]) -> None:
+def _readers(write: MetricsText, readers: list[ReaderRow]) -> None:
     write.gauge("penstock_readers", "Readers that are remembered.", [({}, len(readers))])
     known = [({"reader": row.reader}, row) for row in readers[:MOST_SERIES]]
     write.gauge(
@@ -219,7 +219,7 @@ def _readers(write: Writer, readers: list[ReaderRow]) -> None:
     )
 
 
-def _pipelines(write: Writer, pipelines: Sequence[Pipeline]) -> None:
+def _pipelines(write: MetricsText, pipelines: Sequence[Pipeline]) -> None:
     """Where the folder of the lake is known."""
     if not pipelines:
         return
@@ -235,7 +235,7 @@ def _pipelines(write: Writer, pipelines: Sequence[Pipeline]) -> None:
 
 def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) -> bytes:
     """Series for each of some queues."""
-    write = Writer()
+    write = MetricsText()
     known = [({"queue": f"{row.namespace}/{row.name}"}, row) for row in rows]
     states = ("ready", "out", "delayed", "dead", "damaged")
     write.gauge(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.resources.common import Sample
 from penstock.admin.resources.queues import Rates
@@ -29,7 +29,7 @@ MOST_SAMPLES = 600
 WEIGHT = 0.6
 
 
-class Totals(NamedTuple):
+class QueueTotals(NamedTuple):
     """Sums over queues. ``oldest`` is the lowest place of a ready message, 0 if there is none."""
 
     queues: int = 0
@@ -47,7 +47,7 @@ class Totals(NamedTuple):
     redelivered: int = 0
 
 
-class Counted(NamedTuple):
+class MessageCounts(NamedTuple):
     """Messages since this process began to count."""
 
     published: int = 0
@@ -59,7 +59,7 @@ class Counted(NamedTuple):
 class Mirror:
     """The figures as of the last pass."""
 
-    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, broker: BrokerClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
         self._clock = clock
         self.rows: dict[int, QueueRow] = {}
@@ -67,7 +67,7 @@ class Mirror:
         self.rates: dict[int, Rates] = {}
         self.figures: BrokerFigures | None = None
         self.before: BrokerFigures | None = None
-        self.counted = Counted()
+        self.counted = MessageCounts()
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         #: Pieces that were asked for, for tests of what a page costs.
         self.pieces = 0
@@ -128,7 +128,7 @@ class Mirror:
             after = part.rows[-1].number
         now = self._clock()
         if self.rows or self.figures is not None:
-            self.counted = Counted(*map(sum, zip(self.counted, *self._growth(rows), strict=True)))
+            self.counted = MessageCounts(*map(sum, zip(self.counted, *self._growth(rows), strict=True)))
         self._note_rates(rows, now - self._taken if self._taken else 0.0)
         self.rows, self._taken = rows, now
         self.names = {f"{row.namespace}/{row.name}": row.number for row in rows.values()}
@@ -148,7 +148,7 @@ class Mirror:
         if number is not None:
             self.rows.pop(number, None)
 
-    def totals(self, wanted: Callable[[QueueRow], bool] | None = None) -> Totals:
+    def totals(self, wanted: Callable[[QueueRow], bool] | None = None) -> QueueTotals:
         """Sums over those queues, or all."""
         return total_of(row for row in self.rows.values() if wanted is None or wanted(row))
 
@@ -212,9 +212,9 @@ def settled(row: QueueRow) -> int:
     return acknowledged + popped + dropped + purged
 
 
-def total_of(rows: Iterable[QueueRow]) -> Totals:
+def total_of(rows: Iterable[QueueRow]) -> QueueTotals:
     """Sums over queues."""
-    sums = [0] * len(Totals._fields)
+    sums = [0] * len(QueueTotals._fields)
     oldest = 0
     for row in rows:
         values = (
@@ -224,7 +224,7 @@ def total_of(rows: Iterable[QueueRow]) -> Totals:
         sums = [total + value for total, value in zip(sums, values, strict=True)]
         if row.oldest and (not oldest or row.oldest < oldest):
             oldest = row.oldest
-    return Totals(*sums)._replace(oldest=oldest)
+    return QueueTotals(*sums)._replace(oldest=oldest)
 
 
 def _grown(earlier: QueueRow | None, row: QueueRow, *, new: bool = False) -> tuple[int, int, int, int]:

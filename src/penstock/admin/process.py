@@ -13,15 +13,18 @@ from typing import BinaryIO
 import msgspec
 import uvicorn
 
-from penstock.admin.service import Service
-from penstock.admin.settings import Settings
+from penstock.admin.connections import connection_type
+from penstock.admin.service import AdminService
+from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import Failed, Ready
 from penstock.endpoint.process import Reporter, begin, wait_for_address
+from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
 GRACE = 1
 #: Seconds after which a quiet connection is closed, and requests that are worked on at a time.
 KEEP_ALIVE = 30
+UNFINISHED = 60
 AT_A_TIME = 500
 #: Connections that may wait to be accepted.
 BACKLOG = 256
@@ -34,7 +37,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     line = told.readline()
     if not line:
         return 0
-    settings = msgspec.json.decode(line, type=Settings)
+    settings = msgspec.json.decode(line, type=AdminSettings)
     try:
         listening = _listen(settings.address)
         config = _config(settings)
@@ -49,9 +52,9 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
 
 
 async def _serve(
-    settings: Settings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
+    settings: AdminSettings, config: uvicorn.Config, listening: socket.socket, told: BinaryIO, reporter: Reporter
 ) -> None:
-    service = Service(settings, reporter)
+    service = AdminService(settings, reporter)
     config.loaded_app = service.app
     server = _Server(config)
     loop = asyncio.get_running_loop()
@@ -82,7 +85,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(settings: Settings) -> uvicorn.Config:
+def _config(settings: AdminSettings) -> uvicorn.Config:
     tls = {}
     if settings.tls_certificate:
         tls = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
@@ -90,7 +93,7 @@ def _config(settings: Settings) -> uvicorn.Config:
             tls |= {"ssl_ca_certs": settings.tls_client_ca}
     return uvicorn.Config(
         _nothing,
-        http="h11",
+        http=connection_type(float(settings.limits.get("unfinished_seconds", UNFINISHED))),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -113,7 +116,7 @@ def _listen(address: str) -> socket.socket:
     """Raises OSError."""
     wait_for_address(address)
     if address.startswith("unix:"):
-        return _listen_unix(address.removeprefix("unix:"))
+        return listen_unix(address.removeprefix("unix:"), BACKLOG)
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, _, _, where = found[0]
@@ -125,21 +128,7 @@ def _listen(address: str) -> socket.socket:
     return listening
 
 
-def _listen_unix(path: str) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listening = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o117)
-    try:
-        listening.bind(path)
-    finally:
-        os.umask(before)
-    listening.listen(BACKLOG)
-    listening.setblocking(False)
-    return listening
-
-
-def _told_address(settings: Settings, listening: socket.socket) -> str:
+def _told_address(settings: AdminSettings, listening: socket.socket) -> str:
     """Where it really listens, as clients say it."""
     if settings.address.startswith("unix:"):
         return f"http+{settings.address}"

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.policy import Policy
-from penstock.endpoint.rights import Right, Rights
+from penstock.endpoint.rights import AskRights, Right
 
 #: Queues, connections, locks or messages of one answer.
 PIECE = 500
@@ -158,7 +158,7 @@ class Browse(_Request, frozen=True, kw_only=True, tag="browse"):
     limit: int = PIECE
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True):
+class BrowsedMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message as the broker knows it. ``place`` is where its payload lies."""
 
     position: int
@@ -185,25 +185,25 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     ``begin`` is how many of those that are out were given out before the first of these.
     """
 
-    items: list[Item]
+    items: list[BrowsedMessage]
     begin: int = 0
     after: tuple[int, ...]
     total: int
 
 
 class Find(_Request, frozen=True, kw_only=True, tag="find"):
-    """Where is this message now? Answered by ``Found``, or null if the queue does not have it."""
+    """Where is this message now? Answered by ``MessageInState``, or null if the queue does not have it."""
 
     namespace: str
     name: str
     id: bytes
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class MessageInState(msgspec.Struct, frozen=True, kw_only=True):
     """A message and its state."""
 
     state: State
-    item: Item
+    item: BrowsedMessage
 
 
 class PositionOf(_Request, frozen=True, kw_only=True, tag="position-of"):
@@ -525,4 +525,4 @@ Request = (
     | Stop
 )
 #: What else it asks for.
-Asked = Request | Rights
+Asked = Request | AskRights

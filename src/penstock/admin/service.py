@@ -11,7 +11,7 @@ from penstock.admin.app import App, Handler
 from penstock.admin.assets import assets
 from penstock.admin.audit import Audit
 from penstock.admin.backups import Backups
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.access import AccessHandlers
 from penstock.admin.handlers.broker import BrokerHandlers
 from penstock.admin.handlers.jobs import JobHandlers
@@ -24,24 +24,24 @@ from penstock.admin.handlers.sql import SqlHandlers
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
-from penstock.admin.settings import Settings
-from penstock.admin.store import Store
+from penstock.admin.settings import AdminSettings
+from penstock.admin.store import StateFile
 from penstock.endpoint.process import Reporter
 from penstock.endpoint.rights import Allowed
 from penstock.sql.pool import Pool
-from penstock.sql.requests import Settings as SqlSettings
+from penstock.sql.requests import SqlSettings
 
 if TYPE_CHECKING:
     from penstock.admin.traces import Tracer
 
 
-class Service:
+class AdminService:
     """Everything that answers requests."""
 
-    def __init__(self, settings: Settings, reporter: Reporter) -> None:
-        self.broker = Broker(settings.broker_socket)
+    def __init__(self, settings: AdminSettings, reporter: Reporter) -> None:
+        self.broker = BrokerClient(settings.broker_socket)
         self.mirror = Mirror(self.broker)
-        self.store = Store(settings.data)
+        self.store = StateFile(settings.data)
         self.journal = JournalView(settings.journal, settings.data)
         audit = Audit(self.store)
         gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
@@ -104,7 +104,7 @@ class Service:
         self.store.close()
 
 
-def _tracer(settings: Settings, reporter: Reporter) -> Tracer | None:
+def _tracer(settings: AdminSettings, reporter: Reporter) -> Tracer | None:
     if not settings.traces_endpoint:
         return None
     from penstock.admin.traces import Tracer  # noqa: PLC0415  # it needs an extra of its own

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class AdminSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How it is to be, and what it tells of the broker's configuration."""
 
     version: str

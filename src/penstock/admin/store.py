@@ -25,7 +25,7 @@ create table if not exists queries (
 """
 
 
-class Store:
+class StateFile:
     """The file. Used from one thread."""
 
     def __init__(self, folder: str) -> None:

@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.admin.spans import Event, events_of, spans_of
 from penstock.endpoint.lines import Said
 from penstock.endpoint.process import Reporter
@@ -50,7 +50,7 @@ class Unsent(Exception):
 class Tracer:
     """Sends traces of what happens from now on."""
 
-    def __init__(self, settings: Settings, reporter: Reporter) -> None:
+    def __init__(self, settings: AdminSettings, reporter: Reporter) -> None:
         self._settings = settings
         self._reporter = reporter
         self._journal: Follower | None = None

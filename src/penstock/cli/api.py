@@ -119,7 +119,7 @@ class Tls(NamedTuple):
         return context
 
 
-class Place(NamedTuple):
+class ApiAddress(NamedTuple):
     """Where the API is. ``path`` is that of a Unix-domain socket, or of a proxy in front of the API."""
 
     url: str
@@ -129,7 +129,7 @@ class Place(NamedTuple):
     path: str
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> ApiAddress:
         """Raises CommandError for what is none."""
         try:
             parts = urlsplit(url)
@@ -195,7 +195,7 @@ class Api:
     """The API of one broker, for one caller. Raises CommandError; what the API has refused is an ApiError."""
 
     def __init__(self, url: str = DEFAULT_URL, token: str = "", tls: Tls | None = None) -> None:
-        self.place = Place.of(url)
+        self.place = ApiAddress.of(url)
         self._token = token
         self._tls = tls or Tls()
         #: Of the last answer.

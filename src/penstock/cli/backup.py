@@ -12,7 +12,7 @@ from penstock.admin.resources.operations import Backup, NewBackup
 from penstock.cli.api import Api, api_options
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.output import amount, json_option, when
-from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_pages, wanted
 
 COLUMNS = ("NAME", "MADE", "POSITION", "SIZE", "FOLDER")
 

@@ -11,7 +11,7 @@ from penstock.admin.resources.peers import ConnectionDetail, ConnectionsQuery, C
 from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.output import age, amount, json_option, note, tell
-from penstock.cli.paging import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
 

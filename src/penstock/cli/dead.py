@@ -14,7 +14,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import search_of, search_options, show_messages
 from penstock.cli.output import age, json_option
-from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_pages, wanted
 
 COLUMNS = ("QUEUE", "REASON", "MESSAGES", "OLDEST")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.cli.output import escape, moment
-from penstock.journal.contract import GAP, Follower, Found
+from penstock.journal.contract import GAP, Follower, LocatedBlock
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.patterns import fits_queue
@@ -61,12 +61,12 @@ def events(
                 yield _event(found, row, name, payload=payload)
 
 
-def _queue_of(found: Found, row: int, limit: int) -> QueueName | None:
+def _queue_of(found: LocatedBlock, row: int, limit: int) -> QueueName | None:
     number = int(found.block.queues[row])
     return found.extent.name_of(number, limit) if number else None
 
 
-def _event(found: Found, row: int, name: QueueName | None, *, payload: bool) -> Event:
+def _event(found: LocatedBlock, row: int, name: QueueName | None, *, payload: bool) -> Event:
     block = found.block
     kind, number = int(block.kinds[row]), int(block.queues[row])
     event: Event = {"position": block.first + row, "at": moment(block.base + int(block.column("at")[row]))}

@@ -12,7 +12,7 @@ from penstock.admin.resources.messages import Job, JobsQuery, JobState
 from penstock.cli.api import Api, api_options
 from penstock.cli.job_progress import background_option, finish, told
 from penstock.cli.output import age, json_option, note, tell, when
-from penstock.cli.paging import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN", "DETAIL")
 

@@ -12,7 +12,7 @@ from penstock.admin.resources.common import DeadReason, State
 from penstock.admin.resources.messages import MessagePage, MessagesQuery, MessageSummary, Payload, Search
 from penstock.cli.api import Api, queue_of, with_options
 from penstock.cli.output import amount, when
-from penstock.cli.paging import Wanted, pages, show_pages
+from penstock.cli.pages import ListRange, pages, show_pages
 
 COLUMNS = ("ID", "PUBLISHED", "PRIORITY", "DELIVERIES", "SIZE", "PAYLOAD")
 
@@ -52,7 +52,7 @@ def search_of(flags: dict[str, Any]) -> Search | None:
 
 
 def show_messages(
-    api: Api, queue: str, state: State, search: Search | None, want: Wanted, *, as_json: bool
+    api: Api, queue: str, state: State, search: Search | None, want: ListRange, *, as_json: bool
 ) -> None:  # fmt: skip
     """A list of them. Nothing is taken."""
     fields = {name: getattr(search, name) for name in FIELDS} if search is not None else {}

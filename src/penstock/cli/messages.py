@@ -30,7 +30,7 @@ from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import payload_text, search_of, search_options, show_messages
 from penstock.cli.output import json_option, note, say, tell, when
-from penstock.cli.paging import page_options, pages, show_one, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 LOCKS = ("MESSAGE", "QUEUE", "CONNECTION", "PEER", "SECONDS LEFT")
 EVENTS = ("POSITION", "AT", "WHAT", "QUEUE", "BY", "REASON", "DELIVERIES")

@@ -16,7 +16,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.output import age, amount, json_option, note, tell, when
-from penstock.cli.paging import show_one
+from penstock.cli.pages import show_one
 
 #: What can be set, but for ``paused``, which has commands of its own.
 RULES = tuple(name for name in Rules.__struct_fields__ if name != "paused")

@@ -10,7 +10,7 @@ from penstock.admin.resources.common import Page
 from penstock.admin.resources.queues import QueueSummary
 from penstock.cli.api import Api, api_options
 from penstock.cli.output import json_option
-from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_pages, wanted
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
 

@@ -12,7 +12,7 @@ from penstock.admin.resources.peers import NamesQuery, Reader
 from penstock.cli.api import Api
 from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
 from penstock.cli.output import age, json_option
-from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_pages, wanted
 from penstock.flight import calls
 from penstock.flight.requests import Reader as FlightReader
 

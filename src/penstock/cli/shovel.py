@@ -75,7 +75,7 @@ def _same_place(source: str, destination: str) -> bool:
         return False
 
 
-class Work(Struct):
+class SharedProgress(Struct):
     """What the connections share."""
 
     limit: int | None
@@ -101,7 +101,7 @@ class Work(Struct):
 
 
 async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
-    work = Work(flags["count"], flags["rate"], asyncio.Event())
+    work = SharedProgress(flags["count"], flags["rate"], asyncio.Event())
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.stop.set)
     began = time.monotonic()
     with counting(hidden=flags["as_json"]) as bar:
@@ -127,7 +127,7 @@ async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
 
 
 async def _move(
-    source: str, destination: str, work: Work, flags: dict[str, Any], show: Callable[[], None], *, first: bool
+    source: str, destination: str, work: SharedProgress, flags: dict[str, Any], show: Callable[[], None], *, first: bool
 ) -> None:
     """One connection to each side."""
     async with aio.connect(source) as origin, aio.connect(destination) as target:
@@ -154,7 +154,7 @@ async def _prepare(target: aio.AsyncClient, create: bool) -> None:
         )
 
 
-async def _batch(consumer: Consumer, work: Work) -> list[Message]:
+async def _batch(consumer: Consumer, work: SharedProgress) -> list[Message]:
     """The messages that are there, at least one; none at the end."""
     room = work.room()
     if room <= 0:

@@ -10,7 +10,7 @@ from penstock.admin.resources.operations import Disk, Overview
 from penstock.cli.api import Api, api_options
 from penstock.cli.errors import OK, REFUSED
 from penstock.cli.output import age, amount, json_option
-from penstock.cli.paging import show_one
+from penstock.cli.pages import show_one
 
 
 @click.command("status", short_help="How a broker is.")

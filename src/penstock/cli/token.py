@@ -15,7 +15,7 @@ from penstock.admin.resources.common import Done, Page, PageQuery
 from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.output import json_option, note, tell, when
-from penstock.cli.paging import page_options, pages, show_pages, wanted
+from penstock.cli.pages import page_options, pages, show_pages, wanted
 
 COLUMNS = ("ID", "NAME", "MAY", "WHERE", "MADE", "BY", "EXPIRES")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

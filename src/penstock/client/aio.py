@@ -19,7 +19,7 @@ from typing import Unpack
 
 from penstock.client.abilities import require
 from penstock.client.close_reasons import PATIENCE, Unconfirmed, asked, over_limit, reasons, unheard
-from penstock.client.consumer import Consumer, DeliveryStream, Wanted
+from penstock.client.consumer import Consumer, ConsumerRequest, DeliveryStream
 from penstock.client.errors import ClientError, Closed, ConnectFailed
 from penstock.client.messages import (
     Action,
@@ -149,7 +149,7 @@ class AsyncClient:
         ends the loop when none has come for so many seconds. For Kokaq, ``lock`` is how long each message is ours, in
         seconds (else as the queue is set up), and ``poll`` the longest pause between two looks at an empty queue.
         """
-        wanted = Wanted(queue=queue, window=window, lock=lock, poll=poll)
+        wanted = ConsumerRequest(queue=queue, window=window, lock=lock, poll=poll)
         return Consumer(self._deliveries(wanted, idle))
 
     def dead_letters(self, *, idle: float | None = None) -> Consumer:
@@ -301,15 +301,15 @@ class AsyncClient:
     def _publisher(self, queue: str | None) -> Publisher:
         return Publisher(self._session, queue, self.options, self._sent, self.why_closed)
 
-    def _deliveries(self, wanted: Wanted, idle: float | None) -> DeliveryStream:
+    def _deliveries(self, wanted: ConsumerRequest, idle: float | None) -> DeliveryStream:
         return DeliveryStream(self._session, wanted, returns=self.options.returning is not None, idle=idle)
 
     def _dead(self, idle: float | None) -> DeliveryStream:
         require(self.address.abilities, "dead_letters")
-        return self._deliveries(Wanted(queue=None, window=1, lock=None, poll=DEFAULT_POLL, dead=True), idle)
+        return self._deliveries(ConsumerRequest(queue=None, window=1, lock=None, poll=DEFAULT_POLL, dead=True), idle)
 
     async def _one(self, queue: str | None, timeout: float | None, lock: float | None) -> Delivery | None:
-        deliveries = self._deliveries(Wanted(queue=queue, window=1, lock=lock, poll=DEFAULT_POLL), timeout)
+        deliveries = self._deliveries(ConsumerRequest(queue=queue, window=1, lock=lock, poll=DEFAULT_POLL), timeout)
         try:
             return await deliveries.next()
         finally:

@@ -13,7 +13,7 @@ from penstock.client.messages import Delivery, Message, message_of
 from penstock.client.session import ClientSession, MessageSource
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ConsumerRequest(Struct, frozen=True, kw_only=True):
     """What a consumer was asked for."""
 
     queue: str | None
@@ -33,7 +33,7 @@ class DeliveryStream:
     def __init__(
         self,
         session: Callable[[], Awaitable[ClientSession]],
-        wanted: Wanted,
+        wanted: ConsumerRequest,
         *,
         returns: bool,
         idle: float | None = None,

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from penstock.client.aio import DEFAULT_POLL, DEFAULT_WINDOW, AsyncClient
 from penstock.client.aio import connect as connect_async
-from penstock.client.consumer import DeliveryStream, Wanted
+from penstock.client.consumer import ConsumerRequest, DeliveryStream
 from penstock.client.errors import Closed
 from penstock.client.messages import Action, Delivery, Details, Hold, Outgoing, Published, QueueInfo, Received, outgoing
 from penstock.client.options import ClientSettings
@@ -191,7 +191,7 @@ class Client:
         poll: float = DEFAULT_POLL,
     ) -> Consumer:
         """The queue's messages, as they come: ``for message in client.consume()``."""
-        wanted = Wanted(queue=queue, window=window, lock=lock, poll=poll)
+        wanted = ConsumerRequest(queue=queue, window=window, lock=lock, poll=poll)
         return Consumer(self._client._deliveries(wanted, idle), self._loop)
 
     def dead_letters(self, *, idle: float | None = None) -> Consumer:

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.leases import Lease, LeaseEntry
 from penstock.core.policy import Policy
-from penstock.core.queue import Counters
+from penstock.core.queue import QueueCounters
 from penstock.core.writers import WriterEntry
 
 #: Bytes of a ``HELD`` row, roughly: far below a block's, so that a segment can begin however much is held.
@@ -25,7 +25,7 @@ class QueueEntry(msgspec.Struct):
     name: str
     policy: Policy
     created_at: int
-    counters: dict[str, int] = msgspec.field(default_factory=lambda: Counters().as_dict())
+    counters: dict[str, int] = msgspec.field(default_factory=lambda: QueueCounters().as_dict())
 
 
 class ListedQueue(QueueEntry, kw_only=True):

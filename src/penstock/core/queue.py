@@ -118,7 +118,7 @@ class Subscription:
         return self.connection.given.get(self.queue.id, 0)
 
 
-class Counters:
+class QueueCounters:
     """What has come in and gone out, since the queue was made."""
 
     __slots__ = ("acknowledged", "dropped", "moved_in", "moved_out", "popped", "published", "purged")
@@ -175,7 +175,7 @@ class Queue:
         self.scheduled = 0
         self.waiting: deque[Subscription] = deque()
         self.waiting_dead: deque[Subscription] = deque()
-        self.counters = Counters()
+        self.counters = QueueCounters()
         #: Windows and single receives that want messages of it.
         self.subscribers = 0
         #: Messages given out since the broker started, and those of them that had been given out before.

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from penstock.endpoint.lines import Line, Said
+from penstock.endpoint.sockets import wait_for_path
 
 #: Less urgent than the broker and its clients: reading must not slow them down.
 NICENESS = 19
@@ -61,9 +62,12 @@ def wait_for_address(address: str) -> None:
 
     The endpoint of a broker that was killed a moment ago may still be about to end, so it is tried for a while.
     """
+    if address.startswith("unix:"):
+        wait_for_path(address.removeprefix("unix:"), FREE_SECONDS)
+        return
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + FREE_SECONDS
-    while not address.startswith("unix:"):
+    while True:
         try:
             for family, kind, _, _, where in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
                 with socket.socket(family, kind) as probe:

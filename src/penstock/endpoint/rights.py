@@ -14,7 +14,7 @@ from penstock.patterns import fits_queue
 Right = Literal["publish", "consume", "dead-letter", "administer", "read", "create", "view", "operate", "admin"]
 
 
-class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="rights"):
+class AskRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="rights"):
     """What may this peer do? Answered by ``Allowed``."""
 
     address: str

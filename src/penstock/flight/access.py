@@ -84,7 +84,7 @@ class Caller(NamedTuple):
 
 
 class Callers:
-    """Finds out who calls. ``ask`` is the broker's answer to ``requests.Rights`` about a peer."""
+    """Finds out who calls. ``ask`` is the broker's answer to ``rights.AskRights`` about a peer."""
 
     def __init__(self, ask: Callable[[Peer], Allowed], clock: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask

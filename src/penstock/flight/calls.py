@@ -184,8 +184,8 @@ class ForgetReader(msgspec.Struct, frozen=True, kw_only=True, tag="forget-reader
     reader: str
 
 
-class Lease(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="lease"):
-    """Action: take messages for a reader. See ``requests.Lease``. Answered by ``requests.Leased``."""
+class TakeLease(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="lease"):
+    """Action: take messages for a reader. See ``requests.TakeLease``. Answered by ``requests.Leased``."""
 
     reader: str
     instance: str
@@ -252,7 +252,7 @@ Action = (
     | Progress
     | Readers
     | ForgetReader
-    | Lease
+    | TakeLease
     | CheckWritten
     | EndWriter
     | Writers

@@ -11,7 +11,7 @@ import pyarrow.flight as fl
 
 from penstock.flight import calls
 from penstock.flight.problems import told, trouble
-from penstock.flight.service import Service
+from penstock.flight.service import FlightService
 
 _ACTIONS = msgspec.json.Decoder(calls.Action)
 
@@ -23,7 +23,9 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
     in the manual.
     """
 
-    def __init__(self, address: str, service: Service, report: Callable[[BaseException], None], **how: Any) -> None:
+    def __init__(
+        self, address: str, service: FlightService, report: Callable[[BaseException], None], **how: Any
+    ) -> None:
         """``address`` is as in options. Raises what pyarrow raises if it can't listen there."""
         self._service = service
         self._report = report

@@ -13,7 +13,7 @@ from penstock.flight.access import Caller, queue_name
 from penstock.flight.calls import Read
 from penstock.flight.history import History
 from penstock.flight.problems import trouble
-from penstock.flight.requests import LeasedRows, Rows
+from penstock.flight.requests import LeasedMessages, LeasedRows
 from penstock.flight.views import schema, split
 from penstock.journal.errors import Gone
 from penstock.journal.format.catalogue import QueueName
@@ -24,7 +24,7 @@ TRIES = 5
 
 _OF_LEASE = ("namespace", "queue")
 
-Ask = Callable[[LeasedRows], Rows]
+Ask = Callable[[LeasedRows], LeasedMessages]
 
 
 def read_leased(history: History, ask: Ask, call: Read, caller: Caller) -> Iterator[pa.RecordBatch]:

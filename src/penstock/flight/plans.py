@@ -36,7 +36,7 @@ LIST_SECONDS = 5.0
 Floats = npt.NDArray[np.float64]
 
 
-class Counted(NamedTuple):
+class PublishedCount(NamedTuple):
     """What was published into a queue. ``exact`` is False where there was no time to count all of it."""
 
     messages: int
@@ -90,10 +90,10 @@ class Measures:
             losses=[Lost(first=loss.lost[0], stop=loss.lost[1], text=str(loss)) for loss in checked.losses],
         )
 
-    def counts(self, names: Iterable[QueueName], status: Range) -> dict[QueueName, Counted]:
+    def counts(self, names: Iterable[QueueName], status: Range) -> dict[QueueName, PublishedCount]:
         """What was published into queues, of what can still be read."""
         tally, exact = self._tallies.between(status.earliest, status.latest, time.monotonic() + LIST_SECONDS)
-        return {name: Counted(*tally.of(name)[:2], exact) for name in names}
+        return {name: PublishedCount(*tally.of(name)[:2], exact) for name in names}
 
     def lag(self, queues: Chooser, view: str, position: int) -> Lag:
         """How much lies at or after a position, and how old the first of it is."""

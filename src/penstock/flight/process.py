@@ -15,8 +15,8 @@ from penstock.endpoint.lines import Failed, Ready
 from penstock.endpoint.process import Reporter, begin, wait_for_address
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.endpoint import Endpoint
-from penstock.flight.service import Service
-from penstock.flight.settings import Settings
+from penstock.flight.service import FlightService
+from penstock.flight.settings import FlightSettings
 
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
@@ -29,7 +29,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     line = told.readline()
     if not line:
         return 0
-    settings = msgspec.json.decode(line, type=Settings)
+    settings = msgspec.json.decode(line, type=FlightSettings)
     try:
         endpoint = start(settings, reporter)
     except Exception as error:
@@ -41,7 +41,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     return 0
 
 
-def start(settings: Settings, reporter: Reporter) -> Endpoint:
+def start(settings: FlightSettings, reporter: Reporter) -> Endpoint:
     """An endpoint that accepts calls."""
     wait_for_address(settings.address)
     tls: dict[str, Any] = {}
@@ -52,12 +52,12 @@ def start(settings: Settings, reporter: Reporter) -> Endpoint:
         if settings.tls_client_ca:
             tls["verify_client"] = True
             tls["root_certificates"] = Path(settings.tls_client_ca).read_bytes()
-    service = Service(settings)
+    service = FlightService(settings)
     middleware = {MIDDLEWARE: HeaderReader()}
     return Endpoint(settings.address, service, reporter.fault, middleware=middleware, **tls)
 
 
-def _explained(settings: Settings, error: Exception) -> str:
+def _explained(settings: FlightSettings, error: Exception) -> str:
     reason = str(error)
     if "did not start properly" in reason:  # it says no more
         reason = "is the certificate one, and the key its own?" if settings.tls_certificate else "it is not ours"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.endpoint.rights import Rights
+from penstock.endpoint.rights import AskRights
 
 #: A frame may be this long: the largest write, with room for the rest.
 FRAME_BYTES = 80 * 2**20
@@ -45,7 +45,7 @@ class OutNow(msgspec.Struct, frozen=True, kw_only=True, tag="out-now"):
     damaged: bytes = b""
 
 
-class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
+class TakeLease(_Request, frozen=True, kw_only=True, tag="lease"):
     """Settle what the reader leased before ``start``; then lease more, unless something after it is outstanding.
 
     So a reader that comes back with the same start gets the same answer. ``start`` 0 settles nothing: the reader is
@@ -81,7 +81,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, tag="leased"):
 
 
 class LeasedRows(_Request, frozen=True, kw_only=True, tag="leased-rows"):
-    """Which messages are leased at positions of the range? Answered by ``Rows``."""
+    """Which messages are leased at positions of the range? Answered by ``LeasedMessages``."""
 
     reader: str
     start: int
@@ -89,7 +89,7 @@ class LeasedRows(_Request, frozen=True, kw_only=True, tag="leased-rows"):
     owner: str = ""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
+class LeasedMessages(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
     """Messages (u64), and where each one's payload lies now (u64), in the order of leases, then of the queue."""
 
     messages: bytes
@@ -219,9 +219,9 @@ class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):
 
 
 Request = (
-    Rights
+    AskRights
     | Outs
-    | Lease
+    | TakeLease
     | LeasedRows
     | Waiting
     | Write

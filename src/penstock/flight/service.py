@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from penstock.endpoint.rights import Allowed, Rights
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Callers, Peer, chosen, queue_name
 from penstock.flight.broker import BrokerClient
@@ -18,7 +18,7 @@ from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.flight.plans import Measures
 from penstock.flight.problems import trouble
-from penstock.flight.settings import Settings
+from penstock.flight.settings import FlightSettings
 from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
 from penstock.journal import open_journal
@@ -29,10 +29,10 @@ MOST = 2**63 - 1
 NAME_BYTES = 255
 
 
-class Service:
+class FlightService:
     """All calls. Threads may share one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FlightSettings) -> None:
         self.broker = BrokerClient(settings.broker_socket)
         self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)
@@ -40,7 +40,7 @@ class Service:
         self.callers = Callers(self._rights)
 
     def _rights(self, peer: Peer) -> Allowed:
-        question = Rights(address=peer.address, subject=peer.subject, token=peer.token)
+        question = AskRights(address=peer.address, subject=peer.subject, token=peer.token)
         return self.broker.ask(question, Allowed)
 
     # Tables
@@ -65,8 +65,8 @@ class Service:
         self.history.check_identity(call.identity)
         return self.live.read(call.columns, self.history.chooser(call, caller))
 
-    def _leased_rows(self, request: requests.LeasedRows) -> requests.Rows:
-        return self.broker.ask(request, requests.Rows)
+    def _leased_rows(self, request: requests.LeasedRows) -> requests.LeasedMessages:
+        return self.broker.ask(request, requests.LeasedMessages)
 
     def write(
         self, call: calls.Write, caller: Caller, shape: pa.Schema, batches: Iterable[pa.RecordBatch]
@@ -150,7 +150,7 @@ class Service:
                 return self.measures.plan(call, caller)
             case calls.Progress():
                 return self._progress(call, caller)
-            case calls.Lease():
+            case calls.TakeLease():
                 return self._lease(call, caller)
             case calls.Readers():
                 return self._readers(caller)
@@ -208,7 +208,7 @@ class Service:
         found = self.broker.ask(requests.Waiting(queues=queues), requests.Waits)
         return self.measures.waiting(found.rows, found.place)
 
-    def _lease(self, call: calls.Lease, caller: Caller) -> requests.Leased:
+    def _lease(self, call: calls.TakeLease, caller: Caller) -> requests.Leased:
         _check_name("reader", call.reader)
         _check_name("instance", call.instance)
         if call.timeout <= 0:
@@ -217,7 +217,7 @@ class Service:
         queues = [str(name) for name in self.history.queues(call, caller, "consume")]
         if call.queue and not queues:
             raise trouble("no-queue", f"there is no queue {call.queue}")
-        request = requests.Lease(
+        request = requests.TakeLease(
             reader=call.reader,
             instance=call.instance,
             queues=queues,

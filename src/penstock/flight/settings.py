@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class FlightSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the endpoint is to be."""
 
     #: The URL of the journal: see ``journal.open_journal``.

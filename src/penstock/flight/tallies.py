@@ -15,7 +15,7 @@ from threading import Lock
 import numpy as np
 
 from penstock.flight.history import Chooser
-from penstock.journal.contract import Follower, Found, HeldExtent, Span
+from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, Span
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.merge import merged
@@ -58,7 +58,7 @@ class Tally:
             return sum(counts[at] for _, counts in found)
         return sum(counts[at] for name, counts in found if name is not None and queues(name))
 
-    def count(self, found: Found, start: int, stop: int) -> None:
+    def count(self, found: LocatedBlock, start: int, stop: int) -> None:
         """Count the rows of a block that lie between two positions."""
         block, extent = found
         low, high = max(start - block.first, 0), min(stop, block.end) - block.first
@@ -155,7 +155,7 @@ class Tallies:
             tally.merge(growing)
         else:
             counted_to = low
-        blocks = (Found(block, extent) for block in extent.blocks(counted_to, high, verify=False))
+        blocks = (LocatedBlock(block, extent) for block in extent.blocks(counted_to, high, verify=False))
         for found in merged(blocks) if counted_to < high else ():
             tally.count(found, counted_to, high)
         with self._lock:

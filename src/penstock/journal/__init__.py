@@ -4,6 +4,7 @@
     open_journal  a journal by its URL, in this module
     errors        what can go wrong
     committer     group commit in a thread
+    backup        a copy of a journal that others write, and putting it back
     format/       one commit in bytes and back, single messages out of blocks, the names of the queues
     files/        the journal in a folder
     memory        the journal in memory, which is that of ``files`` without a disk
@@ -19,17 +20,17 @@ from __future__ import annotations
 
 import re
 
-from penstock.journal.contract import Follower, Journal, JournalOptions, JournalTools, OwnedJournal
+from penstock.journal.contract import Follower, Journal, JournalTools, OwnedJournal, OwnerOptions
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.journal import FileJournal
 from penstock.journal.memory import MemoryJournal
 
-__all__ = ["Follower", "Journal", "JournalOptions", "JournalTools", "OwnedJournal", "open_journal"]
+__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "open_journal"]
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def open_journal(url: str, options: JournalOptions | None = None) -> Journal:
+def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
     """The journal at a URL: ``file:PATH`` or a bare path, or ``memory:``. Nothing is touched before a role is taken.
 
     ``options`` are for its owner. Raises JournalRefused for a URL that names no journal.

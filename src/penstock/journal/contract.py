@@ -29,7 +29,7 @@ import numpy.typing as npt
 from penstock.journal.errors import DataLoss, JournalDamaged
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1
@@ -51,7 +51,7 @@ class Durability(Enum):
 
 
 @dataclass(frozen=True)
-class JournalOptions:
+class OwnerOptions:
     """How the owner's journal behaves. Sizes are in bytes, ages in microseconds."""
 
     durability: Durability = Durability.COMMIT
@@ -166,7 +166,7 @@ class Log(Protocol):
     def read(self, start: int) -> Iterator[Block]:
         """The committed blocks with events at ``start`` or later, in order. Raises JournalDamaged at a bad one."""
 
-    def messages(self, positions: Iterable[int]) -> list[Message]:
+    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
         """The messages at these positions, in the order asked for. Raises Gone if one of them is not there."""
 
     def locate(self, position: int) -> Block:
@@ -416,7 +416,7 @@ class HeldExtent(Protocol):
         """The queues at its end. Look, don't touch."""
 
 
-class Found(NamedTuple):
+class LocatedBlock(NamedTuple):
     """A block, and the extent that knows the names of its queues."""
 
     block: Block
@@ -451,7 +451,7 @@ class Follower(Protocol):
 
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
-    ) -> Iterator[Found]:
+    ) -> Iterator[LocatedBlock]:
         """The blocks that have events from ``start`` up to ``stop`` (all that is committed now, if None).
 
         The first and the last block may have events outside of the range. The range is checked at once, before the

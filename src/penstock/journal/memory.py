@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import msgspec
 
-from penstock.journal.contract import UNBOUNDED, JournalOptions, JournalTools
+from penstock.journal.contract import UNBOUNDED, JournalTools, OwnerOptions
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import RealFile
 from penstock.journal.files.follower import JournalReader
@@ -40,7 +40,7 @@ _TRIES = 1000
 class MemoryJournal:
     """A journal in memory: a new one, or by its ``address`` that of a running broker. See ``contract.Journal``."""
 
-    def __init__(self, address: str = "", options: JournalOptions | None = None) -> None:
+    def __init__(self, address: str = "", options: OwnerOptions | None = None) -> None:
         """Raises JournalRefused for an address that is none."""
         self.where = SCHEME + address
         self._address = address
@@ -75,7 +75,7 @@ def _parse(address: str) -> tuple[int, int]:
 class OwnedMemory(OwnedFiles):
     """The journal of a broker that keeps nothing: see ``contract.OwnedJournal``."""
 
-    def __init__(self, options: JournalOptions | None = None) -> None:
+    def __init__(self, options: OwnerOptions | None = None) -> None:
         self._memory = MemoryDisk()
         super().__init__(self._memory, options)
         self.address = self._memory.address

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
-from penstock.endpoint.rights import Allowed
-from penstock.endpoint.rights import Rights as AskedRights
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.server.engine.commits import Commits, CommitWaiters
+from penstock.server.engine.commits import CommitDriver, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
-from penstock.server.flight.readers import Readers
+from penstock.server.flight.readers import ReaderTable
 from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import Memory
 from penstock.server.limits.state_memory import StateMemory
@@ -63,7 +62,12 @@ class Runtime:
     """What the sessions of a running broker share."""
 
     def __init__(
-        self, options: BrokerOptions, engine: Engine, commits: Commits, log: Logger, readers: Readers | None = None
+        self,
+        options: BrokerOptions,
+        engine: Engine,
+        commits: CommitDriver,
+        log: Logger,
+        readers: ReaderTable | None = None,
     ) -> None:
         self.options = options
         self.engine = engine
@@ -71,7 +75,7 @@ class Runtime:
         self.commits = commits
         self._commit_waiters = CommitWaiters()
         self.log = log
-        self.readers = readers or Readers(log)
+        self.readers = readers or ReaderTable(log)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
         self.sessions: dict[int, AnySession] = {}
@@ -364,7 +368,7 @@ class Runtime:
         self.log.warning(event, protocol=protocol, peer=peer.address, limit=limit)
         return False
 
-    def allowed(self, asked: AskedRights) -> Allowed:
+    def allowed(self, asked: AskRights) -> Allowed:
         """What a peer of one of our own processes may do."""
         token, digest = ("", asked.token) if asked.hashed else (asked.token, "")
         peer = Peer(asked.address, asked.subject, token=token, token_sha256=digest)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from penstock.flight.calls import Lag, Lease, Progress, Range, Read, Status
+from penstock.flight.calls import Lag, Progress, Range, Read, Status, TakeLease
 from penstock.flight.requests import Leased
 from penstock.spark.endpoint import log
 from penstock.spark.errors import Replaced
@@ -129,7 +129,7 @@ class ConsumingReader(StreamReaderBase):
 
     def _lease(self, start: int, *, take: bool, rows: int = 0, size: int = 0) -> Leased:
         settings = self._settings
-        asked = Lease(
+        asked = TakeLease(
             queue=settings.queue,
             pattern=settings.pattern,
             reader=settings.reader,

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import msgspec
 
-from penstock.sql.requests import FRAME_BYTES, LENGTH, Outcome, Request, Settings, Tables
+from penstock.sql.requests import FRAME_BYTES, LENGTH, ListTables, Outcome, Request, SqlSettings
 
 #: Queries at a time, and those that may wait for their turn.
 AT_A_TIME = 2
@@ -47,7 +47,7 @@ class _Worker:
         self.idle: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, settings: Settings) -> _Worker:
+    async def start(cls, settings: SqlSettings) -> _Worker:
         """A new one."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -87,7 +87,7 @@ class _Worker:
 class Pool:
     """All of them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
         self._turn = asyncio.Semaphore(AT_A_TIME)
         self._waiting = 0
@@ -138,7 +138,7 @@ class Pool:
         worker = await _Worker.start(self._settings)
         try:
             async with self._watched(worker):
-                await worker.ask(Tables(), START_SECONDS)
+                await worker.ask(ListTables(), START_SECONDS)
         except (TookTooLong, Died):
             raise SqlRefused("the process for SQL does not start; try again") from None
         return worker

@@ -1,7 +1,7 @@
 """What the HTTP process asks a process of SQL for, over its standard input, and the answers on its standard output.
 
-Both are a length (u32le) and so many bytes of MessagePack. The first frame is ``Settings``, which is not answered; each
-``Query`` and ``Tables`` after it is answered by one ``Outcome``.
+Both are a length (u32le) and so many bytes of MessagePack. The first frame is ``SqlSettings``, which is not answered;
+each ``Query`` and ``ListTables`` after it is answered by one ``Outcome``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIVEN = ("queues", "readers", "audit")
 Format = Literal["json", "csv", "parquet"]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the process is to be."""
 
     #: The URL of the journal: see ``journal.open_journal``.
@@ -48,7 +48,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, tag="query"):
     given: dict[str, list[dict[str, Any]]] = {}
 
 
-class Tables(msgspec.Struct, frozen=True, kw_only=True, tag="tables"):
+class ListTables(msgspec.Struct, frozen=True, kw_only=True, tag="tables"):
     """Asks which tables there are."""
 
 
@@ -64,4 +64,4 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = ""
 
 
-Request = Query | Tables
+Request = Query | ListTables

@@ -22,14 +22,14 @@ _EXACT = 2**53
 JSON_BYTES = 32 * 2**20
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """What was written, and whether there was more."""
 
     body: bytes
     truncated: bool
 
 
-def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: int) -> Written:
+def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: int) -> WrittenRows:
     """So many rows at most, as ``SqlAnswer`` has them, but for its ``seconds``."""
     encoded: list[bytes] = []
     size = 0
@@ -42,7 +42,7 @@ def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: i
         size += len(encoded[-1])
     columns = msgspec.json.encode([{"name": name, "type": kind} for name, kind in types])
     truncated = b"true" if more else b"false"
-    return Written(b'"columns":%b,"rows":[%b],"truncated":%b' % (columns, b",".join(encoded), truncated), more)
+    return WrittenRows(b'"columns":%b,"rows":[%b],"truncated":%b' % (columns, b",".join(encoded), truncated), more)
 
 
 def write_csv(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: int) -> bool:

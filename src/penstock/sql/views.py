@@ -22,7 +22,7 @@ from penstock.sql import pushdown
 from penstock.sql.tables import SCHEMAS
 
 
-class Plan(NamedTuple):
+class ScanPlan(NamedTuple):
     """What a scan has to read."""
 
     #: In the order of the schema.
@@ -44,24 +44,24 @@ class Sources:
         self._allowed = allowed
         self._range = history.check(Read(accept_loss=True))
         #: What scans were planned, for whoever wants to know what is read.
-        self.plans: list[tuple[str, Plan]] = []
+        self.plans: list[tuple[str, ScanPlan]] = []
         #: What went wrong while rows were read: DuckDB only tells that something did.
         self.error: Exception | None = None
 
-    def plan(self, view: str, columns: Sequence[str] | None, wanted: ds.Expression | None) -> Plan:
+    def plan(self, view: str, columns: Sequence[str] | None, wanted: ds.Expression | None) -> ScanPlan:
         """What has to be read for some columns (None: all) of the rows that are wanted (None: all)."""
         schema = SCHEMAS[view]
         checked = self._range
         if wanted is None:
-            return Plan(_ordered(schema, columns), (checked.start, checked.stop), self._chooser(None), list(STATES))
+            return ScanPlan(_ordered(schema, columns), (checked.start, checked.stop), self._chooser(None), list(STATES))
         filtered = None if columns is None else [*columns, *pushdown.columns_of(schema, wanted)]
         states = pushdown.words_of(schema, wanted, "state", STATES) if view == "live" else []
         span = pushdown.positions(schema, wanted, checked.start, checked.stop)
         narrow = not pushdown.wants_no_queue(schema, wanted)
         chooser = self._chooser(_fitting(schema, wanted)) if narrow else self._chooser(None)
-        return Plan(_ordered(schema, filtered), span, chooser, states)
+        return ScanPlan(_ordered(schema, filtered), span, chooser, states)
 
-    def read(self, view: str, plan: Plan) -> Iterator[pa.RecordBatch]:
+    def read(self, view: str, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         """The rows of a plan, and perhaps some more."""
         self.plans.append((view, plan))
         try:
@@ -73,7 +73,7 @@ class Sources:
             self.error = error
             raise
 
-    def _past(self, view: str, plan: Plan) -> Iterator[pa.RecordBatch]:
+    def _past(self, view: str, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         start, stop = plan.positions
         for low, high in self._range._replace(start=start, stop=stop).kept():
             yield from arrow.read(

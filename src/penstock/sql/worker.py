@@ -28,8 +28,8 @@ from penstock.flight.requests import OutNow, Outs
 from penstock.journal import open_journal
 from penstock.journal.errors import LogError
 from penstock.sql.database import BadQuery, database, explained, run
-from penstock.sql.requests import LENGTH, VIEWS, Outcome, Query, Request, Settings, Tables
-from penstock.sql.results import Written, as_json, write_csv, write_parquet
+from penstock.sql.requests import LENGTH, VIEWS, ListTables, Outcome, Query, Request, SqlSettings
+from penstock.sql.results import WrittenRows, as_json, write_csv, write_parquet
 from penstock.sql.tables import ABOUT, SCHEMAS
 from penstock.sql.views import Sources, View
 
@@ -43,7 +43,7 @@ def main() -> int:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
     frames = _frames(sys.stdin.buffer)
-    settings = msgspec.msgpack.decode(frames.get(), type=Settings)
+    settings = msgspec.msgpack.decode(frames.get(), type=SqlSettings)
     worker = Worker(settings)
     while True:
         request: Request = msgspec.msgpack.decode(frames.get(), type=Request)
@@ -68,7 +68,7 @@ def _frames(told: BinaryIO) -> SimpleQueue[bytes]:
 class Worker:
     """Answers requests."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
         self._broker = BrokerClient(settings.broker_socket)
         self._history: History | None = None
@@ -79,7 +79,7 @@ class Worker:
     def answer(self, request: Request) -> Outcome:
         """What became of it."""
         try:
-            return self._tables() if isinstance(request, Tables) else self._query(request)
+            return self._tables() if isinstance(request, ListTables) else self._query(request)
         except BadQuery as error:
             return Outcome(problem=str(error), field=error.field)
         except MemoryError:
@@ -109,13 +109,13 @@ class Worker:
         body = b'{%b,"seconds":%s}' % (written.body, str(seconds).encode()) if query.format == "json" else b""
         return Outcome(body=body, truncated=written.truncated)
 
-    def _written(self, query: Query, tables: dict[str, Any]) -> Written:
+    def _written(self, query: Query, tables: dict[str, Any]) -> WrittenRows:
         with database(query.memory_bytes) as connection, explained(query.text, tables):
             batches = run(connection, query.text, tables)
             if query.format == "csv":
-                return Written(b"", write_csv(batches, query.file, query.rows, query.file_bytes))
+                return WrittenRows(b"", write_csv(batches, query.file, query.rows, query.file_bytes))
             if query.format == "parquet":
-                return Written(b"", write_parquet(batches, query.file, query.rows, query.file_bytes))
+                return WrittenRows(b"", write_parquet(batches, query.file, query.rows, query.file_bytes))
             types = [(name, str(kind)) for name, kind, *_ in connection.description or ()]
             return as_json(batches, types, query.rows)
 

@@ -22,10 +22,10 @@ from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import DeliveryEffect, Effect
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.maintenance.upkeep import Plan, Retention, Step
+from penstock.server.maintenance.upkeep import RemovalPlan, Retention, Step
 from server.crash.notes import Notes, number_of, payload
 from support.journals import open_folder
 
@@ -51,7 +51,7 @@ class Child:
         self.random = Random(f"{seed} {number}")
         self.next_number = number * ROUND
         self.notes = Notes(notes)
-        options = JournalOptions(durability=durability, **OPTIONS)
+        options = OwnerOptions(durability=durability, **OPTIONS)
         opened = open_folder(RealDisk(folder), microseconds(), options, RETENTION, cache_bytes=100_000)
         self.engine, self.upkeep = opened.engine, opened.upkeep
         self.broker = self.engine.broker
@@ -243,14 +243,14 @@ class Child:
         yield from self.wait_for(self.helper.submit(self.upkeep.checkpoint, microseconds()))
 
     def retention(self) -> Iterator[None]:
-        planned: Future[Plan] = self.helper.submit(self.upkeep.plan, microseconds())
+        planned: Future[RemovalPlan] = self.helper.submit(self.upkeep.plan, microseconds())
         yield from self.wait_for(planned)
         plan = planned.result()
         for step in plan.steps:
             yield from self.give_back(plan, step)
         self.upkeep.forget_places(plan)
 
-    def give_back(self, plan: Plan, step: Step) -> Iterator[None]:
+    def give_back(self, plan: RemovalPlan, step: Step) -> Iterator[None]:
         for _ in self.upkeep.carry(plan.table, step, microseconds()):
             carried = self.broker.log.next_position
             while self.broker.committed < carried:

@@ -10,9 +10,9 @@ from penstock.admin import requests
 from penstock.admin.access import COOKIE, LOGIN_SECONDS, Gatekeeper, digest_of
 from penstock.admin.app import cookie_of
 from penstock.admin.audit import Audit
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
-from penstock.admin.paging import cursor_of, values_of
+from penstock.admin.pages import cursor_of, values_of
 from penstock.admin.requests import Token
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
 from penstock.admin.resources.common import Done, Page
@@ -25,7 +25,7 @@ TOKEN_BYTES = 32
 class AccessHandlers:
     """Handles what is about access. ``secure``: cookies are for TLS only."""
 
-    def __init__(self, broker: Broker, gatekeeper: Gatekeeper, audit: Audit, *, secure: bool) -> None:
+    def __init__(self, broker: BrokerClient, gatekeeper: Gatekeeper, audit: Audit, *, secure: bool) -> None:
         self._broker = broker
         self._gatekeeper = gatekeeper
         self._audit = audit

@@ -11,13 +11,13 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.access import Caller
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer, as_toml
 from penstock.admin.http import Answer, Request, converted
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.openapi import document
-from penstock.admin.paging import cursor_of, numbers_of, page
+from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.common import Done, Page, Sample
@@ -34,7 +34,7 @@ from penstock.admin.resources.operations import (
     Segment,
     Totals,
 )
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.admin.times import moment, moment_or_none
 
 #: Queues that the overview names.
@@ -44,7 +44,7 @@ BUSIEST = 10
 class BrokerHandlers:
     """Handles what is about the whole."""
 
-    def __init__(self, broker: Broker, mirror: Mirror, journal: JournalView, settings: Settings) -> None:
+    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView, settings: AdminSettings) -> None:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
@@ -223,7 +223,7 @@ class BrokerHandlers:
 def _parsed(data: bytes) -> Definitions:
     try:
         values: Any = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         fail("bad-request", f"this is not TOML: {error}", field="body")
     return converted(values, Definitions, "body")
 
@@ -245,7 +245,7 @@ def reasons_of(figures: BrokerFigures) -> list[str]:
     return reasons
 
 
-def disk_of(settings: Settings) -> Disk | None:
+def disk_of(settings: AdminSettings) -> Disk | None:
     """The disk that the journal is on."""
     if not settings.data:
         return None

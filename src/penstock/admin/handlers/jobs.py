@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from penstock.admin import requests
 from penstock.admin.access import Caller
 from penstock.admin.backups import Backups
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import JobRecord, Jobs
-from penstock.admin.paging import cursor_of, page, values_of
+from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import QueueFull
 from penstock.admin.resources.access import Role
@@ -26,7 +26,7 @@ from penstock.admin.rules import rules_of
 class JobHandlers:
     """Handles what is about jobs."""
 
-    def __init__(self, broker: Broker, jobs: Jobs, backups: Backups) -> None:
+    def __init__(self, broker: BrokerClient, jobs: Jobs, backups: Backups) -> None:
         self._broker = broker
         self._jobs = jobs
         self._backups = backups

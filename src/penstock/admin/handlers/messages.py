@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView, LifeEvent
 from penstock.admin.mirror import Mirror
-from penstock.admin.paging import cursor_of, numbers_of, page, values_of
+from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.payloads import data_of, shown
 from penstock.admin.problems import fail
-from penstock.admin.requests import Found, Item
+from penstock.admin.requests import BrowsedMessage, MessageInState
 from penstock.admin.resources.common import Done, Page, State
 from penstock.admin.resources.messages import (
     DeadGroup,
@@ -29,10 +29,10 @@ from penstock.admin.resources.messages import (
     Publish,
     Published,
 )
-from penstock.admin.searching import Wanted, searched
+from penstock.admin.search import SearchTerms, searched
 from penstock.admin.times import moment, moment_or_none
 from penstock.core.policy import SECOND
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.patterns import fits_queue
 from penstock.schema import FOREVER, Reason
 
@@ -42,7 +42,7 @@ _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 class MessageHandlers:
     """Handles what is about messages."""
 
-    def __init__(self, broker: Broker, mirror: Mirror, journal: JournalView) -> None:
+    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView) -> None:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
@@ -66,8 +66,8 @@ class MessageHandlers:
         """Messages of one state, or those of them that a search finds."""
         query: MessagesQuery = request.query
         await self._mirror.known()
-        wanted = Wanted.of(query)
-        after = values_of(query.cursor, tuple[str, tuple[int, ...]])
+        wanted = SearchTerms.of(query)
+        after = values_of(query.cursor, tuple[str, tuple[int, int, int]])
         if after is not None and after[0] != query.state:
             fail("bad-request", f"this cursor is of messages that are {after[0]}", field="query.cursor")
         asked = requests.Browse(
@@ -118,9 +118,9 @@ class MessageHandlers:
         headers = (("content-disposition", name),)
         return Answer(body=message.payload, media="application/octet-stream", headers=headers)
 
-    async def _found(self, request: Request) -> tuple[Found, Message | None]:
+    async def _found(self, request: Request) -> tuple[MessageInState, MessageRow | None]:
         asked = requests.Find(namespace=request.namespace, name=request.queue, id=request.message_id)
-        found = await self._broker.ask(asked, Found | None)  # type: ignore[arg-type]  # a union is a type for msgspec
+        found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]  # a union is a type for msgspec
         if found is None:
             fail("not-found", f"the queue {request.full_name} has no such message now", field="path.id")
         messages = await self._journal.messages([found.item.place])
@@ -165,7 +165,7 @@ class MessageHandlers:
         events, following, since = await self._journal.life(position, start[0] if start else 0)
         mine = [event for event in events if self._is_here(event, request)]
         asked = requests.Find(namespace=request.namespace, name=request.queue, id=raw)
-        found = await self._broker.ask(asked, Found | None)  # type: ignore[arg-type]
+        found = await self._broker.ask(asked, MessageInState | None)  # type: ignore[arg-type]
         if not mine and found is None and not following:
             fail("not-found", f"the journal tells nothing of such a message of {request.full_name}", field="path.id")
         return Answer(
@@ -228,7 +228,7 @@ class MessageHandlers:
     # What is told of a message
 
     def _summary(
-        self, item: Item, message: Message | None, state: State, most: int, encoding: Encoding | None
+        self, item: BrowsedMessage, message: MessageRow | None, state: State, most: int, encoding: Encoding | None
     ) -> MessageSummary:
         raw = item.asked or self._identity + item.position.to_bytes(8, "big")
         reading: dict[str, Any] = {"source": "", "correlation_id": "", "request_id": "", "source_info": ""}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.access import Caller
+from penstock.admin.broker import BrokerClient
 from penstock.admin.handlers.broker import BrokerHandlers, disk_of, reasons_of
 from penstock.admin.handlers.jobs import may
 from penstock.admin.handlers.pipelines import PipelineHandlers
@@ -22,7 +23,7 @@ from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import ReaderRow
 from penstock.admin.resources.operations import StreamQuery
-from penstock.admin.settings import Settings
+from penstock.admin.settings import AdminSettings
 from penstock.patterns import fits_queue
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class LiveHandlers:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerClient,
         mirror: Mirror,
         journal: JournalView,
-        settings: Settings,
+        settings: AdminSettings,
         whole: BrokerHandlers,
         queues: QueueHandlers,
         jobs: Jobs,
@@ -116,8 +117,7 @@ class LiveHandlers:
     async def stream(self, request: Request) -> Answer:
         """Events until the client goes."""
         query: StreamQuery = request.query
-        namespace, slash, name = query.queue.partition("/")
-        if query.queue and not (namespace and slash and name and request.caller.may("view", namespace, name)):
+        if query.queue and not _may_see(request.caller, query.queue):
             fail("bad-request", f"{query.queue!r} is no queue that you may see", field="query.queue")
         if self._streams >= MOST_STREAMS:
             fail("too-many", f"there are {MOST_STREAMS} streams already")
@@ -128,7 +128,18 @@ class LiveHandlers:
         """All streams end."""
         self._ended.set()
 
-    async def _events(self, request: Request, query: StreamQuery) -> AsyncIterator[bytes]:
+    async def _caller(self, request: Request, query: StreamQuery) -> Caller | None:
+        """Who looks, with the rights of this moment; None: nobody who may. Raises ApiProblem if the broker is away."""
+        try:
+            caller = await request.caller_now()
+        except ApiProblem as error:
+            if error.problem.code == "away":
+                raise
+            return None
+        may_look = _may_see(caller, query.queue) if query.queue else caller.may_somewhere("view")
+        return caller if may_look else None
+
+    async def _events(self, request: Request, query: StreamQuery) -> AsyncGenerator[bytes, None]:
         self._streams += 1
         seen: dict[str, Any] = {}
         number = 0
@@ -136,7 +147,10 @@ class LiveHandlers:
             yield b"retry: 2000\n\n"
             while not self._ended.is_set():
                 try:
-                    for event, value in await self._news(request, query, number, seen):
+                    caller = await self._caller(request, query)
+                    if caller is None:
+                        break
+                    for event, value in await self._news(caller, query, number, seen):
                         yield _event(event, value)
                 except ApiProblem as error:
                     yield _event("away", error.problem)
@@ -146,9 +160,8 @@ class LiveHandlers:
             self._streams -= 1
 
     async def _news(
-        self, request: Request, query: StreamQuery, number: int, seen: dict[str, Any]
+        self, caller: Caller, query: StreamQuery, number: int, seen: dict[str, Any]
     ) -> list[tuple[str, Any]]:
-        caller = request.caller
         await self._mirror.fresh()
         news: list[tuple[str, Any]] = []
         if number % OVERVIEW_EVERY == 0:
@@ -169,6 +182,11 @@ class LiveHandlers:
                     news.append(("job", record.told()))
                 seen[record.id] = told
         return news
+
+
+def _may_see(caller: Caller, full_name: str) -> bool:
+    namespace, slash, name = full_name.partition("/")
+    return bool(namespace and slash and name) and caller.may("view", namespace, name)
 
 
 async def _wait(ended: asyncio.Event, seconds: float) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
-from penstock.admin.paging import cursor_of, numbers_of, page, values_of
+from penstock.admin.pages import cursor_of, numbers_of, page, values_of
 from penstock.admin.problems import fail
 from penstock.admin.requests import ConnectionFull, ConnectionRow, ConnectionRows, LockRows
 from penstock.admin.resources.common import Done, Page
@@ -33,7 +33,7 @@ PIECES = 20
 class PeerHandlers:
     """Handles what is about peers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerClient) -> None:
         self._broker = broker
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "connections": self.connections,

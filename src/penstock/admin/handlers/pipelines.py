@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.admin.http import Answer, Request
-from penstock.admin.paging import cursor_of, page, values_of
+from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import fail
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.peers import Pipeline

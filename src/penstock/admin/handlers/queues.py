@@ -10,11 +10,11 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.access import Caller
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.journal import JournalView
-from penstock.admin.mirror import Mirror, Totals, total_of
-from penstock.admin.paging import cursor_of, page, values_of
+from penstock.admin.mirror import Mirror, QueueTotals, total_of
+from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.requests import QueueFull, QueueRow
 from penstock.admin.resources.common import Done, Page
@@ -41,7 +41,7 @@ _LAST = 2**63 - 1
 class QueueHandlers:
     """Handles what is about queues."""
 
-    def __init__(self, broker: Broker, mirror: Mirror, journal: JournalView) -> None:
+    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView) -> None:
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
@@ -249,7 +249,7 @@ def _full(row: QueueRow) -> str:
     return f"{row.namespace}/{row.name}"
 
 
-def _namespace(name: str, totals: Totals) -> NamespaceSummary:
+def _namespace(name: str, totals: QueueTotals) -> NamespaceSummary:
     return NamespaceSummary(
         name=name,
         queues=totals.queues,

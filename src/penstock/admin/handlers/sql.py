@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, BinaryIO
 
 import msgspec
 
 from penstock.admin import requests
 from penstock.admin.access import Caller
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.mirror import Mirror, settled
-from penstock.admin.paging import cursor_of, page, values_of
+from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import fail
 from penstock.admin.requests import QueueRow, ReaderRow
 from penstock.admin.resources.common import Done, Page
@@ -27,10 +27,10 @@ from penstock.admin.resources.sql import (
     SqlQuery,
     SqlTable,
 )
-from penstock.admin.store import Store
+from penstock.admin.store import StateFile
 from penstock.endpoint.process import Reporter
 from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
-from penstock.sql.requests import GIVEN, VIEWS, Format, Outcome, Query, Tables
+from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked
 
 #: Queries that are kept, and the longest name of one.
@@ -46,7 +46,7 @@ _MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.p
 class SqlHandlers:
     """Handles what is about SQL."""
 
-    def __init__(self, broker: Broker, mirror: Mirror, store: Store, pool: Pool, reporter: Reporter) -> None:
+    def __init__(self, broker: BrokerClient, mirror: Mirror, store: StateFile, pool: Pool, reporter: Reporter) -> None:
         self._broker = broker
         self._mirror = mirror
         self._store = store
@@ -140,7 +140,7 @@ class SqlHandlers:
     async def tables(self, request: Request) -> Answer:
         """Those that the caller may see."""
         if self._known is None:
-            outcome = await self._ask(Tables(), TABLES_SECONDS)
+            outcome = await self._ask(ListTables(), TABLES_SECONDS)
             self._known = msgspec.json.decode(outcome.body, type=list[SqlTable])
         visible = _visible(request.caller)
         shown = [table for table in self._known if table.name in visible]
@@ -193,7 +193,7 @@ class SqlHandlers:
         return dict(zip(("query", "about", "by"), rows[0], strict=True)) if rows else None
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes, None]:
     with file:
         while piece := file.read(PIECE_BYTES):
             yield piece

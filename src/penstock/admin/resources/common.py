@@ -40,7 +40,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What all requests have: a field that is not known is an error."""
 
 
-class Query(Body, frozen=True, kw_only=True):
+class QueryParameters(Body, frozen=True, kw_only=True):
     """The parameters behind the question mark."""
 
 
@@ -54,7 +54,7 @@ class Page(Resource, Generic[T], frozen=True, kw_only=True):
     total: int | None = None
 
 
-class PageQuery(Query, frozen=True, kw_only=True):
+class PageQuery(QueryParameters, frozen=True, kw_only=True):
     """What all lists take."""
 
     limit: Limit = PAGE

@@ -16,7 +16,7 @@ from penstock.admin.resources.common import (
     MessageId,
     PageQuery,
     Pattern,
-    Query,
+    QueryParameters,
     Resource,
     Seconds,
     State,
@@ -125,7 +125,7 @@ class MessageDetail(MessageSummary, frozen=True, kw_only=True):
     holder: Holder | None
 
 
-class MessageQuery(Query, frozen=True, kw_only=True):
+class MessageQuery(QueryParameters, frozen=True, kw_only=True):
     """How the payload is shown."""
 
     bytes: Shown = SHOWN

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.admin.resources.common import Body, Change, PageQuery, Query, Resource
+from penstock.admin.resources.common import Body, Change, PageQuery, QueryParameters, Resource
 from penstock.admin.resources.queues import Rates, Rules
 
 
@@ -171,13 +171,13 @@ class Definitions(Body, frozen=True, kw_only=True):
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class DefinitionsQuery(Query, frozen=True, kw_only=True):
+class DefinitionsQuery(QueryParameters, frozen=True, kw_only=True):
     """How they are written."""
 
     format: Literal["json", "toml"] = "json"
 
 
-class ImportQuery(Query, frozen=True, kw_only=True):
+class ImportQuery(QueryParameters, frozen=True, kw_only=True):
     """What to do with definitions."""
 
     #: Only tell what would change.
@@ -193,7 +193,7 @@ class Imported(Resource, frozen=True, kw_only=True):
     changes: list[Change]
 
 
-class StreamQuery(Query, frozen=True, kw_only=True):
+class StreamQuery(QueryParameters, frozen=True, kw_only=True):
     """What is to be told, and how often."""
 
     #: A queue whose figures are wanted too.
@@ -202,7 +202,7 @@ class StreamQuery(Query, frozen=True, kw_only=True):
     every: Annotated[float, Meta(ge=0.5, le=60)] = 1.0
 
 
-class MetricsQuery(Query, frozen=True, kw_only=True):
+class MetricsQuery(QueryParameters, frozen=True, kw_only=True):
     """Which queues have series of their own; 1,000 at most."""
 
     queue: Annotated[str, Meta(min_length=1, max_length=511)]

@@ -27,7 +27,7 @@ import click
 from penstock.cli.errors import FAILED, REFUSED, CommandError
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
-from penstock.cli.up.console import Login, log_in
+from penstock.cli.up.console import LoginLink, log_in
 from penstock.cli.up.lines import Task
 from penstock.protocols import protocols
 
@@ -93,7 +93,7 @@ class Processes:
         self._flags = flags
         self.lake = Path(flags["lake"]).absolute()
         self.are_up = False
-        self._login: Login | None = None
+        self._login: LoginLink | None = None
         self._stopping = threading.Event()
         self._running: list[Callable[[], None]] = []
 

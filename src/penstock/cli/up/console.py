@@ -14,7 +14,7 @@ from penstock.cli.api import Api
 from penstock.cli.errors import CommandError
 
 
-class Login(NamedTuple):
+class LoginLink(NamedTuple):
     """A link that logs in whoever opens it. The token stands behind the #, which no server and no log sees."""
 
     api: Api
@@ -27,7 +27,7 @@ class Login(NamedTuple):
             self.api.ask("revoke-token", Done, self.token_id)
 
 
-def log_in(address: str, token_file: Path) -> Login | None:
+def log_in(address: str, token_file: Path) -> LoginLink | None:
     """A link for the console there; None without the admin token: this data has been another's before."""
     if not token_file.exists():
         return None
@@ -37,4 +37,4 @@ def log_in(address: str, token_file: Path) -> Login | None:
         made = api.ask("create-token", TokenMade, body=wish)
     except CommandError:
         return None
-    return Login(api, f"{address}/#/login?{urlencode({'token': made.token})}", made.summary.id)
+    return LoginLink(api, f"{address}/#/login?{urlencode({'token': made.token})}", made.summary.id)

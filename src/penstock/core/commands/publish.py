@@ -22,7 +22,7 @@ from penstock.schema import FOREVER, Reason
 _TEXTS = ("correlation_id", "request_id", "asked_id", "source_info")
 
 
-class Refusal(Enum):
+class PublishRefusal(Enum):
     """Why a message was not taken. Nothing of it is kept."""
 
     FULL = "the queue is full"
@@ -42,7 +42,7 @@ class PublishResult(NamedTuple):
 
     first: int
     accepted: int
-    refusal: Refusal | None = None
+    refusal: PublishRefusal | None = None
     duplicate: bool = False
 
 
@@ -60,7 +60,7 @@ def publish(
     if known is not None:
         return PublishResult(known, 1, duplicate=True)
     if asked_id and asked_id in state.asked:
-        return PublishResult(0, 0, Refusal.EXISTS)
+        return PublishResult(0, 0, PublishRefusal.EXISTS)
     sizes = list(map(len, payloads))
     accepted, refusal = admit(state, queue, sizes, bool(properties.delay))
     if accepted < len(sizes):
@@ -93,26 +93,26 @@ def publish(
     return PublishResult(first, accepted, refusal)
 
 
-def admit(state: BrokerState, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, Refusal | None]:
+def admit(state: BrokerState, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, PublishRefusal | None]:
     """How many of the messages may come in, and why not the rest."""
     if state.draining:
-        return 0, Refusal.DRAINING
+        return 0, PublishRefusal.DRAINING
     if state.publishing_stopped:
-        return 0, Refusal.STOPPED
+        return 0, PublishRefusal.STOPPED
     if state.disk_full or state.log.size + sum(sizes) > state.disk_room:
-        return 0, Refusal.DISK
+        return 0, PublishRefusal.DISK
     if state.memory_full:
-        return 0, Refusal.MEMORY
+        return 0, PublishRefusal.MEMORY
     if queue.id in state.overfull:
-        return 0, Refusal.FULL
+        return 0, PublishRefusal.FULL
     policy = queue.policy
     count = fitting = len(sizes)
     if policy.max_bytes:
         fitting = next((i for i, size in enumerate(sizes) if size > policy.max_bytes), count)
     count = min(fitting, _room(queue, sizes, delayed))
     if count < fitting:
-        return count, Refusal.FULL
-    return count, None if count == len(sizes) else Refusal.TOO_LARGE
+        return count, PublishRefusal.FULL
+    return count, None if count == len(sizes) else PublishRefusal.TOO_LARGE
 
 
 def enforce_limits(state: BrokerState, queue: Queue, added: int, now: int) -> None:

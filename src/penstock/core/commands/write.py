@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.core import budget
 from penstock.core.commands.dispatch import dispatch
-from penstock.core.commands.publish import Refusal, admit, delayed_item, enforce_limits
+from penstock.core.commands.publish import PublishRefusal, admit, delayed_item, enforce_limits
 from penstock.core.events import ROW_BYTES, Values
 from penstock.core.queue import Queue
 from penstock.core.state import BrokerState
@@ -57,7 +57,7 @@ class WriteResult(NamedTuple):
     """A chunk was taken: now, or before (``duplicate``). Or not: for ``refusal``, by ``queue``."""
 
     duplicate: bool = False
-    refusal: Refusal | None = None
+    refusal: PublishRefusal | None = None
     queue: Queue | None = None
 
 
@@ -190,7 +190,7 @@ def _note_chunk(state: BrokerState, key: ChunkKey) -> None:
     state.count_writer(known)
 
 
-def _refusal(state: BrokerState, portion: Portion) -> Refusal | None:
+def _refusal(state: BrokerState, portion: Portion) -> PublishRefusal | None:
     """Why these can't come in, all of them. Where some are delayed, all count as if they were."""
     return admit(state, portion.queue, list(map(len, portion.payloads)), any(portion.delay))[1]
 

@@ -44,7 +44,7 @@ class File(Protocol):
         """Let go of the file."""
 
 
-class Lock(Protocol):
+class FileLock(Protocol):
     """A lock that is held until it is closed, or the process ends."""
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Disk(ReadableDisk, Protocol):
     def free(self) -> int:
         """Bytes that we may still write."""
 
-    def lock(self, name: str) -> Lock:
+    def lock(self, name: str) -> FileLock:
         """Take the lock and write our process number into it. Raises Held."""
 
 

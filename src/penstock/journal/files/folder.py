@@ -11,7 +11,7 @@ import json
 from typing import NamedTuple
 
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import Disk, Held, Lock, write_all
+from penstock.journal.files.disk import Disk, FileLock, Held, write_all
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
 
@@ -59,7 +59,7 @@ def _checksum(values: dict[str, object]) -> str:
     return f"{crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
-def take_lock(disk: Disk) -> Lock:
+def take_lock(disk: Disk) -> FileLock:
     """Make this folder ours until the lock is closed. Raises JournalRefused if a running broker has it."""
     try:
         return disk.lock(LOCK)

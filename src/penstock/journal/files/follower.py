@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.journal.contract import Checkpoint, Found, HeldExtent, Span
+from penstock.journal.contract import Checkpoint, HeldExtent, LocatedBlock, Span
 from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, Replaced, Trimmed
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import RealDisk, SharedDisk
@@ -31,7 +31,7 @@ from penstock.journal.files.mapped_segment import MappedSegment, Verified, read_
 from penstock.journal.files.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.files.segment_reader import next_sound
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import Tail, TailReader
+from penstock.journal.files.tail import StoredTail, TailReader
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.schema import Kind
@@ -82,7 +82,7 @@ class JournalReader:
         """See Follower."""
         return self._disk.where
 
-    def tail(self) -> Tail:
+    def tail(self) -> StoredTail:
         """How far the journal goes now, and since when. A few microseconds. Raises Replaced, or JournalRefused.
 
         Threads take turns: one that compared what it has read with what another has read since would see a journal
@@ -91,7 +91,7 @@ class JournalReader:
         with self._tail_lock:
             return self._read_tail()
 
-    def _read_tail(self) -> Tail:
+    def _read_tail(self) -> StoredTail:
         if self._inode() != self._tail_inode:
             self._open_tail()
         tail = self._tail.read()
@@ -118,7 +118,7 @@ class JournalReader:
 
     def read(
         self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
-    ) -> Iterator[Found]:
+    ) -> Iterator[LocatedBlock]:
         """The blocks that have events from ``start`` up to ``stop`` (all that is committed now, if None).
 
         The first and the last block may have events outside of the range. The range is checked at once, before the
@@ -210,7 +210,7 @@ class JournalReader:
 
     # How it is done
 
-    def _read(self, start: int, stop: int, *, verify: bool, accept_loss: bool) -> Iterator[Found]:
+    def _read(self, start: int, stop: int, *, verify: bool, accept_loss: bool) -> Iterator[LocatedBlock]:
         position = start
         while position < stop:
             span = self._span_at(position)
@@ -224,7 +224,7 @@ class JournalReader:
                 continue
             end = min(span.end, stop)
             for block in self._blocks(segment, position, end, verify=verify):
-                yield Found(block, segment)
+                yield LocatedBlock(block, segment)
             position = end
 
     def _check_still_there(self, position: int) -> None:

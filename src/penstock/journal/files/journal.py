@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from penstock.journal.contract import ExtentInfo, JournalInfo, JournalOptions, Progress, Space, Verdict
+from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
@@ -24,7 +24,7 @@ from penstock.journal.repair.survey import Survey, survey
 class FileJournal:
     """The journal in a folder."""
 
-    def __init__(self, folder: str | os.PathLike[str], options: JournalOptions | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], options: OwnerOptions | None = None) -> None:
         self.where = os.fspath(folder)
         self._options = options
 
@@ -46,7 +46,7 @@ class OwnedFiles:
 
     memory_bytes = 0
 
-    def __init__(self, disk: Disk, options: JournalOptions | None = None) -> None:
+    def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""
         self.log = FileLog(disk, options, look_first=True)
         self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space)

@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 
-from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, JournalOptions
+from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, OwnerOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull, is_full
 from penstock.journal.files.checkpoints import is_checkpoint
 from penstock.journal.files.disk import Disk, File
@@ -32,9 +32,9 @@ from penstock.journal.files.segment_reader import BadBlocks, Locator, Unsound, n
 from penstock.journal.files.segment_writer import SegmentWriter
 from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import Tail, TailWriter
+from penstock.journal.files.tail import StoredTail, TailWriter
 from penstock.journal.format.block import Batch, Block, BlockError
-from penstock.journal.format.rows import Message, gather, gather_numbers
+from penstock.journal.format.rows import MessageRow, gather, gather_numbers
 from penstock.journal.repair.survey import Finding
 
 
@@ -44,7 +44,7 @@ class FileLog:
     def __init__(
         self,
         disk: Disk,
-        options: JournalOptions | None = None,
+        options: OwnerOptions | None = None,
         *,
         identity: int | None = None,
         created: int | None = None,
@@ -57,7 +57,7 @@ class FileLog:
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
         Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
         """
-        self.options = options or JournalOptions()
+        self.options = options or OwnerOptions()
         #: What was put right at the start.
         self.report: list[Finding] = []
         self._disk = disk
@@ -326,11 +326,11 @@ class FileLog:
         """See Log."""
         self._locator.forget_damage()
 
-    def message(self, position: int) -> Message:
+    def message(self, position: int) -> MessageRow:
         """The message at a position. Raises Gone."""
         return self.messages([position])[0]
 
-    def messages(self, positions: Iterable[int]) -> list[Message]:
+    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
         """See Log."""
         return gather(positions, self.locate)
 
@@ -445,7 +445,7 @@ class FileLog:
         with self._changing:
             values = (self._committed, self.floor, 0, self.start, self.epoch)
             try:
-                self._tail.publish(Tail(self.options.durability, self.identity, *values))
+                self._tail.publish(StoredTail(self.options.durability, self.identity, *values))
             except OSError as error:
                 if not is_full(error):  # it has its block; where that is not enough, readers see the next one
                     raise

@@ -16,7 +16,7 @@ from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment import Segment
 from penstock.journal.files.segment_writer import finish
-from penstock.journal.files.tail import Tail
+from penstock.journal.files.tail import StoredTail
 from penstock.journal.repair.survey import Finding, SegmentSurvey, Survey, survey
 
 
@@ -25,7 +25,7 @@ class Recovered:
     """What was found. ``end`` is where the next append goes."""
 
     folder: Folder
-    tail: Tail | None = None
+    tail: StoredTail | None = None
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     end: int = FIRST_POSITION

@@ -33,7 +33,7 @@ SIZE = _LAYOUT.size
 _TRIES = 1000
 
 
-class Tail(NamedTuple):
+class StoredTail(NamedTuple):
     """See ``contract.Tail``. ``generation`` grows with every write."""
 
     durability: Durability
@@ -51,7 +51,7 @@ class Tail(NamedTuple):
         return raw + crc32(raw).to_bytes(4, "little")
 
     @classmethod
-    def decode(cls, raw: bytes) -> Tail | None:
+    def decode(cls, raw: bytes) -> StoredTail | None:
         """The record, or None where there isn't a sound one."""
         if len(raw) != SIZE or raw[:4] != MAGIC or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             return None
@@ -59,13 +59,13 @@ class Tail(NamedTuple):
         return cls(Durability(durability), *rest) if version <= VERSION else None
 
 
-def read_tail(disk: Disk) -> Tail | None:
+def read_tail(disk: Disk) -> StoredTail | None:
     """What the last broker left; None if there is none, or none that can be read."""
     if NAME not in disk.names():
         return None
     file = disk.open(NAME)
     try:
-        return Tail.decode(file.read(SIZE, 0))
+        return StoredTail.decode(file.read(SIZE, 0))
     finally:
         file.close()
 
@@ -78,7 +78,7 @@ class TailWriter:
         self.generation = old.generation if old else 0
         self._file: File = disk.open(NAME) if NAME in disk.names() else disk.create(NAME)
 
-    def publish(self, tail: Tail) -> None:
+    def publish(self, tail: StoredTail) -> None:
         """Show this to the readers; its generation is set here."""
         self.generation += 1
         write_all(self._file, [tail._replace(generation=self.generation).encode()], 0)
@@ -106,10 +106,10 @@ class TailReader:
             os.close(file)
         self._where = disk.where
 
-    def read(self) -> Tail:
+    def read(self) -> StoredTail:
         """The latest record."""
         for attempt in range(_TRIES):
-            tail = Tail.decode(self._map[:SIZE])
+            tail = StoredTail.decode(self._map[:SIZE])
             if tail is not None:
                 return tail
             sleep(0 if attempt < 10 else 0.001)

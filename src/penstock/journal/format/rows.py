@@ -17,7 +17,7 @@ from penstock.schema import COLUMN, COLUMNS, Rows
 T = TypeVar("T")
 
 
-class Message(NamedTuple):
+class MessageRow(NamedTuple):
     """A message row with the names of its columns in ``schema.COLUMNS``; ``at`` is absolute, ``source`` is resolved."""
 
     position: int
@@ -46,10 +46,10 @@ class Message(NamedTuple):
 
 
 _MESSAGE_COLUMNS = tuple(column.name for column in COLUMNS if column.rows is Rows.MESSAGES)
-assert Message._fields[5:] == _MESSAGE_COLUMNS, "schema.COLUMNS has message columns that Message lacks"
+assert MessageRow._fields[5:] == _MESSAGE_COLUMNS, "schema.COLUMNS has message columns that MessageRow lacks"
 
 
-def gather(positions: Iterable[int], locate: Callable[[int], Block]) -> list[Message]:
+def gather(positions: Iterable[int], locate: Callable[[int], Block]) -> list[MessageRow]:
     """The messages at these positions, in the order asked for; those of one block are taken from it together.
 
     ``locate`` gives the block that has a position. Raises Gone where an event is not a message.
@@ -95,7 +95,7 @@ def _indices(block: Block, positions: Sequence[int]) -> npt.NDArray[np.intp]:
     return indices
 
 
-def _messages_of(block: Block, positions: Sequence[int]) -> list[Message]:
+def _messages_of(block: Block, positions: Sequence[int]) -> list[MessageRow]:
     indices = _indices(block, positions)
     rows = np.asarray(positions, np.int64) - block.first
     sources = block.sources or [b""]
@@ -107,7 +107,7 @@ def _messages_of(block: Block, positions: Sequence[int]) -> list[Message]:
         [sources[index] for index in block.source[rows].tolist()],
     ]
     columns += [_values(block, name, indices.tolist()) for name in _MESSAGE_COLUMNS]
-    return [Message._make(values) for values in zip(*columns, strict=False)]
+    return [MessageRow._make(values) for values in zip(*columns, strict=False)]
 
 
 def _values(block: Block, name: str, indices: list[int]) -> Any:

@@ -22,7 +22,7 @@ from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment import SegmentHeader, is_kept, segment_name
 from penstock.journal.files.segment_reader import walk
-from penstock.journal.files.tail import Tail
+from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.block import Block, BlockHeader, Encoded
 from penstock.journal.format.catalogue import SegmentCatalogue
 from penstock.journal.repair.bridge import bridge_block
@@ -56,7 +56,7 @@ class RepairPlan:
     """What a repair will do. Nothing of it is done yet."""
 
     folder: Folder
-    tail: Tail | None = None
+    tail: StoredTail | None = None
     #: The ranges of positions that are lost, ends excluded.
     lost: list[Range] = field(default_factory=list)
     #: Files that are called segments and are none, which go first; and segments that get the names back that they had.
@@ -135,7 +135,7 @@ class _Planner:
         plan.folder = plan.folder._replace(epoch=self.epoch, given_up=given_up, start=min(firsts, default=0))
         start = min(firsts, default=end)
         floor = self.tail.floor if self.tail else start
-        plan.tail = Tail(self.durability, self.identity, end, floor, 0, start, self.epoch)
+        plan.tail = StoredTail(self.durability, self.identity, end, floor, 0, start, self.epoch)
 
     def _note_missing(self, segment: SegmentSurvey) -> None:
         """Called for the first segment of which anything is kept: what must be before it, and is not, is lost."""
@@ -323,7 +323,7 @@ def _after(segment: SegmentSurvey) -> int:
     return segment.header.after if segment.header is not None else segment.first
 
 
-def _guess_folder(where: str, headers: list[SegmentHeader], tail: Tail | None) -> Folder:
+def _guess_folder(where: str, headers: list[SegmentHeader], tail: StoredTail | None) -> Folder:
     """What `penstock.json` must have said."""
     identities = [header.identity for header in headers] + ([tail.identity] if tail else [])
     if not identities:

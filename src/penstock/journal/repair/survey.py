@@ -46,7 +46,7 @@ from penstock.journal.files.segment import (
 )
 from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import Tail, read_tail
+from penstock.journal.files.tail import StoredTail, read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
 from penstock.journal.format.checksum import crc32
 
@@ -58,7 +58,7 @@ MOVED = ".moved"
 _SEGMENT = re.compile(r"[0-9a-f]{16}\.seg(\.moved)?")
 
 
-class Defect(NamedTuple):
+class FolderDefect(NamedTuple):
     """Something that is wrong. ``lost`` is the range of positions, end excluded; None if no event is lost by it."""
 
     file: str
@@ -142,7 +142,7 @@ class Survey:
     """What was found. ``problems`` are damage, ``notes`` are what a start puts right without losing anything."""
 
     folder: Folder | None = None
-    tail: Tail | None = None
+    tail: StoredTail | None = None
     #: Everything from this position on must be there; 0 = that is not known.
     start: int = 0
     #: The segments of this journal, in order.
@@ -153,7 +153,7 @@ class Survey:
     blank: str | None = None
     #: Position and size of each checkpoint, and what is wrong with it, if anything.
     checkpoints: list[tuple[int, int, str | None]] = field(default_factory=list)
-    problems: list[Defect] = field(default_factory=list)
+    problems: list[FolderDefect] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
     @property
@@ -232,7 +232,7 @@ class _Surveyor:
 
     def bad(self, file: str, offset: int, text: str, lost: Range | None = None, *, stops: bool = True) -> None:
         """Take note of damage."""
-        self.found.problems.append(Defect(file, offset, text, lost, stops))
+        self.found.problems.append(FolderDefect(file, offset, text, lost, stops))
 
     def _note(self, file: str, text: str, offset: int = 0) -> None:
         self.found.notes.append(Finding(file, offset, 0, self.found.end, text))

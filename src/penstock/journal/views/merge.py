@@ -12,7 +12,7 @@ from operator import sub
 import numpy as np
 import numpy.typing as npt
 
-from penstock.journal.contract import Found
+from penstock.journal.contract import LocatedBlock
 from penstock.journal.format.block import DTYPES, Block, BlockError, Ints
 from penstock.schema import COLUMN, COLUMNS, Rows
 
@@ -97,7 +97,7 @@ class MergedBlock(Block):
         return np.repeat(np.array(values, np.int64), [block.count for block in self._blocks])
 
 
-def merged(blocks: Iterable[Found]) -> Iterator[Found]:
+def merged(blocks: Iterable[LocatedBlock]) -> Iterator[LocatedBlock]:
     """The same rows in the same order, in fewer blocks where they are small."""
     group: list[Block] = []
     extent = None
@@ -106,7 +106,7 @@ def merged(blocks: Iterable[Found]) -> Iterator[Found]:
         block = found.block
         small = block.count < SMALL
         if group and (not small or found.extent is not extent or rows >= MOST_ROWS or size >= MOST_BYTES):
-            yield Found(_one(group), extent)  # type: ignore[arg-type]  # a group has a extent
+            yield LocatedBlock(_one(group), extent)  # type: ignore[arg-type]  # a group has a extent
             group, rows, size = [], 0, 0
         if not small:
             yield found
@@ -115,7 +115,7 @@ def merged(blocks: Iterable[Found]) -> Iterator[Found]:
         group.append(block)
         rows, size = rows + block.count, size + block.header.length
     if group:
-        yield Found(_one(group), extent)  # type: ignore[arg-type]
+        yield LocatedBlock(_one(group), extent)  # type: ignore[arg-type]
 
 
 def _one(group: list[Block]) -> Block:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.journal.contract import Follower, Found, HeldExtent, Span
+from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, Span
 from penstock.journal.errors import Gone, JournalDamaged
 from penstock.journal.format.block import BlockError
 from penstock.journal.views.arrow import MESSAGE_COLUMNS, MESSAGES, Group, ids, piece_sizes, timed
@@ -88,14 +88,14 @@ class Holding:
                     yield Piece(block, extent, rows, block.end)
                     at = stop
 
-    def _run(self, places: Places, at: int, *, verify: bool) -> Iterator[Found]:
+    def _run(self, places: Places, at: int, *, verify: bool) -> Iterator[LocatedBlock]:
         """Consecutive blocks, from the one with a place on, for as long as the next place is near."""
         number = bisect_right(self._spans, int(places[at]), key=lambda span: span.first) - 1
         span, extent = self._spans[number], self._extents[number]
         begin = first = int(places[at])
         try:
             for block in extent.blocks(first, span.end, verify=verify):
-                yield Found(block, extent)
+                yield LocatedBlock(block, extent)
                 first = block.end
                 at = int(np.searchsorted(places, block.end))
                 if at == len(places) or places[at] >= min(span.end, block.end + NEAR):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.journal.contract import Found, HeldExtent
+from penstock.journal.contract import HeldExtent, LocatedBlock
 from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.schema import Kind
@@ -59,7 +59,7 @@ class Selection:
         self._verdicts: dict[int, bool] = {}
         self._extent: HeldExtent | None = None
 
-    def piece(self, found: Found) -> Piece | None:
+    def piece(self, found: LocatedBlock) -> Piece | None:
         """The wanted rows of a block, if it has any."""
         block, extent = found
         if self._messages and not block.messages:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.admin import requests
-from penstock.core.browsing import lane_after, out_after, ready_after
+from penstock.core.browse import lane_after, out_after, ready_after
 from penstock.core.queue import Out, Queue
 from penstock.core.structures import lane
 from penstock.server.admin.queue_requests import QueueRequests, operator
-from penstock.server.admin.refused import Refused
+from penstock.server.admin.refused import RequestRefused
 from penstock.server.runtime import Runtime
 
 
@@ -41,23 +41,23 @@ class MessageRequests:
         after = (0, seen, outs[-1].item.position) if more else ()
         return requests.Items(items=items, begin=seen - len(outs), after=after, total=len(queue.out))
 
-    def find(self, request: requests.Find) -> requests.Found | None:
+    def find(self, request: requests.Find) -> requests.MessageInState | None:
         """One message, wherever it is in its queue."""
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id)
         return self.find_at(queue, position) if position else None
 
-    def find_at(self, queue: Queue, position: int) -> requests.Found | None:
+    def find_at(self, queue: Queue, position: int) -> requests.MessageInState | None:
         """The same by position."""
         out = queue.out.get(position)
         if out is not None:
-            return requests.Found(state="out", item=self._out(queue, out))
+            return requests.MessageInState(state="out", item=self._out(queue, out))
         if (ready := queue.find_ready(position)) is not None:
-            return requests.Found(state="ready", item=self._item(queue, ready))
+            return requests.MessageInState(state="ready", item=self._item(queue, ready))
         if (delayed := queue.delayed.find(position)) is not None:
-            return requests.Found(state="delayed", item=self._item(queue, delayed))
+            return requests.MessageInState(state="delayed", item=self._item(queue, delayed))
         if (dead := queue.dead.find(position)) is not None:
-            return requests.Found(state="dead", item=self._item(queue, dead))
+            return requests.MessageInState(state="dead", item=self._item(queue, dead))
         return None
 
     def delete(self, request: requests.DeleteMessage) -> bool:
@@ -65,9 +65,11 @@ class MessageRequests:
         queue = self._queues.find(request.namespace, request.name)
         position = self._runtime.ids.position(request.id) or 0
         if position in queue.out:
-            raise Refused("conflict", "somebody has this message: close the connection or release its lock first")
+            raise RequestRefused(
+                "conflict", "somebody has this message: close the connection or release its lock first"
+            )
         if not self._broker.delete_message(operator(request.by), queue, position, self._runtime.now()):
-            raise Refused("not-found", f"the queue {queue.full_name} has no such message", "path.id")
+            raise RequestRefused("not-found", f"the queue {queue.full_name} has no such message", "path.id")
         return True
 
     # Steps of jobs
@@ -90,7 +92,7 @@ class MessageRequests:
             return sum(self._delete_in(queue, request.state, position, request.by) for position in positions)
         target = self._queues.find(*request.target) if request.target is not None else queue
         if self._broker.draining:
-            raise Refused("refused", "the broker is shutting down")
+            raise RequestRefused("refused", "the broker is shutting down")
         if not positions:
             return 0
         if request.state == "dead":
@@ -112,9 +114,9 @@ class MessageRequests:
 
     # What is told of a message
 
-    def _item(self, queue: Queue, item: lane.Item) -> requests.Item:
+    def _item(self, queue: Queue, item: lane.Item) -> requests.BrowsedMessage:
         position = item.position
-        return requests.Item(
+        return requests.BrowsedMessage(
             position,
             self._runtime.engine.moved.get(position, position),
             item.size,
@@ -127,9 +129,9 @@ class MessageRequests:
             queue.asked.get(position, b""),
         )
 
-    def _out(self, queue: Queue, out: Out) -> requests.Item:
+    def _out(self, queue: Queue, out: Out) -> requests.BrowsedMessage:
         item, connection = out.item, out.connection
-        return requests.Item(
+        return requests.BrowsedMessage(
             item.position,
             self._runtime.engine.moved.get(item.position, item.position),
             item.size,

@@ -11,7 +11,7 @@ from penstock.admin import requests
 from penstock.core.queue import Out
 from penstock.patterns import fits_queue
 from penstock.schema import Reason
-from penstock.server.admin.refused import Refused
+from penstock.server.admin.refused import RequestRefused
 from penstock.server.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PeerRequests:
         namespace, _, name = full_name.partition("/")
         queue = self._broker.queue(namespace, name)
         if queue is None:
-            raise Refused("not-found", f"there is no queue {full_name}", "query.queue")
+            raise RequestRefused("not-found", f"there is no queue {full_name}", "query.queue")
         keys = ((queue.id, False), (queue.id, True))
         return lambda session: any(key in session.connection.subscriptions for key in keys)
 
@@ -64,7 +64,7 @@ class PeerRequests:
     def _session(self, number: int) -> Session[Any]:
         session = self._runtime.sessions.get(number)
         if session is None:
-            raise Refused("not-found", f"there is no connection {number}", "path.id")
+            raise RequestRefused("not-found", f"there is no connection {number}", "path.id")
         return session
 
     # Locks
@@ -85,7 +85,7 @@ class PeerRequests:
         if out is None or not any(
             fits_queue(pattern, out.queue.namespace, out.queue.name) for pattern in request.allowed
         ):
-            raise Refused("not-found", "no such message is locked", "path.id")
+            raise RequestRefused("not-found", "no such message is locked", "path.id")
         self._broker.release(out.connection, out.queue, position, self._runtime.now())
         return out.queue.full_name
 

@@ -8,15 +8,15 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock.admin.settings import Settings
-from penstock.server.admin.tokens import TokenStore, admin_tokens, write_token_file
+from penstock.admin.settings import AdminSettings
+from penstock.server.admin.tokens import TokenStore, admin_tokens, new_token, write_token_file
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
 
 
-def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
+def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
     http = options.http
     if http is None:
@@ -31,7 +31,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> Settings | None:
         raise ListenError("traces.endpoint needs opentelemetry-proto: pip install 'penstock[otel]'")
     data = os.path.abspath(options.data)
     journal, limits = options.journal, options.limits
-    return Settings(
+    return AdminSettings(
         version=version("penstock"),
         data="" if options.ephemeral else data,
         address=http.address,
@@ -60,20 +60,26 @@ def _has_otlp() -> bool:
         return False
 
 
-def http_process(settings: Settings, log: Logger) -> EndpointProcess:
+def http_process(settings: AdminSettings, log: Logger) -> EndpointProcess:
     """The process that it is."""
     return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
 
 
 def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
-    """Make the first admin token, where there is none, and hand it over once. Raises OSError."""
+    """Make the first admin token, where there is none, and hand it over once. Raises ListenError or OSError."""
     if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
         return
-    token = tokens.make_first(now)
-    if options.admin_token_file:
+    token = new_token()
+    if options.admin_token_file:  # before it is the first: one that nobody was told would keep everybody out
         path = Path(options.admin_token_file)
-        write_token_file(path, token)
+        try:
+            write_token_file(path, token)
+        except OSError as error:
+            reason = f"--admin-token-file {path} can not be written: {error.strerror}"
+            raise ListenError(f"http has no first admin token: {reason}") from None
+        tokens.add_first(token, now)
         log.info("the first admin token is in a file", file=str(path))
         return
+    tokens.add_first(token, now)
     # Beside the log: that is kept and sent on, and whoever reads it would be an admin.
     print(f"penstock: the first admin token, shown this once: {token}", file=sys.stderr, flush=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from penstock.admin import requests
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Queue
 from penstock.schema import Reason
-from penstock.server.admin.refused import Refused
+from penstock.server.admin.refused import RequestRefused
 from penstock.server.runtime import Runtime
 
 #: The number of the connection that stands for operators. Peers have numbers from 0, leases have -1.
@@ -18,7 +18,7 @@ _REASONS = {int(reason): reason.name.lower() for reason in Reason}
 
 
 class QueueRequests:
-    """Answers them. ``find`` raises Refused for a queue that is not there."""
+    """Answers them. ``find`` raises RequestRefused for a queue that is not there."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -27,10 +27,10 @@ class QueueRequests:
         self._numbers: list[int] = []
 
     def find(self, namespace: str, name: str) -> Queue:
-        """The queue. Raises Refused."""
+        """The queue. Raises RequestRefused."""
         queue = self._broker.queue(namespace, name)
         if queue is None:
-            raise Refused("not-found", f"there is no queue {namespace}/{name}", "path.queue")
+            raise RequestRefused("not-found", f"there is no queue {namespace}/{name}", "path.queue")
         return queue
 
     def rows(self, request: requests.Queues) -> requests.QueueRows:
@@ -88,15 +88,19 @@ class QueueRequests:
         """Remove one that has no queues."""
         queues = self._broker.namespaces.get(request.namespace)
         if queues is None:
-            raise Refused("not-found", f"there is no namespace {request.namespace}", "path.namespace")
+            raise RequestRefused("not-found", f"there is no namespace {request.namespace}", "path.namespace")
         if queues:
-            raise Refused("conflict", f"the namespace {request.namespace} has {len(queues)} queues: delete them first")
+            raise RequestRefused(
+                "conflict", f"the namespace {request.namespace} has {len(queues)} queues: delete them first"
+            )
         return self._broker.delete_namespace(request.namespace, self._runtime.now(), source_of(request.by))
 
     def create(self, request: requests.CreateQueue) -> requests.QueueFull:
         """Make a queue, and its namespace."""
         if self._broker.queue(request.namespace, request.name) is not None:
-            raise Refused("conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue")
+            raise RequestRefused(
+                "conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue"
+            )
         self._check_new(request.namespace, request.name)
         now, source = self._runtime.now(), source_of(request.by)
         self._broker.create_namespace(request.namespace, now, source)
@@ -107,7 +111,7 @@ class QueueRequests:
         """Other rules, if nobody was faster."""
         queue = self.find(request.namespace, request.name)
         if queue.policy != request.expected:
-            raise Refused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
+            raise RequestRefused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
         if queue.policy != request.policy:
             self._broker.configure_queue(queue, request.policy, self._runtime.now(), source_of(request.by))
         return self.full(queue)
@@ -116,9 +120,11 @@ class QueueRequests:
         """Remove a queue that is empty."""
         queue = self.find(request.namespace, request.name)
         if request.expected is not None and queue.policy != request.expected:
-            raise Refused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
+            raise RequestRefused("stale", f"the rules of {queue.full_name} were changed meanwhile", "header.If-Match")
         if not self._broker.delete_queue(queue, self._runtime.now(), source_of(request.by)):
-            raise Refused("conflict", f"the queue {queue.full_name} has messages: purge it, or let them be consumed")
+            raise RequestRefused(
+                "conflict", f"the queue {queue.full_name} has messages: purge it, or let them be consumed"
+            )
         return True
 
     def publish(self, request: requests.Publish) -> list[bytes]:
@@ -133,7 +139,7 @@ class QueueRequests:
             )
             done = self._broker.publish(connection, queue, [payload], self._runtime.now(), how)
             if done.refusal is not None:
-                raise Refused("refused", f"{done.refusal.value}; {len(ids)} messages before it were taken")
+                raise RequestRefused("refused", f"{done.refusal.value}; {len(ids)} messages before it were taken")
             ids.append(self._runtime.ids.raw(queue, done.first))
         return ids
 
@@ -142,27 +148,27 @@ class QueueRequests:
         sizes = [len(each[0]) for each in request.messages]
         if max(sizes) > limit:
             text = f"a payload has {limit} bytes at most (limits.payload_bytes), not {max(sizes)}"
-            raise Refused("bad-request", text, "body.messages.payload")
+            raise RequestRefused("bad-request", text, "body.messages.payload")
         broker, policy = self._broker, queue.policy
         full = policy.on_full == "reject" and (
             (policy.max_depth and queue.depth + len(sizes) > policy.max_depth)
             or (policy.max_bytes and queue.bytes + sum(sizes) > policy.max_bytes)
         )
         reasons = (
-            (broker.draining, Refusal.DRAINING.value),
-            (broker.publishing_stopped, Refusal.STOPPED.value),
-            (broker.disk_full or broker.log.size + sum(sizes) > broker.disk_room, Refusal.DISK.value),
-            (broker.memory_full, Refusal.MEMORY.value),
-            (full, Refusal.FULL.value),
-            (policy.max_bytes and max(sizes) > policy.max_bytes, Refusal.TOO_LARGE.value),
+            (broker.draining, PublishRefusal.DRAINING.value),
+            (broker.publishing_stopped, PublishRefusal.STOPPED.value),
+            (broker.disk_full or broker.log.size + sum(sizes) > broker.disk_room, PublishRefusal.DISK.value),
+            (broker.memory_full, PublishRefusal.MEMORY.value),
+            (full, PublishRefusal.FULL.value),
+            (policy.max_bytes and max(sizes) > policy.max_bytes, PublishRefusal.TOO_LARGE.value),
         )
         for refused, text in reasons:
             if refused:
-                raise Refused("refused", text)
+                raise RequestRefused("refused", text)
 
     def _check_new(self, namespace: str, name: str = "") -> None:
         if why_not := self._runtime.why_no_queue(namespace, name):
-            raise Refused("conflict", why_not, "path.queue" if name else "path.namespace")
+            raise RequestRefused("conflict", why_not, "path.queue" if name else "path.namespace")
 
 
 def operator(by: str) -> Connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.admin.requests import Refusal, RefusalCode
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The answer is a refusal."""
 
     def __init__(self, code: RefusalCode, text: str, field: str = "") -> None:

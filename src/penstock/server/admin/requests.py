@@ -15,7 +15,7 @@ from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.message_requests import MessageRequests
 from penstock.server.admin.peer_requests import PeerRequests
 from penstock.server.admin.queue_requests import QueueRequests, source_of
-from penstock.server.admin.refused import Refused
+from penstock.server.admin.refused import RequestRefused
 from penstock.server.admin.tokens import TokenRefused, TokenStore
 from penstock.server.runtime import Runtime
 
@@ -47,7 +47,7 @@ class AdminRequests:
         before = self._broker.log.next_position
         try:
             answer = await self._answer(request)
-        except Refused as error:
+        except RequestRefused as error:
             return error.refusal
         except TokenRefused as error:
             return requests.Refusal(code="conflict", text=str(error))
@@ -121,7 +121,7 @@ class AdminRequests:
             case requests.DropWriter():
                 now, source = self._runtime.now(), source_of(request.by)
                 return self._broker.end_writer(request.name, now, source)
-        raise Refused("bad-request", f"there is no request {type(request).__name__}")
+        raise RequestRefused("bad-request", f"there is no request {type(request).__name__}")
 
     async def _drop_reader(self, request: requests.DropReader) -> bool:
         """Its leases go back one at a time: each may have thousands of messages."""
@@ -135,7 +135,7 @@ class AdminRequests:
     def _revoke(self, request: requests.RevokeToken) -> requests.Token:
         token = self._tokens.revoke(request.id, self._runtime.now())
         if token is None:
-            raise Refused("not-found", "there is no such token", "path.id")
+            raise RequestRefused("not-found", "there is no such token", "path.id")
         return token
 
     # The end

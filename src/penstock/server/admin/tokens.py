@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,12 +57,10 @@ class TokenStore:
             if not 0 < token.expires_at <= now
         ]
 
-    def make_first(self, now: int) -> str:
-        """An admin token, for a broker that has none. Returns it: it is not kept."""
-        token = new_token()
+    def add_first(self, token: str, now: int) -> None:
+        """Make this an admin token, for a broker that has none. The token is not kept."""
         request = MakeToken(name=FIRST, sha256=digest(token), may=["admin", "administer"], where=["*"], by="penstock")
         self.add(request, now)
-        return token
 
     def add(self, request: MakeToken, now: int) -> Token:
         """Keep one more. Raises TokenRefused or OSError."""
@@ -144,15 +143,17 @@ def _is_admin(token: Token, now: int) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """For its user alone, whole or not at all. In a folder of others nobody can have made the new file before us."""
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
-        os.fchmod(file, 0o600)
-        os.write(file, data)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.replace(temporary, path)
+        with open(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(number)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

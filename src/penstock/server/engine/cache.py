@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.events import EventBatch
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ class RecentMessages:
         """Whether a message is here."""
         return self._holding(position) is not None
 
-    def message(self, position: int) -> Message | None:
+    def message(self, position: int) -> MessageRow | None:
         """A message with all that was published with it, if it is here."""
         at = self._holding(position)
         if at is None:
@@ -180,7 +180,7 @@ class RecentMessages:
             batch.columns[name][index] if name in batch.columns else default for name, default in _MESSAGE_COLUMNS
         ]
         self._looked_up(recent, 1)
-        return Message(
+        return MessageRow(
             position, batch.kinds[row], batch.at[row], batch.queues[row], batch.sources[batch.source[row]], *columns
         )
 

@@ -19,7 +19,7 @@ from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
 
-class Commits(Protocol):
+class CommitDriver(Protocol):
     """How an engine's commits are done."""
 
     @property
@@ -76,7 +76,7 @@ class InlineCommit:
         self._measure = measure
 
     def flush(self, now: int) -> None:
-        """See Commits."""
+        """See CommitDriver."""
         if self.engine.broker.log.staged:
             began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
@@ -84,14 +84,14 @@ class InlineCommit:
             self._notify()
 
     def advance(self, now: int) -> None:
-        """See Commits. Everything is committed already."""
+        """See CommitDriver. Everything is committed already."""
 
     def call(self, job: Callable[[], None]) -> None:
-        """See Commits."""
+        """See CommitDriver."""
         job()
 
     def close(self, now: int) -> None:
-        """See Commits."""
+        """See CommitDriver."""
         while self.engine.broker.log.staged:
             self.engine.commit(now)
 
@@ -131,7 +131,7 @@ class GroupCommit:
 
     @property
     def full(self) -> LogFull | None:
-        """See Commits."""
+        """See CommitDriver."""
         return self._committer.full
 
     def start(self) -> None:
@@ -139,23 +139,23 @@ class GroupCommit:
         self._committer.start()
 
     def flush(self, now: int) -> None:
-        """See Commits. While the thread has not taken what it was handed before, more is gathered."""
+        """See CommitDriver. While the thread has not taken what it was handed before, more is gathered."""
         if not self._handed and self.engine.broker.log.staged:
             self._handed.extend(self.engine.stage(now))
             self._committer.wake()
 
     def advance(self, now: int) -> None:
-        """See Commits."""
+        """See CommitDriver."""
         self.engine.advance()
         self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
-        """See Commits. It is done before the next commit, and while that waits for room."""
+        """See CommitDriver. It is done before the next commit, and while that waits for room."""
         self._jobs.append(job)
         self._committer.wake()
 
     def close(self, now: int) -> None:
-        """See Commits. Ends the thread."""
+        """See CommitDriver. Ends the thread."""
         self._committer.close()  # what is on its way gets there, or not
         while self._committer.failure is None:
             self.engine.advance()

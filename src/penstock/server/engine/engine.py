@@ -30,7 +30,7 @@ from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
 from penstock.journal.contract import Checkpoint, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
 
 
@@ -133,7 +133,7 @@ class Engine:
         stored = iter(self.log.numbers(name, missing) if missing else ())
         return [next(stored) if number is None else number for number in found]
 
-    def messages(self, positions: Sequence[int]) -> list[Message]:
+    def messages(self, positions: Sequence[int]) -> list[MessageRow]:
         """Live messages with all that was published with them, from memory or the log. They must be committed."""
         places = [self.moved.get(position, position) for position in positions]
         found = [self.recent.message(place) for place in places]

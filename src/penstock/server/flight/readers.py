@@ -64,7 +64,7 @@ class TooMany(Exception):
     """There is no room for another reader. The text says what to do."""
 
 
-class Readers:
+class ReaderTable:
     """All readers. ``values`` are the journal's; without them, nothing is kept after the end.
 
     ``share`` is how many one identity may have.
@@ -90,7 +90,7 @@ class Readers:
         entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
         entry.pin, entry.peer = told.pin, told.peer
 
-    async def begin(self, asked: requests.Lease, now: int) -> bool:
+    async def begin(self, asked: requests.TakeLease, now: int) -> bool:
         """A reader leases. False: another query has taken over its name. The newest to begin has it, durably on return.
 
         Raises TooMany or NotYours.

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.commands.publish import Refusal
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, WriterError
 from penstock.core.leases import MOST_LEASED, MOST_LEASES, Lease
 from penstock.core.queue import Queue
 from penstock.core.writers import ChunkKey
-from penstock.endpoint.rights import Rights
+from penstock.endpoint.rights import AskRights
 from penstock.flight import requests
 from penstock.flight.calls import Code, Problem, Written
 from penstock.patterns import fits_queue
@@ -38,7 +38,7 @@ CORRELATION_BYTES = 255
 MOST_TIME = MOST_SECONDS * 1_000_000
 
 
-class Refused(Exception):
+class ProblemAnswer(Exception):
     """The answer is a problem."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -60,7 +60,7 @@ class RequestHandler:
         """The answer, or a ``Problem``."""
         try:
             return await self._answer(request)
-        except Refused as error:
+        except ProblemAnswer as error:
             return error.problem
         except (TooMany, TooManyWriters) as error:
             return Problem(code="refused", text=str(error))
@@ -73,11 +73,11 @@ class RequestHandler:
 
     async def _answer(self, request: requests.Request) -> Any:
         match request:
-            case Rights():
+            case AskRights():
                 return self._runtime.allowed(request)
             case requests.Outs():
                 return self._outs()
-            case requests.Lease():
+            case requests.TakeLease():
                 return await self._lease(request)
             case requests.LeasedRows():
                 check_owner("reader", request.reader, self._runtime.readers.owner(request.reader), request.owner)
@@ -124,26 +124,28 @@ class RequestHandler:
 
     # Leases
 
-    async def _lease(self, request: requests.Lease) -> requests.Leased:
+    async def _lease(self, request: requests.TakeLease) -> requests.Leased:
         _check_name("reader", request.reader)
         if not 0 < request.timeout <= MOST_TIME:
-            raise Refused("bad-request", f"a lease lasts 1 to {MOST_TIME} microseconds, not {request.timeout}")
+            raise ProblemAnswer("bad-request", f"a lease lasts 1 to {MOST_TIME} microseconds, not {request.timeout}")
         if min(request.start, request.max_rows, request.max_bytes) < 0:
-            raise Refused("bad-request", "start, max_rows and max_bytes are numbers from 0")
+            raise ProblemAnswer("bad-request", "start, max_rows and max_bytes are numbers from 0")
         if request.start > self._broker.log.next_position:
             end = self._broker.log.next_position
-            raise Refused("bad-request", f"start {request.start} lies behind the end of the journal, which is {end}")
+            raise ProblemAnswer(
+                "bad-request", f"start {request.start} lies behind the end of the journal, which is {end}"
+            )
         async with self._leasing:
             answer = await self._lease_alone(request)
         await self._runtime.durable()
         return answer
 
-    async def _lease_alone(self, request: requests.Lease) -> requests.Leased:
+    async def _lease_alone(self, request: requests.TakeLease) -> requests.Leased:
         broker, reader, start = self._broker, request.reader, request.start
         check_owner("reader", reader, self._runtime.readers.owner(reader), request.owner)
         self._check_leases(request)
         if not await self._runtime.readers.begin(request, self._runtime.now()):
-            raise Refused("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
+            raise ProblemAnswer("taken-over", f"another query leases as {reader!r} by now; give each a name of its own")
         for lease in broker.leases_of(reader, stop=start):
             if lease.position in broker.leases:
                 broker.settle_lease(lease, self._runtime.now())
@@ -152,18 +154,18 @@ class RequestHandler:
             await self._take(request)
         return _outstanding(broker.leases_of(reader, start), start or broker.log.next_position)
 
-    def _check_leases(self, request: requests.Lease) -> None:
+    def _check_leases(self, request: requests.TakeLease) -> None:
         """Who leases settles what its reader has had before, so it must be allowed to consume that."""
         for queue in {lease.queue for lease in self._broker.leases_of(request.reader)}:
             if not any(fits_queue(pattern, queue.namespace, queue.name) for pattern in request.may):
                 text = f"reader {request.reader!r} has leased from queues that the access rules do not let you consume"
-                raise Refused("denied", f"{text}; choose another name")
+                raise ProblemAnswer("denied", f"{text}; choose another name")
 
-    async def _take(self, request: requests.Lease) -> None:
+    async def _take(self, request: requests.TakeLease) -> None:
         """Lease more: everybody's share of each queue first, then what is left of the limits."""
         broker = self._broker
         if broker.draining:
-            raise Refused("away", Refusal.DRAINING.value)
+            raise ProblemAnswer("away", PublishRefusal.DRAINING.value)
         queues = [queue for name in request.queues if (queue := self._find(name)) is not None and queue.ready]
         most = rows = min(request.max_rows or MOST_ROWS, MOST_ROWS)
         size = request.max_bytes
@@ -184,9 +186,11 @@ class RequestHandler:
         full = broker.leased >= MOST_LEASED or len(broker.leases) >= MOST_LEASES
         if full and queues and not broker.leases_of(request.reader):
             text = f"{broker.leased} messages are out in {len(broker.leases)} leases: no more may be, until some end"
-            raise Refused("refused", text)
+            raise ProblemAnswer("refused", text)
 
-    def _take_some(self, request: requests.Lease, queue: Queue, rows: int, size: int, *, first: bool) -> Lease | None:
+    def _take_some(
+        self, request: requests.TakeLease, queue: Queue, rows: int, size: int, *, first: bool
+    ) -> Lease | None:
         """One lease. A message that has more bytes than may be is taken all the same, if it is the first."""
         if queue.id not in self._broker.queues:  # deleted while others had their turn
             return None
@@ -224,13 +228,13 @@ class RequestHandler:
         runtime, count = self._runtime, len(request.payloads)
         _check_name("writer", request.writer)
         if min(request.epoch, request.partition, request.chunk) < 0:
-            raise Refused("bad-request", "epoch, partition and chunk are numbers from 0")
+            raise ProblemAnswer("bad-request", "epoch, partition and chunk are numbers from 0")
         _check_size(request, runtime.options.limits.payload_bytes)
         while runtime.congested:
             await asyncio.sleep(ROUND)
         check_writer(self._broker, request.writer, request.owner)
         if request.begun and request.writer not in self._broker.writers:
-            raise Refused("bad-request", f"writer {request.writer!r} has ended, or was never begun")
+            raise ProblemAnswer("bad-request", f"writer {request.writer!r} has ended, or was never begun")
         key = ChunkKey(
             request.writer, request.epoch, request.partition, request.chunk, request.digest, owner=request.owner
         )
@@ -241,7 +245,9 @@ class RequestHandler:
             done = self._broker.write(source, key, self._portions(request), runtime.now())
             if done.refusal is not None:
                 where = f"{done.queue.full_name}: " if done.queue else ""
-                raise Refused("away" if done.refusal is Refusal.DRAINING else "refused", where + done.refusal.value)
+                raise ProblemAnswer(
+                    "away" if done.refusal is PublishRefusal.DRAINING else "refused", where + done.refusal.value
+                )
         await self._runtime.durable()
         return Written(chunk=request.chunk, rows=count, duplicate=duplicate)
 
@@ -249,7 +255,7 @@ class RequestHandler:
         """The rows by queue. Those of one queue keep their order."""
         which = _numbers(request.queue, "u4", "queue", len(request.payloads))
         if which.size != len(request.payloads) or (which.size and int(which.max()) >= len(request.queues)):
-            raise Refused("bad-request", "every row has the index of one of the queues")
+            raise ProblemAnswer("bad-request", "every row has the index of one of the queues")
         columns = (
             _numbers(request.ttl, "i8", "ttl", len(which), low=-1),
             _numbers(request.delay, "i8", "delay", len(which)),
@@ -270,15 +276,17 @@ class RequestHandler:
             return found
         namespace, slash, name = full_name.partition("/")
         if not (namespace and slash and name):
-            raise Refused("bad-request", f"a queue is namespace/name, as in default/jobs, not {full_name!r}")
+            raise ProblemAnswer("bad-request", f"a queue is namespace/name, as in default/jobs, not {full_name!r}")
         if not request.create_queues:
-            raise Refused("no-queue", f"there is no queue {full_name}: make it first, or write with create_queues")
+            raise ProblemAnswer(
+                "no-queue", f"there is no queue {full_name}: make it first, or write with create_queues"
+            )
         creation = self._runtime.creation
         why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_over_flight(
             origin_of(host_of(request.peer))
         )
         if why_not:
-            raise Refused("refused", f"queue {full_name} may not be made: {why_not}")
+            raise ProblemAnswer("refused", f"queue {full_name} may not be made: {why_not}")
         now, source = self._runtime.now(), f"flight {request.peer}".rstrip().encode()
         self._broker.create_namespace(namespace, now, source)
         queue = self._broker.create_queue(namespace, name, now, source=source)
@@ -295,12 +303,12 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0].strip("[]") or peer
 
 
-def leased_rows(broker: Broker, moved: dict[int, int], request: requests.LeasedRows) -> requests.Rows:
+def leased_rows(broker: Broker, moved: dict[int, int], request: requests.LeasedRows) -> requests.LeasedMessages:
     """What a reader has leased, and where it lies: ``moved`` says where what was carried forward does."""
     leases = broker.leases_of(request.reader, request.start, request.stop)
     positions = array("Q", [position for lease in leases for position in lease.messages])
     places = array("Q", [moved.get(position, position) for position in positions]) if moved else positions
-    return requests.Rows(
+    return requests.LeasedMessages(
         messages=positions.tobytes(),
         places=places.tobytes(),
         queues=[lease.queue.full_name for lease in leases],
@@ -318,36 +326,40 @@ def _outstanding(leases: list[Lease], otherwise: int) -> requests.Leased:
 
 def _check_name(what: str, name: str) -> None:
     if not 0 < len(name.encode()) <= NAME_BYTES:
-        raise Refused("bad-request", f"a {what} has a name of 1 to {NAME_BYTES} bytes, not {len(name.encode())}")
+        raise ProblemAnswer("bad-request", f"a {what} has a name of 1 to {NAME_BYTES} bytes, not {len(name.encode())}")
 
 
 def _check_size(request: requests.Write, payload_bytes: int) -> None:
     if len(request.payloads) > requests.CHUNK_ROWS:
         rows = len(request.payloads)
-        raise Refused("bad-request", f"a chunk has {requests.CHUNK_ROWS} rows at most, not {rows}: send several")
+        raise ProblemAnswer("bad-request", f"a chunk has {requests.CHUNK_ROWS} rows at most, not {rows}: send several")
     if request.correlation_ids and len(request.correlation_ids) != len(request.payloads):
-        raise Refused("bad-request", "every row has a correlation_id, or none has")
+        raise ProblemAnswer("bad-request", "every row has a correlation_id, or none has")
     total = sum(map(len, request.payloads)) + sum(map(len, request.correlation_ids))
     if total > requests.CHUNK_BYTES:
-        raise Refused("bad-request", f"a chunk has {requests.CHUNK_BYTES} bytes at most, not {total}: send several")
+        raise ProblemAnswer(
+            "bad-request", f"a chunk has {requests.CHUNK_BYTES} bytes at most, not {total}: send several"
+        )
     largest = max(map(len, request.payloads), default=0)
     if largest > payload_bytes:
-        raise Refused(
+        raise ProblemAnswer(
             "bad-request", f"a payload has {payload_bytes} bytes at most (limits.payload_bytes), not {largest}"
         )
     longest = max(map(len, request.correlation_ids), default=0)
     if longest > CORRELATION_BYTES:
-        raise Refused("bad-request", f"a correlation_id has {CORRELATION_BYTES} bytes at most, not {longest}")
+        raise ProblemAnswer("bad-request", f"a correlation_id has {CORRELATION_BYTES} bytes at most, not {longest}")
 
 
 def _numbers(data: bytes, kind: str, name: str, rows: int, low: int = 0) -> np.ndarray[Any, np.dtype[Any]]:
     """A column of numbers; none, or one for every row."""
     dtype = np.dtype(f"<{kind}")
     if data and len(data) != rows * dtype.itemsize:
-        raise Refused("bad-request", f"{name} has {len(data)} bytes where {rows} rows need {rows * dtype.itemsize}")
+        raise ProblemAnswer(
+            "bad-request", f"{name} has {len(data)} bytes where {rows} rows need {rows * dtype.itemsize}"
+        )
     found = np.frombuffer(data, dtype)
     if kind == "i8" and found.size and not low <= int(found.min()) <= int(found.max()) <= MOST_TIME:
-        raise Refused("bad-request", f"{name} is {low} to {MOST_TIME} microseconds")
+        raise ProblemAnswer("bad-request", f"{name} is {low} to {MOST_TIME} microseconds")
     return found
 
 

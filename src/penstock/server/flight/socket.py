@@ -38,9 +38,9 @@ READ_AHEAD = 2**20
 #: The system takes no longer paths for sockets.
 MOST_PATH = 100
 PREFIX = "penstock-"
-SOCKET = "door"
+SOCKET = "socket"
 #: The journal's value that tells where the socket is. Whoever starts after a crash removes what was left there.
-NOTE = "side-door"
+NOTE = "broker-socket"
 
 _LENGTH = struct.Struct("<I")
 _DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(

@@ -198,7 +198,7 @@ GROWTH = (
         "readers",
         "some 300 bytes each",
         "1,000",
-        ("server/flight/readers:Readers._entries", "server/flight/readers:Entry.former"),
+        ("server/flight/readers:ReaderTable._entries", "server/flight/readers:Entry.former"),
     ),
     Growth(
         "requests of the Flight endpoint and the HTTP process",
@@ -281,7 +281,7 @@ PASSING = frozenset(
         "journal/backup",
         "server/process/configuration",
         "server/process/environment",
-        "server/engine/opening",
+        "server/engine/start",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",

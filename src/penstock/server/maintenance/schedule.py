@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 
 from penstock.journal.errors import LogError
-from penstock.server.maintenance.upkeep import Plan, Step, Upkeep
+from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
 from penstock.server.runtime import Runtime
 
 #: Seconds between two looks.
@@ -29,7 +29,7 @@ class Maintenance:
         self._upkeep = upkeep
         self._tasks: list[asyncio.Task[None]] = []
         #: What goes on in another thread.
-        self._reading: asyncio.Future[Plan] | None = None
+        self._reading: asyncio.Future[RemovalPlan] | None = None
         upkeep.pins = runtime.readers.pins
         upkeep.admission.stuck = lambda: runtime.commits.full is not None
         #: The extent that was the last one when the state was last written down, and where the log ended.
@@ -128,7 +128,7 @@ class Maintenance:
         if plan.unwritten is not None:
             raise plan.unwritten
 
-    def _tell(self, plan: Plan) -> None:
+    def _tell(self, plan: RemovalPlan) -> None:
         runtime = self._runtime
         if plan.unwritten is None:
             runtime.log.debug("checkpoint written", position=plan.table.meta.position, messages=len(plan.table))
@@ -139,7 +139,7 @@ class Maintenance:
         if plan.missing:
             self._wait_for_room(plan.missing)
 
-    async def _give_back(self, plan: Plan, step: Step, now: int) -> bool:
+    async def _give_back(self, plan: RemovalPlan, step: Step, now: int) -> bool:
         """Carry what is alive in one extent forward, then remove it. False: the disk is too full for that."""
         upkeep = self._upkeep
         enough = upkeep.has_room(step.size)

@@ -20,7 +20,7 @@ from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.table import Table
 from penstock.journal.contract import OwnedJournal
 from penstock.journal.errors import UNREADABLE, LogFull
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.server.engine.engine import Engine, locations, recover
 from penstock.server.flight.readers import Pin
 from penstock.server.limits.admission import MIN_FREE, Admission
@@ -63,7 +63,7 @@ class Step(NamedTuple):
     size: int
 
 
-class Plan(NamedTuple):
+class RemovalPlan(NamedTuple):
     """What can go, step by step."""
 
     table: Table
@@ -226,7 +226,7 @@ class Upkeep:
             left -= _copies(table, rows)
             yield left
 
-    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[Message], list[int]]:
+    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[MessageRow], list[int]]:
         """Live messages and their queues. Those that can't be read are set aside, and the extents they lie in kept."""
         positions: list[int] = table.columns["position"][rows].tolist()
         numbers: list[int] = table.columns["queue"][rows].tolist()
@@ -245,7 +245,7 @@ class Upkeep:
             self.damaged |= {extent.first for extent in extents if extent.first <= place < extent.end}
         return self.engine.messages(list(queues)), list(queues.values())
 
-    def plan(self, now: int) -> Plan:
+    def plan(self, now: int) -> RemovalPlan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.
 
         Without room for a checkpoint it goes on with those that are there: what can go then makes room.
@@ -260,7 +260,7 @@ class Upkeep:
             unwritten = error
         self.release_kept(table)
         before, missing = self.victims(table)
-        return Plan(table, self.steps(table, before), dropped, unwritten, missing)
+        return RemovalPlan(table, self.steps(table, before), dropped, unwritten, missing)
 
     def trim(self, before: int) -> None:
         """Give the space back. Everything was carried and committed before; the thread that writes must do this."""
@@ -274,7 +274,7 @@ class Upkeep:
             if not ((places >= kept.first) & (places < kept.end)).any():
                 self.log.release(kept)
 
-    def forget_places(self, plan: Plan) -> None:
+    def forget_places(self, plan: RemovalPlan) -> None:
         """Of messages that are no more, nobody has to know where they lie. Those carried since are all kept."""
         known = locations(plan.table)
         self.engine.moved = {

@@ -6,11 +6,11 @@ import asyncio
 import os
 import socket
 import ssl
-import stat
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from penstock.endpoint.sockets import listen_unix
 from penstock.protocols import Protocol, ProtocolError, protocols
 from penstock.server.network.acceptor import Acceptor
 from penstock.server.network.session import Session
@@ -79,7 +79,7 @@ async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Calla
     address = ListenAddress.parse(listener.address)
     context = _tls_context(listener)
     try:
-        sockets = [_listen_unix(address.path)] if address.path else await _listen_tcp(address)
+        sockets = [listen_unix(address.path, BACKLOG)] if address.path else await _listen_tcp(address)
     except OSError as error:
         raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
     return OpenListener(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
@@ -109,45 +109,12 @@ async def _listen_tcp(address: ListenAddress) -> list[socket.socket]:
     return sockets
 
 
-def _listen_unix(path: str) -> socket.socket:
-    """A socket file for its user and group. It is made with these rights: nobody else gets in before they are set."""
-    _remove_stale(path)
-    listening = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o117)
-    try:
-        listening.setblocking(False)
-        listening.bind(path)
-        listening.listen(BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    finally:
-        os.umask(before)
-    return listening
-
-
 def _real_address(listener: Listener, sockets: Sequence[socket.socket]) -> str:
     address = ListenAddress.parse(listener.address)
     if address.path:
         return str(address)
     host, port = sockets[0].getsockname()[:2]
     return str(ListenAddress(host, port))
-
-
-def _remove_stale(path: str) -> None:
-    """A socket file that nobody listens on is left over from a crash."""
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ListenError(f"{path} is in the way: it is there and not a socket")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise ListenError(f"somebody listens on {path} already")
 
 
 def _tls_context(listener: Listener) -> ssl.SSLContext | None:

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from penstock.core.commands.publish import PublishResult, Refusal
+from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
@@ -381,7 +381,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """
         now = self.runtime.loop.time()
         assert published.refusal is not None
-        hopeless = published.refusal is Refusal.TOO_LARGE or bool(self.connection.out)
+        hopeless = published.refusal is PublishRefusal.TOO_LARGE or bool(self.connection.out)
         if not self.stalled_since:
             self.stalled_since = now
             self.runtime.stalled.add(self)
@@ -391,12 +391,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.close("publish refused", queue=queue.full_name, size=size, limit=limit, reason=published.refusal.value)
         return False
 
-    def _limit(self, refusal: Refusal, queue: Queue) -> str:
+    def _limit(self, refusal: PublishRefusal, queue: Queue) -> str:
         """What it was that a message did not keep to, in words for the log."""
-        if refusal is Refusal.DISK:
+        if refusal is PublishRefusal.DISK:
             return f"{self.runtime.options.journal.min_free_bytes} bytes free"
         policy = queue.policy
-        limits = [] if refusal is Refusal.TOO_LARGE or not policy.max_depth else [f"{policy.max_depth} messages"]
+        limits = [] if refusal is PublishRefusal.TOO_LARGE or not policy.max_depth else [f"{policy.max_depth} messages"]
         return ", ".join([*limits, *([f"{policy.max_bytes} bytes"] if policy.max_bytes else [])])
 
     def protocol_error(self, error: WireError) -> None:

@@ -87,7 +87,7 @@ class EndpointProcess:
         if self._process is not None:
             await _end(self._process)
         path = self._settings.address.removeprefix("unix:")
-        if path != self._settings.address:
+        if self.address and path != self._settings.address:  # else it is not ours
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

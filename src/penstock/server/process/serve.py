@@ -17,22 +17,22 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.admin.settings import Settings as HttpSettings
+from penstock.admin.settings import AdminSettings
 from penstock.core.policy import SECOND, Policy
-from penstock.flight.settings import Settings as FlightSettings
+from penstock.flight.settings import FlightSettings
 from penstock.journal import Journal, open_journal
-from penstock.journal.contract import Durability, JournalOptions
+from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import JournalRefused, LogError, LogFull, is_full
 from penstock.protocols import protocols
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token, http_process, wanted_http
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.admin.tokens import TokenStore, TokensUnreadable
-from penstock.server.engine.commits import Commits, GroupCommit, InlineCommit
+from penstock.server.engine.commits import CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
-from penstock.server.engine.opening import Opened, open_engine
+from penstock.server.engine.start import Opened, open_engine
 from penstock.server.flight.process import flight_process, wanted_settings
-from penstock.server.flight.readers import Readers
+from penstock.server.flight.readers import ReaderTable
 from penstock.server.flight.socket import PrivateSocket
 from penstock.server.maintenance.schedule import Maintenance
 from penstock.server.maintenance.scrub import Scrub
@@ -127,7 +127,7 @@ class _Life:
             return OK
         upkeep, journal = found.upkeep, found.upkeep.journal
         self._listen_to_signals()
-        readers = Readers(self.log, journal.values, self.options.limits.readers_per_identity)
+        readers = ReaderTable(self.log, journal.values, self.options.limits.readers_per_identity)
         runtime = self.runtime = Runtime(self.options, found.engine, self._commits(found.engine), self.log, readers)
         runtime.state_memory.stored = lambda: journal.memory_bytes
         tokens = TokenStore(None if self.options.ephemeral else Path(self.options.data))
@@ -205,7 +205,7 @@ class _Life:
             durable.cancel()
             stopping.cancel()
 
-    async def _let_in(self, runtime: Runtime, flight: FlightSettings | None, http: HttpSettings | None) -> None:
+    async def _let_in(self, runtime: Runtime, flight: FlightSettings | None, http: AdminSettings | None) -> None:
         """Open the listeners, and say so."""
         assert self.private_socket is not None
         await self._when_room(self.private_socket.open)
@@ -233,7 +233,7 @@ class _Life:
             self.log.info("journal opened", data=self.options.data, messages=messages, seconds=took)
         return opened
 
-    def _commits(self, engine: Engine) -> Commits:
+    def _commits(self, engine: Engine) -> CommitDriver:
         loop = asyncio.get_running_loop()
 
         def notify() -> None:
@@ -406,13 +406,13 @@ def _journal(options: BrokerOptions) -> tuple[Journal, Retention]:
     if not options.ephemeral:
         durability, age = Durability[asked.durability.upper()], asked.segment_seconds * SECOND
         retention = Retention(ages[0], asked.retention_bytes, ages[1], asked.pin_bytes)
-        return open_journal(f"file:{options.data}", JournalOptions(durability, asked.segment_bytes, age)), retention
+        return open_journal(f"file:{options.data}", OwnerOptions(durability, asked.segment_bytes, age)), retention
     history = min(EPHEMERAL_HISTORY, max(options.limits.state_bytes // EPHEMERAL_PART, 1))
     extent = min(asked.segment_bytes, max(history // EPHEMERAL_EXTENTS, EPHEMERAL_EXTENT))
     retention = Retention(
         ages[0], min(asked.retention_bytes or history, history), ages[1], min(asked.pin_bytes or history, history)
     )
-    return open_journal("memory:", JournalOptions(extent_bytes=extent, reserve=EPHEMERAL_STEP)), retention
+    return open_journal("memory:", OwnerOptions(extent_bytes=extent, reserve=EPHEMERAL_STEP)), retention
 
 
 def _policy(options: QueueOptions) -> Policy:

@@ -30,7 +30,7 @@ from penstock.wire.phpmq.frames import (
     Consume,
     Dialect,
     Dispatch,
-    Kind,
+    MessageType,
     Packet,
     PhpmqFrame,
     Publish,
@@ -41,17 +41,17 @@ from penstock.wire.phpmq.frames import (
 from penstock.wire.stream import StreamDecoder, WireError, too_large
 
 #: The packets of each type and packet count, in the order in which we send them.
-_LAYOUTS: dict[tuple[Kind, int], tuple[Packet, ...]] = {
-    (Kind.PUBLISH, 2): (Packet.QUEUE, Packet.CONTENT),
-    (Kind.PUBLISH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.TTL),
-    (Kind.CONSUME, 2): (Packet.QUEUE, Packet.COUNT),
-    (Kind.DISPATCH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.ID),
-    (Kind.DISPATCH, 4): (Packet.QUEUE, Packet.CONTENT, Packet.ID, Packet.TTL),
-    (Kind.ACKNOWLEDGE, 2): (Packet.QUEUE, Packet.ID),
-    (Kind.REQUEUE, 3): (Packet.QUEUE, Packet.ID, Packet.TTL),
-    (Kind.REJECT, 2): (Packet.QUEUE, Packet.ID),
+_LAYOUTS: dict[tuple[MessageType, int], tuple[Packet, ...]] = {
+    (MessageType.PUBLISH, 2): (Packet.QUEUE, Packet.CONTENT),
+    (MessageType.PUBLISH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.TTL),
+    (MessageType.CONSUME, 2): (Packet.QUEUE, Packet.COUNT),
+    (MessageType.DISPATCH, 3): (Packet.QUEUE, Packet.CONTENT, Packet.ID),
+    (MessageType.DISPATCH, 4): (Packet.QUEUE, Packet.CONTENT, Packet.ID, Packet.TTL),
+    (MessageType.ACKNOWLEDGE, 2): (Packet.QUEUE, Packet.ID),
+    (MessageType.REQUEUE, 3): (Packet.QUEUE, Packet.ID, Packet.TTL),
+    (MessageType.REJECT, 2): (Packet.QUEUE, Packet.ID),
 }
-_COUNTS = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in Kind}
+_COUNTS = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in MessageType}
 
 
 class _Decoder(StreamDecoder[PhpmqFrame]):
@@ -59,7 +59,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
 
     protocol = "PHPMQ"
     _sender: ClassVar[str]
-    _takes: ClassVar[frozenset[Kind]]
+    _takes: ClassVar[frozenset[MessageType]]
 
     def __init__(self, max_payload: int = DEFAULT_MAX_PAYLOAD, dialect: Dialect | None = None) -> None:
         super().__init__()
@@ -107,15 +107,15 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         self._line_end_due = self._form is not None and self._form.line_end != b""
         return _frame(kind, contents)
 
-    def _layout(self, header: bytes) -> tuple[Kind, tuple[Packet, ...]]:
+    def _layout(self, header: bytes) -> tuple[MessageType, tuple[Packet, ...]]:
         """Type and packets from a message header without its 'H'."""
         self._check_digits(header, self._field_at)
         number, count = int(header[2:5]), int(header[5:])
         if header[:2] != b"01":
             raise self._bad("unknown-version", f"the version is 01, not {header[:2].decode()}")
-        if not Kind.PUBLISH <= number <= Kind.REJECT:
+        if not MessageType.PUBLISH <= number <= MessageType.REJECT:
             raise self._bad("unknown-type", f"message types are 001 to 006, not {number:03}", at=2)
-        kind = Kind(number)
+        kind = MessageType(number)
         if kind not in self._takes:
             raise self._bad("wrong-direction", f"a {kind:03} does not come from a {self._sender}", at=2)
         layout = _LAYOUTS.get((kind, count))
@@ -125,7 +125,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         return kind, layout
 
     def _packet_header(
-        self, kind: Kind, layout: tuple[Packet, ...], contents: dict[Packet, bytes]
+        self, kind: MessageType, layout: tuple[Packet, ...], contents: dict[Packet, bytes]
     ) -> Generator[int, bytes, tuple[Packet, int]]:
         """Read a joint. ``contents`` are the packets that the message had before."""
         form = self._form
@@ -191,7 +191,9 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         reason = f"a line ends with {LINE_ENDS[expected[at:]]} here, not with {_shown(found[at : at + 1])}"
         return self._bad("bad-line-end", reason, at=at)
 
-    def _packet(self, number: int, kind: Kind, layout: tuple[Packet, ...], contents: dict[Packet, bytes]) -> Packet:
+    def _packet(
+        self, number: int, kind: MessageType, layout: tuple[Packet, ...], contents: dict[Packet, bytes]
+    ) -> Packet:
         """The packet of this number, if it may come now. Errors point at the number in the header read last."""
         if not contents and number != Packet.QUEUE:
             raise self._bad("queue-not-first", f"the first packet is 01, the queue name, not {number:02}", at=1)
@@ -280,7 +282,7 @@ class ServerDecoder(_Decoder):
     """
 
     _sender = "client"
-    _takes = frozenset(Kind) - {Kind.DISPATCH}
+    _takes = frozenset(MessageType) - {MessageType.DISPATCH}
     _saw_ttl = False
     _saw_plain = False
 
@@ -344,7 +346,7 @@ class ClientDecoder(_Decoder):
     """Decodes what a client receives: dispatches, with or without a TTL whatever the ``dialect``."""
 
     _sender = "server"
-    _takes = frozenset({Kind.DISPATCH})
+    _takes = frozenset({MessageType.DISPATCH})
     _seen: frozenset[bool] = frozenset()
 
     def _dispatch_ttl(self, frames: list[PhpmqFrame]) -> bool | None:
@@ -388,23 +390,23 @@ class ClientDecoder(_Decoder):
         return pos
 
 
-def _frame(kind: Kind, contents: dict[Packet, bytes]) -> PhpmqFrame:
+def _frame(kind: MessageType, contents: dict[Packet, bytes]) -> PhpmqFrame:
     """The frame of a message whose contents were checked."""
     queue = contents[Packet.QUEUE].decode()
     ttl = int(contents[Packet.TTL]) if Packet.TTL in contents else None
     match kind:
-        case Kind.PUBLISH:
+        case MessageType.PUBLISH:
             return Publish(queue, (contents[Packet.CONTENT],), ttl)
-        case Kind.CONSUME:
+        case MessageType.CONSUME:
             return Consume(queue, int(contents[Packet.COUNT]))
-        case Kind.DISPATCH:
+        case MessageType.DISPATCH:
             ttls = None if ttl is None else (ttl,)
             return Dispatch(queue, (contents[Packet.ID],), (contents[Packet.CONTENT],), ttls)
-        case Kind.ACKNOWLEDGE:
+        case MessageType.ACKNOWLEDGE:
             return Acknowledge(queue, (contents[Packet.ID],))
-        case Kind.REQUEUE:
+        case MessageType.REQUEUE:
             return Requeue(queue, contents[Packet.ID], int(contents[Packet.TTL]))
-        case Kind.REJECT:
+        case MessageType.REJECT:
             return Reject(queue, (contents[Packet.ID],))
 
 

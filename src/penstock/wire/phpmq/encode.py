@@ -10,7 +10,7 @@ from penstock.wire.phpmq.frames import (
     Acknowledge,
     Consume,
     Dispatch,
-    Kind,
+    MessageType,
     Packet,
     PhpmqFrame,
     Publish,
@@ -38,23 +38,23 @@ def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
 def _encode_frame(frame: PhpmqFrame, form: Form, dispatch_ttl: bool | None) -> bytes:
     match frame:
         case Publish(queue, payloads, ttl):
-            return _like(Kind.PUBLISH, queue, Packet.CONTENT, payloads, form, ttl=ttl)
+            return _like(MessageType.PUBLISH, queue, Packet.CONTENT, payloads, form, ttl=ttl)
         case Consume(queue, count):
             if count < 0:
                 raise ValueError(f"a count has no sign, unlike {count}")
-            return _like(Kind.CONSUME, queue, Packet.COUNT, (b"%d" % count,), form)
+            return _like(MessageType.CONSUME, queue, Packet.COUNT, (b"%d" % count,), form)
         case Dispatch():
             return _dispatches(frame, form, frame.ttls is not None if dispatch_ttl is None else dispatch_ttl)
         case Acknowledge(queue, ids):
-            return _like(Kind.ACKNOWLEDGE, queue, Packet.ID, ids, form)
+            return _like(MessageType.ACKNOWLEDGE, queue, Packet.ID, ids, form)
         case Requeue(queue, each, ttl):
-            return _like(Kind.REQUEUE, queue, Packet.ID, (each,), form, ttl=ttl)
+            return _like(MessageType.REQUEUE, queue, Packet.ID, (each,), form, ttl=ttl)
         case Reject(queue, ids):
-            return _like(Kind.REJECT, queue, Packet.ID, ids, form)
+            return _like(MessageType.REJECT, queue, Packet.ID, ids, form)
 
 
 def _like(
-    kind: Kind, queue: str, packet: Packet, contents: Sequence[bytes], form: Form, *, ttl: int | None = None
+    kind: MessageType, queue: str, packet: Packet, contents: Sequence[bytes], form: Form, *, ttl: int | None = None
 ) -> bytes:
     """Messages that differ in one content only: one head before its joint, one tail behind it."""
     head = _head(kind, 2 if ttl is None else 3, queue, form)
@@ -68,7 +68,7 @@ def _dispatches(frame: Dispatch, form: Form, dispatch_ttl: bool) -> bytes:
     if not len(ids) == len(payloads) == len(ttls):
         numbers = f"{len(ids)}, {len(payloads)} and {len(ttls)}"
         raise ValueError(f"a dispatch has equal numbers of IDs, payloads and TTLs, not {numbers}")
-    head = form.line_end + _head(Kind.DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
+    head = form.line_end + _head(MessageType.DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
     columns = [
         _before(payloads, form.joints[Packet.CONTENT], head),
         payloads,
@@ -98,7 +98,7 @@ def _before(contents: Sequence[bytes], joints: Joints, start: bytes = b"") -> li
     return list(map(made.__getitem__, sizes))
 
 
-def _head(kind: Kind, count: int, queue: str, form: Form) -> bytes:
+def _head(kind: MessageType, count: int, queue: str, form: Form) -> bytes:
     """A message up to the end of its queue name."""
     name = queue.encode()
     return b"H01%03d%02d%b%b" % (kind, count, form.joints[Packet.QUEUE][len(name)], name)

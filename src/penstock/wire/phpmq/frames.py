@@ -25,7 +25,7 @@ MAX_TTL = 2**32 - 1
 LINE_ENDS = {b"": "nothing", b"\n": "LF", b"\r\n": "CRLF"}
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     """The message types."""
 
     PUBLISH = 1

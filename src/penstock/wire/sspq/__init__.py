@@ -37,7 +37,7 @@ _SIZE = Struct(">I")
 _SEND_HEAD = 0x55995E00
 
 
-class Kind(IntEnum):
+class PackageType(IntEnum):
     """The package types. Every other byte decodes to :class:`Other`."""
 
     SEND = 0x5E
@@ -79,10 +79,10 @@ class Other(Frame, frozen=True, gc=False):
 SspqFrame = Send | Receive | Confirm | DeadReceive | NoReceive | Other
 
 _EMPTY_FRAMES: dict[int, SspqFrame] = {
-    Kind.RECEIVE: Receive(),
-    Kind.CONFIRM: Confirm(),
-    Kind.DEAD_RECEIVE: DeadReceive(),
-    Kind.NO_RECEIVE: NoReceive(),
+    PackageType.RECEIVE: Receive(),
+    PackageType.CONFIRM: Confirm(),
+    PackageType.DEAD_RECEIVE: DeadReceive(),
+    PackageType.NO_RECEIVE: NoReceive(),
 }
 
 
@@ -125,7 +125,7 @@ class Decoder(StreamDecoder[SspqFrame]):
             reason = f"a payload of {size} bytes is over the limit of {self.max_payload}"
             raise too_large(self._bad("payload-too-large", reason, at=4, peer_at_fault=False), size, self.max_payload)
         kind = head >> 8 & 0xFF
-        if kind == Kind.SEND:
+        if kind == PackageType.SEND:
             payload = (yield size) if size else b""
             return Send(head & 0xFF, (payload,))
         yield from self._skip(size)
@@ -216,6 +216,6 @@ def _send_prefix(retries: int) -> bytes:
 def _other(kind: int) -> bytes:
     if not 0 <= kind <= 255:
         raise ValueError(f"the package type is a byte, 0 to 255, not {kind}")
-    if kind == Kind.SEND or kind in _EMPTY_FRAMES:
-        raise ValueError(f"0x{kind:02x} is {Kind(kind).name}, a known type, and has a frame of its own")
+    if kind == PackageType.SEND or kind in _EMPTY_FRAMES:
+        raise ValueError(f"0x{kind:02x} is {PackageType(kind).name}, a known type, and has a frame of its own")
     return _empty_package(kind)

@@ -9,7 +9,7 @@ from penstock.core.policy import SECOND
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.journal.errors import UNREADABLE
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason as Why
 from penstock.wire import kokaq
 from penstock.wire.kokaq import Metadata, Reason, Request, Response, Status
@@ -90,7 +90,7 @@ class MessageAnswer:
         self._began = began
         self._lock = lock
         self._lock_ends = lock.deadline if lock is not None else 0
-        self._message: Message | None = None
+        self._message: MessageRow | None = None
         self._is_damaged = False
 
     @property
@@ -129,7 +129,7 @@ class MessageAnswer:
         response = Response(request.message_type, request.opaque, *outcome, metadata, *names, self._message.payload)
         return [*kokaq.in_pieces(response)]
 
-    def _metadata(self, message: Message) -> Metadata:
+    def _metadata(self, message: MessageRow) -> Metadata:
         item, deliveries = self._item, self._deliveries
         now = self._runtime.now()
         published = message.published_at or message.at
@@ -150,7 +150,7 @@ class MessageAnswer:
         )
 
 
-def _source(message: Message) -> str:
+def _source(message: MessageRow) -> str:
     """What the publisher said of itself, if it did; else its protocol, address and client."""
     if message.source_info:
         return message.source_info.decode("utf-8", "replace")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from penstock.core.commands.carry import FoundMessage
 from penstock.core.commands.dispatch import TryAgain
-from penstock.core.commands.publish import PublishResult, Refusal
+from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
@@ -36,11 +36,11 @@ CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthSe
 SMALL_ANSWER = 40
 #: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
 REFUSALS = {
-    Refusal.EXISTS: Reason.EXISTS,
-    Refusal.DISK: Reason.INFRA,
-    Refusal.MEMORY: Reason.INFRA,
-    Refusal.DRAINING: Reason.INFRA,
-    Refusal.STOPPED: Reason.INFRA,
+    PublishRefusal.EXISTS: Reason.EXISTS,
+    PublishRefusal.DISK: Reason.INFRA,
+    PublishRefusal.MEMORY: Reason.INFRA,
+    PublishRefusal.DRAINING: Reason.INFRA,
+    PublishRefusal.STOPPED: Reason.INFRA,
 }
 
 
@@ -259,7 +259,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return True
         done = self._publish(queue, request, metadata, asked)
         if done.refusal is not None:
-            if not request.two_way and done.refusal is not Refusal.EXISTS:
+            if not request.two_way and done.refusal is not PublishRefusal.EXISTS:
                 return self.refused(done, queue, len(request.payload or b""))
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.spark.pipelines.insight import parts
 from penstock.spark.pipelines.insight import sums as insight
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, InsightState, MinuteSums
-from penstock.spark.pipelines.insight.report import Tables, render
+from penstock.spark.pipelines.insight.report import ReportTables, render
 from penstock.spark.pipelines.lake.batches import Decided, Lake, remove, write_whole
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
@@ -200,7 +200,7 @@ class Insight:
         """Make the report anew."""
         self._how.doing = "making the report"
         self._reported = time.monotonic()
-        tables = Tables(*(recent(self.folder / name, self._options.report_hours) for name in TABLES))
+        tables = ReportTables(*(recent(self.folder / name, self._options.report_hours) for name in TABLES))
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / "report.html", render(tables, int(time.time() * 1e6)).encode())
 

@@ -36,7 +36,7 @@ for (const place of document.querySelectorAll("[data-chart]")) draw(place, JSON.
 """
 
 
-class Tables(NamedTuple):
+class ReportTables(NamedTuple):
     """The rows of the three tables, of the time that the report is about."""
 
     queues: Sequence[dict[str, Any]]
@@ -78,7 +78,7 @@ class Plots(NamedTuple):
     charts: Sequence[Chart]
 
 
-def render(tables: Tables, made: int, title: str = "Penstock insight") -> str:
+def render(tables: ReportTables, made: int, title: str = "Penstock insight") -> str:
     """The whole page. ``made`` is the time of making it, in microseconds."""
     scripts = _scripts() if tables.queues else ()
     sources = " ".join(script.digest for script in scripts) or "'none'"
@@ -109,7 +109,7 @@ def _scripts() -> tuple[Script, ...]:
     return Script("text/javascript", Markup(library)), Script("module", Markup(charts))
 
 
-def _body(tables: Tables) -> dict[str, Any]:
+def _body(tables: ReportTables) -> dict[str, Any]:
     by_queue: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(tables.queues, key=lambda row: int(row["minute"])):
         by_queue[f"{row['namespace']}/{row['queue']}"].append(row)

@@ -48,7 +48,7 @@ def _dated(rows: DataFrame, batch: TableBatch) -> DataFrame:
     return dated.select(*COLUMNS, *value, *reason, *PARTITIONS)
 
 
-class Store(ABC):
+class TableFormat(ABC):
     """One kind of table."""
 
     def __init__(self, lake: Lake) -> None:
@@ -59,7 +59,7 @@ class Store(ABC):
         """Stage the rows of a batch; or, where a table has transactions of its own, append them once."""
 
 
-class Parquet(Store):
+class Parquet(TableFormat):
     """Files in folders by namespace, queue, date and hour, named for their batch."""
 
     def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
@@ -83,7 +83,7 @@ def _last_position(found: pq.FileMetaData) -> int:
     return max((int(each.max) for each in groups if each is not None and each.has_min_max), default=0)
 
 
-class _Whole(Store):
+class _Whole(TableFormat):
     """Tables whose commits are transactions: a batch goes through the driver, and is committed with its number."""
 
     def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
@@ -172,7 +172,7 @@ def _import(module: str, extra: str) -> Any:
         raise LakeError(f"{extra} tables need another package: pip install 'penstock[{extra}]'") from None
 
 
-def store(kind: str, lake: Lake) -> Store:
+def store(kind: str, lake: Lake) -> TableFormat:
     """The kind of this name."""
-    kinds: dict[str, type[Store]] = {"parquet": Parquet, "delta": Delta, "iceberg": Iceberg}
+    kinds: dict[str, type[TableFormat]] = {"parquet": Parquet, "delta": Delta, "iceberg": Iceberg}
     return kinds[kind](lake)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.journal.contract import JournalOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.segment import Segment
-from penstock.server.engine.opening import Opened
+from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
 from support.simdisk import SimDisk
 from support.workload import MORNING
 
-SMALL = JournalOptions(extent_bytes=2_000, reserve=4096)
+SMALL = OwnerOptions(extent_bytes=2_000, reserve=4096)
 
 
 def publish(opened: Opened) -> int:

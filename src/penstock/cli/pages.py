@@ -37,7 +37,7 @@ class PageOf(Protocol):
 P = TypeVar("P", bound=PageOf)
 
 
-class Wanted(NamedTuple):
+class ListRange(NamedTuple):
     """How much of a list, and from where on. ``limit`` None is all of it."""
 
     limit: int | None
@@ -54,14 +54,14 @@ def page_options(command: Any) -> Any:
     )
 
 
-def wanted(*, limit: int | None, everything: bool, cursor: str) -> Wanted:
+def wanted(*, limit: int | None, everything: bool, cursor: str) -> ListRange:
     """As the options say."""
     if everything and limit is not None:
         raise click.UsageError("--limit and --all: one or the other")
-    return Wanted(None if everything else limit or USUAL, cursor)
+    return ListRange(None if everything else limit or USUAL, cursor)
 
 
-def pages(api: Api, route: str, kind: type[P], *places: str, query: PageQuery, want: Wanted) -> Iterator[P]:
+def pages(api: Api, route: str, kind: type[P], *places: str, query: PageQuery, want: ListRange) -> Iterator[P]:
     """Pages with no more entries than are wanted. The last one's ``next`` is where to go on."""
     left, cursor = want.limit, want.cursor
     while left is None or left > 0:

@@ -11,12 +11,12 @@ from typing import NamedTuple, Self
 import msgspec
 
 from penstock.admin import requests
-from penstock.admin.broker import Broker
+from penstock.admin.broker import BrokerClient
 from penstock.admin.journal import JournalView
-from penstock.admin.requests import Item, Items
+from penstock.admin.requests import BrowsedMessage, Items
 from penstock.admin.resources.messages import MessagesQuery, Search
 from penstock.admin.times import micros
-from penstock.journal.format.rows import Message
+from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason
 
 #: Messages that one request looks at, and payload bytes that it reads.
@@ -29,7 +29,7 @@ GROUP_BYTES = 8 * 2**20
 _REASONS = {reason.name.lower(): int(reason) for reason in Reason}
 
 
-class Wanted(NamedTuple):
+class SearchTerms(NamedTuple):
     """Terms, as they are compared."""
 
     payload: bytes = b""
@@ -58,9 +58,9 @@ class Wanted(NamedTuple):
     @property
     def anything(self) -> bool:
         """Whether all messages are wanted."""
-        return self == Wanted()
+        return self == SearchTerms()
 
-    def may_be(self, item: Item, identity: bytes) -> bool:
+    def may_be(self, item: BrowsedMessage, identity: bytes) -> bool:
         """Whether a message could be wanted, as far as the broker knows."""
         raw = item.asked or identity + item.position.to_bytes(8, "big")
         return (
@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
             and item.deliveries >= self.deliveries
         )
 
-    def fits(self, message: Message) -> bool:
+    def fits(self, message: MessageRow) -> bool:
         """Whether it is, as far as the journal knows."""
         at = message.published_at or message.at
         return (
@@ -90,8 +90,8 @@ class Wanted(NamedTuple):
 class Matches(NamedTuple):
     """What was found. ``after`` is where to go on, empty at the end."""
 
-    items: list[Item]
-    messages: dict[int, Message]
+    items: list[BrowsedMessage]
+    messages: dict[int, MessageRow]
     after: tuple[int, ...]
     looked_at: int
     searched_bytes: int
@@ -99,7 +99,7 @@ class Matches(NamedTuple):
 
 
 async def searched(
-    broker: Broker, journal: JournalView, asked: requests.Browse, wanted: Wanted, limit: int, identity: bytes
+    broker: BrokerClient, journal: JournalView, asked: requests.Browse, wanted: SearchTerms, limit: int, identity: bytes
 ) -> Matches:
     """The first messages behind a place that are wanted, with what the journal has of them."""
     search = _Search(journal, wanted, limit)
@@ -121,19 +121,19 @@ async def searched(
 class _Search:
     """Gathers what is wanted, until there is enough."""
 
-    def __init__(self, journal: JournalView, wanted: Wanted, limit: int) -> None:
+    def __init__(self, journal: JournalView, wanted: SearchTerms, limit: int) -> None:
         self._journal = journal
         self._wanted = wanted
         self._limit = limit
-        self.items: list[Item] = []
-        self.messages: dict[int, Message] = {}
+        self.items: list[BrowsedMessage] = []
+        self.messages: dict[int, MessageRow] = {}
         self.size = 0
 
     @property
     def full(self) -> bool:
         return len(self.items) >= self._limit or self.size > READ_BYTES
 
-    async def look_at(self, candidates: list[tuple[int, Item]]) -> int | None:
+    async def look_at(self, candidates: list[tuple[int, BrowsedMessage]]) -> int | None:
         """Read messages and keep those that are wanted. Returns the last that was looked at, None if all were."""
         at = 0
         while at < len(candidates):
@@ -153,10 +153,10 @@ class _Search:
                     return number
         return None
 
-    def _group(self, candidates: list[tuple[int, Item]]) -> list[tuple[int, Item]]:
+    def _group(self, candidates: list[tuple[int, BrowsedMessage]]) -> list[tuple[int, BrowsedMessage]]:
         """So many as may be wanted, and are read in one go."""
         most = READ_AT_ONCE if self._wanted.of_the_journal else min(READ_AT_ONCE, self._limit - len(self.items))
-        group: list[tuple[int, Item]] = []
+        group: list[tuple[int, BrowsedMessage]] = []
         size = 0
         for each in candidates[:most]:
             size += each[1].size
