@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from penstock.admin.settings import AdminSettings
-from penstock.admin.spans import Event, spans_of
+from penstock.admin.spans import TracedEvent, spans_of
 from penstock.admin.traces import Tracer
 from penstock.client import connect
 from penstock.endpoint.process import Reporter
@@ -227,8 +227,8 @@ def test_without_the_extra_one_line_says_so(tmp_path: Path) -> None:
 
 
 def test_the_same_event_gives_the_same_spans_and_a_share_is_of_whole_messages() -> None:
-    def event(message: int, kind: str) -> Event:
-        return Event(message, kind, 5, message.to_bytes(16), "default", "q", 1, 3, None, "kokaq", None)
+    def event(message: int, kind: str) -> TracedEvent:
+        return TracedEvent(message, kind, 5, message.to_bytes(16), "default", "q", 1, 3, None, "kokaq", None)
 
     both = [(spans_of(event(n, "published"), 0.25), spans_of(event(n, "acknowledged"), 0.25)) for n in range(2000)]
     assert 350 < sum(bool(begins) for begins, _ in both) < 650

@@ -20,7 +20,7 @@ OUTCOMES = ("acknowledged", "popped", "returned", "requeued", "dead", "dropped")
 FAILED = ("lost", "lock_expired")
 
 
-class Event(NamedTuple):
+class TracedEvent(NamedTuple):
     """A row of the view ``events``: the columns that spans need. Times are microseconds since 1970."""
 
     position: int
@@ -36,13 +36,13 @@ class Event(NamedTuple):
     payload_size: int | None
 
 
-def events_of(batch: pa.RecordBatch) -> Iterator[Event]:
-    """The rows of a batch with the columns of ``Event``."""
+def events_of(batch: pa.RecordBatch) -> Iterator[TracedEvent]:
+    """The rows of a batch with the columns of ``TracedEvent``."""
     columns = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in batch.columns]
-    return (Event(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True))
+    return (TracedEvent(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def spans_of(event: Event, ratio: float) -> list[Span]:
+def spans_of(event: TracedEvent, ratio: float) -> list[Span]:
     """What an event adds to the trace of its message, if that is one of the share that is wanted."""
     if event.message_id is None or event.kind not in ("published", "redriven", *OUTCOMES):
         return []
@@ -58,7 +58,7 @@ def spans_of(event: Event, ratio: float) -> list[Span]:
     return _settled(event, event.message_id, trace, published)
 
 
-def _settled(event: Event, message: bytes, trace: bytes, published: bytes) -> list[Span]:
+def _settled(event: TracedEvent, message: bytes, trace: bytes, published: bytes) -> list[Span]:
     """The delivery, if there was one, and its end."""
     spans, parent = [], published
     if event.delivered_at is not None:
@@ -77,7 +77,13 @@ def _settled(event: Event, message: bytes, trace: bytes, published: bytes) -> li
 
 
 def _span(
-    event: Event, trace: bytes, own: bytes, parent: bytes, name: str, operation: str, kind: Span.SpanKind.ValueType
+    event: TracedEvent,
+    trace: bytes,
+    own: bytes,
+    parent: bytes,
+    name: str,
+    operation: str,
+    kind: Span.SpanKind.ValueType,
 ) -> Span:
     destination = f"{event.namespace}/{event.queue}"
     told: dict[str, str | int | None] = {

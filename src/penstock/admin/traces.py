@@ -22,7 +22,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from penstock.admin.settings import AdminSettings
-from penstock.admin.spans import Event, events_of, spans_of
+from penstock.admin.spans import TracedEvent, events_of, spans_of
 from penstock.endpoint.lines import Said
 from penstock.endpoint.process import Reporter
 from penstock.journal import Follower, open_journal
@@ -122,7 +122,7 @@ class Tracer:
         """Send what happened up to a position. After an error it goes on behind the last spans that were taken."""
         spans: list[Span] = []
         read = arrow.read(
-            journal, "events", self._position, stop, queues=self._wanted, columns=Event._fields, accept_loss=True
+            journal, "events", self._position, stop, queues=self._wanted, columns=TracedEvent._fields, accept_loss=True
         )
         for batch in read:
             for event in events_of(batch):
