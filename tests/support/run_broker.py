@@ -7,7 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from penstock.server.process import serve as serving
+from penstock.journal.files import journal
+from penstock.journal.files.disk import RealDisk
 from penstock.server.process.configuration import ConfigurationError, load
 from penstock.server.process.serve import WRONG_USE, serve
 from support.smalldisk import SmallDisk
@@ -19,7 +20,7 @@ def main(config: str, largest_file: int, capacity: str) -> int:
     ``capacity`` names a file that says how much the disk takes, if it is not a real one: see ``support.smalldisk``.
     """
     if capacity:
-        setattr(serving, "RealDisk", lambda folder: SmallDisk(Path(folder), Path(capacity)))  # noqa: B010
+        _shrink_the_disk(Path(capacity))
     if largest_file:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
@@ -29,6 +30,16 @@ def main(config: str, largest_file: int, capacity: str) -> int:
         print(error, file=sys.stderr)
         return WRONG_USE
     return serve(options)
+
+
+def _shrink_the_disk(capacity: Path) -> None:
+    """Let the journal in files be on a disk that takes as much as the file says."""
+
+    def small(folder: str, *, read_only: bool = False) -> RealDisk:
+        return RealDisk(folder, read_only=True) if read_only else SmallDisk(Path(folder), capacity)
+
+    assert vars(journal)["RealDisk"] is RealDisk
+    setattr(journal, "RealDisk", small)  # noqa: B010
 
 
 if __name__ == "__main__":
