@@ -14,8 +14,9 @@ from support.browser import Watch, started
 from support.console import Api, Visit
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """One for a file: while Playwright runs, this thread has a running event loop, and tests elsewhere start theirs."""
     expect.set_options(timeout=PATIENCE * 1000)
     with started() as browser:
         yield browser

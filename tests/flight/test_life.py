@@ -130,7 +130,7 @@ class TestEphemeral:
             [child] = children(broker.pid)
             broker.kill()
         wait_for(lambda: not runs(child))
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "temporary"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "penstock.toml", "ready.json", "temporary"]
         assert list((tmp_path / "temporary").iterdir()) == []
 
     def test_history_is_bounded_and_what_waits_is_carried(self, tmp_path: Path) -> None:
@@ -215,6 +215,7 @@ class TestStart:
             assert live.addresses["flight"] == f"grpc+unix://{tmp_path}/flight"
             with Flight(live.addresses["flight"]) as flight:
                 assert flight.act("queues") == ["default/sspq"]
+            live.stop()
         assert not (tmp_path / "flight").exists()
 
 

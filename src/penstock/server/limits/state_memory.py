@@ -27,7 +27,7 @@ LOCK = 200
 NOTE = 200
 REQUEST = 220
 ASKED = 220
-QUEUE = 3_800
+QUEUE = 3_900
 WRITER = 400
 PARTITION = 200
 #: Queues that are counted in one round.
