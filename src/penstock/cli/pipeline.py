@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -385,12 +386,9 @@ def submit_file(as_json: bool) -> int:
       penstock pipeline submit-file
       spark-submit --master spark://host:7077 "$(penstock pipeline submit-file)" archive --once --lake /shared/lake
     """
+    file = str(Path(__file__).with_name("submit") / "pipeline.py")
     if as_json:
-        tell({"file": __file__})
+        tell({"file": file})
     else:
-        say(__file__)
+        say(file)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(command(standalone_mode=False))
