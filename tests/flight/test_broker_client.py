@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.broker import BrokerClient
 from penstock.flight.calls import Problem
 from penstock.flight.problems import Trouble
-from penstock.flight.requests import FRAME_BYTES, OutNow, Outs, Reader, Readers
+from penstock.flight.requests import FRAME_BYTES, OutNow, Outs, Readers
 
 LENGTH = Struct("<I")
 
@@ -99,9 +100,11 @@ def test_a_question_and_its_answer(listener: Listener, door: BrokerClient) -> No
 
 
 def test_lists_and_plain_values(listener: Listener, door: BrokerClient) -> None:
-    reader = Reader(reader="r", view="v", where="w", position=1, lag_rows=2, lag_seconds=3.0, pin=False, peer="p", at=4)
+    reader = ReaderRow(
+        reader="r", view="v", where="w", position=1, lag_rows=2, lag_seconds=3.0, pin=False, peer="p", at=4
+    )
     listener.answer = lambda request: framed([reader])
-    assert door.ask(Readers(), list[Reader]) == [reader]
+    assert door.ask(Readers(), list[ReaderRow]) == [reader]
     listener.answer = lambda request: framed(True)
     assert door.ask(Readers(), bool) is True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.flight.settings import FlightSettings
+from penstock.endpoint.settings import EndpointSettings
 from penstock.server.flight.process import flight_process
 from penstock.server.process.logs import Logger
 from support.folders import Life
@@ -79,7 +79,7 @@ def test_it_is_started_again_once_the_system_lets_us(folder: Path, monkeypatch: 
                 await asyncio.sleep(0.02)
 
     async def live() -> None:
-        process = flight_process(FlightSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
+        process = flight_process(EndpointSettings(journal=f"file:{folder}", address="127.0.0.1:0"), Logger(words))
         await process.start()
         try:
             monkeypatch.setattr(sys, "executable", "/nowhere/python")

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
@@ -145,10 +146,10 @@ class TestTheSocket:
     def test_connections_are_limited(self, broker: BrokerProcess) -> None:
         helpers = [Helper(broker.private_socket) for _ in range(MOST_CONNECTIONS)]
         for each in helpers:
-            assert each.ask(requests.Readers(), list[requests.Reader]) == []
+            assert each.ask(requests.Readers(), list[ReaderRow]) == []
         more = Helper(broker.private_socket)
         with pytest.raises((EOFError, ConnectionError)):
-            more.ask(requests.Readers(), list[requests.Reader])
+            more.ask(requests.Readers(), list[ReaderRow])
         for each in (*helpers, more):
             each.close()
 
@@ -383,12 +384,12 @@ class TestReaders:
         broker.stop()
         broker.start()
         again = Helper(broker.private_socket)
-        lake, eater = again.ask(requests.Readers(), list[requests.Reader])
+        lake, eater = again.ask(requests.Readers(), list[ReaderRow])
         assert (lake.reader, lake.position, lake.lag_rows, lake.pin, lake.leased) == ("lake", 7, 3, True, 0)
         assert (eater.reader, eater.view, eater.where, eater.leased) == ("eater", "leased", "default/a", 2)
         assert again.ask(requests.ForgetReader(reader="eater"), bool)
         assert not again.ask(requests.ForgetReader(reader="eater"), bool)
-        assert [each.reader for each in again.ask(requests.Readers(), list[requests.Reader])] == ["lake"]
+        assert [each.reader for each in again.ask(requests.Readers(), list[ReaderRow])] == ["lake"]
         assert again.lease(reader="other").rows == 2
         again.close()
 

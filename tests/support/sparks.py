@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client import connect
+from penstock.endpoint.readers import ReaderRow
 from penstock.flight.calls import Action, Range, Read, Readers, Status
-from penstock.flight.requests import Reader
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import SourceSettings
 from penstock.spark.session import session
@@ -108,9 +108,9 @@ class SparkBroker(BrokerProcess):
         """From where to where its journal goes."""
         return self.ask(Status(), Range)
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[ReaderRow]:
         """Who reads."""
-        return self.ask(Readers(), list[Reader])
+        return self.ask(Readers(), list[ReaderRow])
 
     def publish_until_trimmed(self, queue: str, position: int = 0) -> None:
         """Publish until what is at a position is forgotten. Needs a FORGETFUL journal."""

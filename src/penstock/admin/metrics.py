@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.admin.mirror import MessageCounts, QueueTotals, settled
-from penstock.admin.requests import BrokerFigures, Histogram, QueueRow, ReaderRow
+from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
+from penstock.endpoint.readers import ReaderRow
 
 MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 #: Queues that have series of their own in one answer.

@@ -10,14 +10,13 @@ import ssl
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import msgspec
 import uvicorn
 
 from penstock.admin.connections import connection_type
 from penstock.admin.service import AdminService
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import Failed, Ready
-from penstock.endpoint.process import Reporter, begin, wait_for_address
+from penstock.endpoint.process import Reporter, begin, told_settings, wait_for_address
 from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
@@ -34,10 +33,8 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     """Serve until ``told`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the HTTP process")
-    line = told.readline()
-    if not line:
+    if (settings := told_settings(told, AdminSettings)) is None:
         return 0
-    settings = msgspec.json.decode(line, type=AdminSettings)
     try:
         listening = _listen(settings.address)
         config = _config(settings)

@@ -380,27 +380,11 @@ class ReleaseLock(_Change, frozen=True, kw_only=True, tag="release-lock"):
 
 
 class ReaderNames(_Request, frozen=True, kw_only=True, tag="reader-names"):
-    """Who reads? Answered by a list of ``flight.requests.Reader``: there are 1,000 at most."""
-
-
-class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A reader, as Flight knows it."""
-
-    reader: str
-    view: str
-    where: str
-    position: int
-    lag_rows: int
-    lag_seconds: float
-    pin: bool
-    peer: str
-    at: int
-    leased: int = 0
-    owner: str = ""
+    """Who reads? Answered by a list of ``endpoint.readers.ReaderRow``: there are 1,000 at most."""
 
 
 class WriterNames(_Request, frozen=True, kw_only=True, tag="writer-names"):
-    """Writers with names after this one. Answered by ``WriterRows``."""
+    """Writers with names after this one. Answered by a list of ``WriterRow``."""
 
     after: str = ""
     contains: str = ""

@@ -13,8 +13,8 @@ from penstock.cli.api import Api
 from penstock.cli.endpoint import ask, endpoint_options, forget_name, over_flight
 from penstock.cli.output import age, json_option
 from penstock.cli.pages import page_options, pages, show_pages, wanted
+from penstock.endpoint.readers import ReaderRow
 from penstock.flight import calls
-from penstock.flight.requests import Reader as FlightReader
 
 COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN", "OWNER")
 
@@ -54,7 +54,7 @@ def list_readers(as_json: bool, limit: int | None, everything: bool, cursor: str
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     flight = over_flight(where)
     if flight is not None:
-        told: list[FlightReader] = ask(calls.Readers(), list[FlightReader], **flight)
+        told: list[ReaderRow] = ask(calls.Readers(), list[ReaderRow], **flight)
         found = iter([Page[Reader](items=[_as_resource(each) for each in told], total=len(told))])
     else:
         found = pages(Api.of(**where), "readers", Page[Reader], query=NamesQuery(), want=want)
@@ -78,7 +78,7 @@ def forget(reader: str, as_json: bool, **where: Any) -> int:
     return forget_name("reader", "forget-reader", reader, calls.ForgetReader(reader=reader), where, as_json=as_json)
 
 
-def _as_resource(told: FlightReader) -> Reader:
+def _as_resource(told: ReaderRow) -> Reader:
     return Reader(
         name=told.reader,
         view=told.view,

@@ -11,12 +11,15 @@ import time
 import traceback
 from contextlib import suppress
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from penstock.endpoint.lines import Line, Said
+from penstock.endpoint.settings import EndpointSettings
 from penstock.endpoint.sockets import wait_for_path
+
+SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
 
 #: Less urgent than the broker and its clients: reading must not slow them down.
 NICENESS = 19
@@ -55,6 +58,12 @@ def begin() -> None:
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def told_settings(told: BinaryIO, kind: type[SettingsT]) -> SettingsT | None:
+    """The first line of standard input. None: the broker has gone before it said anything."""
+    line = told.readline()
+    return msgspec.json.decode(line, type=kind) if line else None
 
 
 def wait_for_address(address: str) -> None:

@@ -171,7 +171,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readers(msgspec.Struct, frozen=True, kw_only=True, tag="readers"):
-    """Action: who reads, how far, how far behind. Answered by a list of ``requests.Reader``."""
+    """Action: who reads, how far, how far behind. Answered by a list of ``endpoint.readers.ReaderRow``."""
 
 
 class Writers(msgspec.Struct, frozen=True, kw_only=True, tag="writers"):

@@ -8,15 +8,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, BinaryIO
 
-import msgspec
 import pyarrow.flight as fl
 
 from penstock.endpoint.lines import Failed, Ready
-from penstock.endpoint.process import Reporter, begin, wait_for_address
+from penstock.endpoint.process import Reporter, begin, told_settings, wait_for_address
+from penstock.endpoint.settings import EndpointSettings
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.endpoint import Endpoint
 from penstock.flight.service import FlightService
-from penstock.flight.settings import FlightSettings
 
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
@@ -26,10 +25,8 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     """Serve until ``told`` ends. Returns the exit code."""
     begin()
     reporter = Reporter(out, "the Flight endpoint")
-    line = told.readline()
-    if not line:
+    if (settings := told_settings(told, EndpointSettings)) is None:
         return 0
-    settings = msgspec.json.decode(line, type=FlightSettings)
     try:
         endpoint = start(settings, reporter)
     except Exception as error:
@@ -41,7 +38,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     return 0
 
 
-def start(settings: FlightSettings, reporter: Reporter) -> Endpoint:
+def start(settings: EndpointSettings, reporter: Reporter) -> Endpoint:
     """An endpoint that accepts calls."""
     wait_for_address(settings.address)
     tls: dict[str, Any] = {}
@@ -57,7 +54,7 @@ def start(settings: FlightSettings, reporter: Reporter) -> Endpoint:
     return Endpoint(settings.address, service, reporter.fault, middleware=middleware, **tls)
 
 
-def _explained(settings: FlightSettings, error: Exception) -> str:
+def _explained(settings: EndpointSettings, error: Exception) -> str:
     reason = str(error)
     if "did not start properly" in reason:  # it says no more
         reason = "is the certificate one, and the key its own?" if settings.tls_certificate else "it is not ours"

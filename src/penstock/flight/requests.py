@@ -192,23 +192,7 @@ class Report(_Request, frozen=True, kw_only=True, tag="report"):
 
 
 class Readers(_Request, frozen=True, kw_only=True, tag="readers"):
-    """Who reads? Answered by a list of ``Reader``."""
-
-
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """A reader as operators see it. ``at`` is when it was last heard of."""
-
-    reader: str
-    view: str
-    where: str
-    position: int
-    lag_rows: int
-    lag_seconds: float
-    pin: bool
-    peer: str
-    at: int
-    leased: int = 0
-    owner: str = ""
+    """Who reads? Answered by a list of ``endpoint.readers.ReaderRow``."""
 
 
 class ForgetReader(_Request, frozen=True, kw_only=True, tag="forget-reader"):

@@ -9,7 +9,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
+from penstock.endpoint.settings import EndpointSettings
 from penstock.flight import calls, requests
 from penstock.flight.access import Caller, Callers, Peer, chosen, queue_name
 from penstock.flight.broker import BrokerClient
@@ -18,7 +20,6 @@ from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.flight.plans import Measures
 from penstock.flight.problems import trouble
-from penstock.flight.settings import FlightSettings
 from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
 from penstock.journal import open_journal
@@ -32,7 +33,7 @@ NAME_BYTES = 255
 class FlightService:
     """All calls. Threads may share one."""
 
-    def __init__(self, settings: FlightSettings) -> None:
+    def __init__(self, settings: EndpointSettings) -> None:
         self.broker = BrokerClient(settings.broker_socket)
         self.history = History(open_journal(settings.journal).follow())
         self.measures = Measures(self.history)
@@ -170,10 +171,10 @@ class FlightService:
                 caller.demand_one_of("publish", "administer")
                 return self.broker.ask(requests.Writers(owner=caller.manages), list[requests.Writer])
 
-    def _readers(self, caller: Caller) -> list[requests.Reader]:
+    def _readers(self, caller: Caller) -> list[ReaderRow]:
         """The caller's own, and those of what it may read: the names of other queues are none of its business."""
         caller.demand_one_of("read", "consume", "administer")
-        readers = self.broker.ask(requests.Readers(), list[requests.Reader])
+        readers = self.broker.ask(requests.Readers(), list[ReaderRow])
         if caller.may_everywhere("read") or not caller.manages:
             return readers
         names = {str(name) for name in self.history.names() if caller.may("read", name)}

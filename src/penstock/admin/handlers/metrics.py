@@ -21,9 +21,9 @@ from penstock.admin.journal import JournalView
 from penstock.admin.metrics import MEDIA, MOST_SERIES, Traced, broker_metrics, queue_metrics
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
-from penstock.admin.requests import ReaderRow
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
+from penstock.endpoint.readers import ReaderRow
 from penstock.patterns import fits_queue
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from penstock.admin.resources.peers import (
     Writer,
 )
 from penstock.admin.times import moment, moment_or_none
+from penstock.endpoint.readers import ReaderRow
 from penstock.patterns import fits_queue
 
 #: Pieces that are asked for to fill one page: a filter that finds little goes on with the next request.
@@ -127,7 +128,7 @@ class PeerHandlers:
 
     async def readers(self, request: Request) -> Answer:
         """All of them, by name: there are 1,000 at most."""
-        rows = await self._broker.ask(requests.ReaderNames(), list[requests.ReaderRow])
+        rows = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
         after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
         wanted = sorted((row for row in rows if request.query.contains in row.reader), key=lambda row: row.reader)
         rest = [row for row in wanted if after is None or row.reader > after[0]]

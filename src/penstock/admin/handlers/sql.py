@@ -17,7 +17,7 @@ from penstock.admin.http import Answer, Request
 from penstock.admin.mirror import Mirror, settled
 from penstock.admin.pages import cursor_of, page, values_of
 from penstock.admin.problems import fail
-from penstock.admin.requests import QueueRow, ReaderRow
+from penstock.admin.requests import QueueRow
 from penstock.admin.resources.common import Done, Page
 from penstock.admin.resources.sql import (
     MOST_FILE_BYTES,
@@ -29,6 +29,7 @@ from penstock.admin.resources.sql import (
 )
 from penstock.admin.store import StateFile
 from penstock.endpoint.process import Reporter
+from penstock.endpoint.readers import ReaderRow
 from penstock.sql.pool import Died, Pool, SqlRefused, TookTooLong
 from penstock.sql.requests import GIVEN, VIEWS, Format, ListTables, Outcome, Query
 from penstock.sql.requests import Request as Asked

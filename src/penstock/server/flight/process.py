@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from penstock.flight.settings import FlightSettings
+from penstock.endpoint.settings import EndpointSettings
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions
 
 
-def wanted_settings(options: BrokerOptions, log: Logger) -> FlightSettings | None:
+def wanted_settings(options: BrokerOptions, log: Logger) -> EndpointSettings | None:
     """How the endpoint is to be, but for the journal and the broker's socket; None for none.
 
     Raises ListenError if it was asked for and can't be.
@@ -25,7 +25,7 @@ def wanted_settings(options: BrokerOptions, log: Logger) -> FlightSettings | Non
     if reason:
         log.info("no Flight endpoint", reason=reason)
         return None
-    return FlightSettings(
+    return EndpointSettings(
         address=flight.address,
         tls_certificate=flight.tls_certificate,
         tls_key=flight.tls_key,
@@ -33,7 +33,7 @@ def wanted_settings(options: BrokerOptions, log: Logger) -> FlightSettings | Non
     )
 
 
-def flight_process(settings: FlightSettings, log: Logger) -> EndpointProcess:
+def flight_process(settings: EndpointSettings, log: Logger) -> EndpointProcess:
     """The process that it is."""
     quiet = {"GRPC_VERBOSITY": "NONE"}  # it would write a line for every bad handshake of a peer
     return EndpointProcess("penstock.flight", "the Flight endpoint", settings, log, quiet)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.broker import Broker
+from penstock.endpoint.readers import ReaderRow
 from penstock.flight import requests
 from penstock.journal.contract import ValueStore
 from penstock.server.flight.names import check_owner
@@ -139,7 +140,7 @@ class ReaderTable:
         """What is to be kept. May be called from any thread."""
         return [Pin(each.reader, each.position, each.at) for each in list(self._entries.values()) if each.pin]
 
-    def listed(self, broker: Broker) -> list[requests.Reader]:
+    def listed(self, broker: Broker) -> list[ReaderRow]:
         """All of them, as operators see them. Whoever has leases is there, whether it was heard of or not."""
         leased: Counter[str] = Counter()
         since: dict[str, int] = {}
@@ -149,7 +150,7 @@ class ReaderTable:
         unheard = [name for name in leased if name not in self._entries]
         entries = [*self._entries.values(), *(_unheard(name, since[name]) for name in unheard)]
         return [
-            requests.Reader(
+            ReaderRow(
                 reader=each.reader,
                 view=each.view,
                 where=each.where,

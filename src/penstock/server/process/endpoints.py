@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from penstock.endpoint.lines import Failed, Line, Ready, Said
+from penstock.endpoint.settings import EndpointSettings
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.logs import Logger
 
@@ -33,18 +34,6 @@ GOOD_SECONDS = 60.0
 LINE_BYTES = 1024 * 1024
 
 _LINES = msgspec.json.Decoder(Line)
-
-
-class EndpointSettings(Protocol):
-    """What every such process is told: where to listen, and with which certificate."""
-
-    @property
-    def address(self) -> str:
-        """As in "127.0.0.1:8815" or "unix:/run/penstock/flight.sock"."""
-
-    @property
-    def tls_certificate(self) -> str:
-        """A PEM file, or nothing."""
 
 
 class EndpointProcess:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from penstock.admin.settings import AdminSettings
 from penstock.core.policy import SECOND, Policy
-from penstock.flight.settings import FlightSettings
+from penstock.endpoint.settings import EndpointSettings
 from penstock.journal import Journal, open_journal
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import JournalRefused, LogError, LogFull, is_full
@@ -205,7 +205,7 @@ class _Life:
             durable.cancel()
             stopping.cancel()
 
-    async def _let_in(self, runtime: Runtime, flight: FlightSettings | None, http: AdminSettings | None) -> None:
+    async def _let_in(self, runtime: Runtime, flight: EndpointSettings | None, http: AdminSettings | None) -> None:
         """Open the listeners, and say so."""
         assert self.private_socket is not None
         await self._when_room(self.private_socket.open)

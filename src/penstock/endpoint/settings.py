@@ -1,12 +1,12 @@
-"""What the endpoint's process is told when it starts: see ``endpoint/lines.py``."""
+"""What every process beside the broker is told when it starts: see ``lines``."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class FlightSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the endpoint is to be."""
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to listen, with which certificate, and where the journal and the broker are found."""
 
     #: The URL of the journal: see ``journal.open_journal``.
     journal: str = ""
