@@ -225,6 +225,7 @@ def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
     def reach_and_halt(settings: SourceSettings) -> None:
         reach(settings)
         monkeypatch.setattr(endpoint, "FIRST_PATIENCE", 0.2)
+        monkeypatch.setattr(endpoint, "FIRST_ANSWER_SECONDS", 0.2)
         os.kill(broker.pid, signal.SIGSTOP)
         goes_on.start()
 
@@ -236,6 +237,20 @@ def test_a_broker_that_has_answered_may_take_its_time_with_the_first_chunk(
     finally:
         if goes_on.ident is not None:
             goes_on.join()
+
+
+def test_a_busy_broker_may_take_its_time_with_the_very_first_answer(
+    broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish(queue, "x")
+    monkeypatch.setattr(endpoint, "FIRST_PATIENCE", 0.2)
+    os.kill(broker.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(1.0, lambda: os.kill(broker.pid, signal.SIGCONT))
+    goes_on.start()
+    try:
+        sink._reach(parse({"endpoint": broker.endpoint, "queue": queue}, Use.WRITE))
+    finally:
+        goes_on.join()
 
 
 def test_the_broker_comes_back_in_the_middle(spark: SparkSession, new_broker: Callable[..., SparkBroker]) -> None:

@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.spark")
 
-#: Seconds for the very first call: who names a broker that is not there should hear of it soon.
+#: Seconds of attempts of the very first call: who names a broker that is not there should hear of it soon.
 FIRST_PATIENCE = 5.0
+#: Seconds that the answer to the very first call may take: a broker on a busy machine is there all the same.
+FIRST_ANSWER_SECONDS = 30.0
 #: Seconds that an answer may take. Cutting a very long journal into parts is the slowest thing that is asked.
 ANSWER_SECONDS = 120.0
 #: Seconds without a sign of life after which the other end is asked for one, and then counts as gone. Rows may come as
@@ -135,7 +137,7 @@ class FlightEndpoint:
 
     def _calling(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
         if seconds is not None and not self._answered:
-            seconds = FIRST_PATIENCE
+            seconds = FIRST_ANSWER_SECONDS
         token = self._settings.token
         headers = [(b"authorization", b"Bearer " + token.encode())] if token else []
         return fl.FlightCallOptions(timeout=seconds, headers=headers)

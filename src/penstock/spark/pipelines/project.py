@@ -91,10 +91,10 @@ def create(folder: str, endpoint: str) -> Iterator[str]:
 
 
 def _java_options(folder: Path) -> str:
-    """What makes Spark remember tables, and where."""
+    """What makes Spark remember tables, and where; and room on the stack for the long lists of a pipeline's plans."""
     options = {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": f"{folder}/tables",
         "derby.system.home": str(folder),
     }
-    return " ".join(f'"-D{name}={value}"' for name, value in options.items())
+    return " ".join(["-Xss4m", *(f'"-D{name}={value}"' for name, value in options.items())])
