@@ -1,0 +1,6 @@
+"""The journal in a PostgreSQL, which brokers on several machines own in turn.
+
+    database     what the journal asks of a database: one method for each statement
+    connection   that database over psycopg; nothing else here knows the driver
+    schema       the tables, their version, and who may change them
+"""
