@@ -10,7 +10,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,10 +31,10 @@ def database_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running_server(**settings: str) -> Iterator[Server]:
+def running_server(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """A server with settings of its own."""
     with database_folder() as folder:
-        server = Server(folder / "server", **settings)
+        server = Server(folder / "server", settings)
         try:
             server.create()
             server.start()
@@ -44,10 +44,10 @@ def running_server(**settings: str) -> Iterator[Server]:
 
 
 @contextmanager
-def running_pair(**settings: str) -> Iterator[Pair]:
+def running_pair(settings: Mapping[str, str] | None = None) -> Iterator[Pair]:
     """A primary and a synchronous standby."""
     with database_folder() as folder:
-        pair = Pair(folder / "pair", **settings)
+        pair = Pair(folder / "pair", settings)
         try:
             pair.start()
             yield pair

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,15 +74,17 @@ class Server:
     It has to be started from a thread that outlives it: the system ends it when that thread is gone.
     """
 
-    def __init__(self, folder: Path, *, programs: Path | None = None, password: str = "", **settings: str) -> None:
-        """The folder is made. ``settings`` are lines of ``postgresql.conf``."""
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, *, programs: Path | None = None
+    ) -> None:
+        """The folder is made. ``settings`` are those of ``postgresql.conf``, quoted as they are there."""
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "log"
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
-        self.password = password or secrets.token_hex(12)
-        self._settings = _SETTINGS | settings
+        self.password = secrets.token_hex(12)
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._account = _account()
         self._make(folder)
         self._programs = self._reachable((programs or find_programs()).resolve())
@@ -232,9 +234,11 @@ class Server:
 class Pair:
     """A primary, and a standby that has every commit before it is confirmed."""
 
-    def __init__(self, folder: Path, *, programs: Path | None = None, **settings: str) -> None:
-        self.primary = Server(folder / "primary", programs=programs, **settings)
-        self.standby = Server(folder / "standby", programs=programs, **settings)
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, *, programs: Path | None = None
+    ) -> None:
+        self.primary = Server(folder / "primary", settings, programs=programs)
+        self.standby = Server(folder / "standby", settings, programs=programs)
         self._folder = folder
 
     def start(self) -> None:
