@@ -2,7 +2,7 @@
 
     version        whose tables these are, and which version of them
     shard          one row: how far the log goes, where it begins, whose it is
-    extents        stretches of the log that are given back as a whole: the header of a segment, and sums once it is full
+    extents        what is given back as a whole: the header of a segment, and sums once it is full
     blocks         the blocks, partitioned by extent: one commit is one row, its bytes those of the local format
     checkpoints    states before positions, in parts
     named_values   small values by name
