@@ -26,9 +26,14 @@ from penstock.journal.errors import JournalRefused
 from penstock.journal.files.journal import FileJournal
 from penstock.journal.memory import MemoryJournal
 
-__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "open_journal"]
+__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "is_url", "open_journal"]
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+def is_url(text: str) -> bool:
+    """Whether a journal is named by a URL, and not by the path of a folder."""
+    return _URL.fullmatch(text) is not None
 
 
 def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
