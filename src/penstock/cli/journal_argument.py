@@ -9,7 +9,7 @@ import click
 
 from penstock.journal import Journal, is_url, open_journal
 
-_FOLDER = click.Path(exists=True, file_okay=False)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=str)
 
 
 class JournalType(click.ParamType[Journal]):
@@ -25,7 +25,7 @@ class JournalType(click.ParamType[Journal]):
         if is_url(value):
             return open_journal(value)
         folder = value if self._new else _FOLDER.convert(value, param, ctx)
-        return open_journal(f"file:{os.fspath(folder)}")
+        return open_journal(f"file:{os.fsdecode(folder)}")
 
 
 journal_argument = click.argument("journal", metavar="JOURNAL", type=JournalType())
