@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 from penstock.journal.errors import LogFailed
-from penstock.journal.files.disk import RealFile, write_all
+from penstock.journal.files.disk import RealFile
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.segment import CLEAN, HEADER_SIZE, Footer, SparseIndex, segment_name
-from penstock.journal.format.checksum import crc32
+from penstock.journal.files.segment import segment_name
+from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 
 #: Bytes that one statement asks for: so much that its cost does not count, so little that nobody waits for it long.
@@ -38,25 +40,27 @@ class ExtentCopy:
     """One extent as a file. Threads take turns with ``extend``; the descriptors are each one's own."""
 
     def __init__(self, row: ExtentRow) -> None:
-        self.first = self.end = row.first
-        self.size = HEADER_SIZE
+        """Raises LogFailed if it can not be written."""
+        self.first = row.first
         self.whole = False
-        self._index = SparseIndex()
         self._lock = Lock()
-        self._file = _anonymous()
-        self._write([row.header], 0)
+        self._file = -1
+        with _disk_errors():
+            self._file = _anonymous()
+            self._assembly = SegmentAssembly(RealFile(self._file), row.header, row.first)
 
     def __del__(self) -> None:
-        if getattr(self, "_file", -1) >= 0:
+        if self._file >= 0:
             os.close(self._file)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, but for the index."""
+        return self._assembly.size
 
     def descriptor(self) -> int:
         """A descriptor of one's own."""
         return os.dup(self._file)
-
-    def file(self) -> RealFile:
-        """The bytes that are here."""
-        return RealFile(self.descriptor())
 
     def extend(self, database: ReadableDatabase, row: ExtentRow, until: int) -> None:
         """Fetch what is missing up to a position, and the rest of a finished extent.
@@ -64,57 +68,39 @@ class ExtentCopy:
         Rows that are missing in the database leave the copy shorter: who reads it finds it damaged there. Raises
         DatabaseError, FileNotFoundError if the extent is there no more, LogFailed if the copy can not be written.
         """
-        with self._lock:
+        with self._lock, _disk_errors():
             wanted = row.end if row.finished else until
-            while self.end < wanted and self._fetch(database):
+            while self._assembly.end < wanted and self._fetch(database):
                 pass
-            if row.finished and not self.whole and self.end == row.end:
-                self._finish(row)
+            if row.finished and not self.whole and self._assembly.end == row.end:
+                self._assembly.finish(SegmentSums(row.flags, row.first, row.end, row.last_at, row.chain, row.blocks))
                 self.whole = True
 
     def _fetch(self, database: ReadableDatabase) -> bool:
         """Some more blocks. False: there are none."""
-        rows = database.blocks(self.first, self.end, PIECE)
+        rows = database.blocks(self.first, self._assembly.end, PIECE)
         if not rows and all(each.first != self.first for each in database.extents()):
             raise FileNotFoundError(segment_name(self.first))
-        offset = self.size
-        for row in rows:
-            self._index.add(row.first, offset)
-            offset += len(row.data)
-        self._write([row.data for row in rows], self.size)
-        self.size, self.end = offset, rows[-1].end if rows else self.end
+        self._assembly.add([(row.first, row.end, row.data) for row in rows])
         return bool(rows)
 
-    def _finish(self, row: ExtentRow) -> None:
-        index = self._index.encode()
-        footer = Footer(
-            flags=CLEAN,
-            first=row.first,
-            end=row.end,
-            last_at=row.last_at,
-            blocks_end=self.size,
-            entries=len(self._index.offsets),
-            chain=row.chain,
-            blocks=row.blocks,
-            index_crc=crc32(index),
-        )
-        self._write([index, footer.encode()], self.size)
 
-    def _write(self, parts: list[bytes], offset: int) -> None:
-        try:
-            write_all(RealFile(self._file), parts, offset)
-        except OSError as error:
-            place = tempfile.gettempdir()
-            raise LogFailed(f"a copy of the journal can not be written to {place}: {error.strerror}") from error
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise  # the extent, which is gone
+    except OSError as error:
+        raise LogFailed(
+            f"a copy of the journal can not be kept in {tempfile.gettempdir()}: {error.strerror}"
+        ) from error
 
 
 def _anonymous() -> int:
     """A file that has no name."""
-    try:
-        with tempfile.TemporaryFile(prefix="penstock-") as file:
-            return os.dup(file.fileno())
-    except OSError as error:
-        raise LogFailed(f"a copy of the journal can not be made in {tempfile.gettempdir()}: {error}") from error
+    with tempfile.TemporaryFile(prefix="penstock-") as file:
+        return os.dup(file.fileno())
 
 
 class ExtentCopies:
@@ -146,7 +132,7 @@ class ExtentCopies:
         with self._lock:
             for key, copy in self._copies.items():
                 if key[0] == name:
-                    return copy.file()
+                    return RealFile(copy.descriptor())
         raise FileNotFoundError(name)
 
     def clear(self) -> None:

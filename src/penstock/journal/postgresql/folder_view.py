@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from penstock.journal.contract import Durability
 from penstock.journal.files.checkpoints import checkpoint_name, is_checkpoint
-from penstock.journal.files.disk import File, Part
+from penstock.journal.files.disk import File, Part, RealFile
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment import KEPT, segment_name
@@ -128,5 +128,5 @@ class ExtentFile(_ReadOnly):
             database, copy = self._database, ExtentCopy(self._row)
             head = asked(database.shard).head
             asked(lambda: copy.extend(database, self._row, head))
-            self._copied = copy.file()
+            self._copied = RealFile(copy.descriptor())
         return self._copied

@@ -12,7 +12,7 @@ from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.segment import SegmentHeader
+from penstock.journal.files.segment import BRIDGE, SegmentHeader
 from penstock.journal.files.tail import StoredTail
 from penstock.journal.postgresql.copies import ExtentCopies, Key, key_of
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
@@ -55,7 +55,8 @@ class DatabaseFollower(SpanReader):
         for key, row in reversed(rows):
             header = self._header(row)
             end = max(min(row.end if row.finished else after, committed), row.first)
-            spans.append(SegmentSpan(key, row.first, end, header.after, header.created, row.finished, bridged=False))
+            bridged = bool(row.flags & BRIDGE)
+            spans.append(SegmentSpan(key, row.first, end, header.after, header.created, row.finished, bridged))
             after = header.after
         return spans[::-1]
 
