@@ -41,7 +41,7 @@ class CheckpointReader:
 
     def size(self, position: int) -> int:
         """See CheckpointStore."""
-        file = self._files.open(_name(position))
+        file = self._files.open(checkpoint_name(position))
         try:
             return file.size()
         finally:
@@ -53,7 +53,7 @@ class CheckpointReader:
             try:
                 return self.read(position)
             except BadCheckpoint as error:
-                self.report.append(f"{_name(position)} is passed over: {error}")
+                self.report.append(f"{checkpoint_name(position)} is passed over: {error}")
         return None
 
     def newest_before(self, stop: int) -> Checkpoint | None:
@@ -66,7 +66,7 @@ class CheckpointReader:
 
     def read(self, position: int) -> Checkpoint:
         """The one at a position. Raises BadCheckpoint if it can not be used."""
-        file = self._files.open(_name(position))
+        file = self._files.open(checkpoint_name(position))
         try:
             return decode_checkpoint(file.read(file.size(), 0), self._identity, position)
         finally:
@@ -93,10 +93,10 @@ class Checkpoints(CheckpointReader):
             if isinstance(error, OSError) and is_full(error):
                 raise LogFull(f"there is no room for a checkpoint: {error}") from error
             raise
-        self._disk.rename(_TEMPORARY, _name(position))
+        self._disk.rename(_TEMPORARY, checkpoint_name(position))
         self._disk.sync()
         for old in self.positions()[:-KEPT]:
-            self._disk.unlink(_name(old))
+            self._disk.unlink(checkpoint_name(old))
 
     def clear(self) -> None:
         """Remove what was left of one that could not be finished."""
@@ -123,5 +123,6 @@ def is_checkpoint(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _name(position: int) -> str:
+def checkpoint_name(position: int) -> str:
+    """The file name of the checkpoint at a position."""
     return f"{position:016x}.ckpt"

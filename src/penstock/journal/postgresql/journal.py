@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.journal.contract import Durability, OwnerOptions
-from penstock.journal.errors import JournalOwned, JournalRefused, LogError, LogFailed, LogUnavailable, Replaced
+from penstock.journal.errors import JournalOwned, JournalRefused, LogError, LogUnavailable
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
