@@ -40,7 +40,8 @@ def is_url(text: str) -> bool:
 def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
     """The journal at a URL: ``file:PATH`` or a bare path, ``postgresql://…``, or ``memory:``.
 
-    Nothing is touched before a role is taken. ``options`` are for its owner. Raises JournalRefused for a URL that names no journal.
+    Nothing is touched before a role is taken. ``options`` are for its owner. Raises JournalRefused for a URL that names
+    no journal.
     """
     matched = _URL.fullmatch(url)
     scheme, rest = matched.groups() if matched is not None else ("file", url)

@@ -19,7 +19,7 @@ from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.connection import PostgresDatabase
-from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError, ShardRow
+from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog

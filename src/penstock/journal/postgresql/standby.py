@@ -80,9 +80,10 @@ class DatabaseStandby:
         if shard.head < self.position:
             raise self._lost(shard, shard.head)
         known = self._known
-        if known is not None and known.mark.first >= shard.low:
-            if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
-                raise self._lost(shard, known.mark.first)
+        if known is None or known.mark.first < shard.low:
+            return
+        if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
+            raise self._lost(shard, known.mark.first)
 
     def _look(self) -> ShardRow:
         shard = self._ask(self._database.shard)

@@ -141,7 +141,7 @@ class HeadWriter:
             self._refused()
 
     def release(self) -> None:
-        """Give the lease back; nothing is accepted any more. Raises LogFailed if that can't be done: then it runs out."""
+        """Give the lease back; nothing is accepted any more. Raises LogFailed where that fails: then it runs out."""
         with self._lock:
             if self.failure is not None:
                 return
@@ -199,9 +199,8 @@ class HeadWriter:
         known = self.known
         if shard.head < self.head:
             raise self._end(self._lost(shard, shard.head))
-        if known is not None and known.mark.first >= shard.low:
-            if self._database.mark(known.extent, known.mark.first) != known.mark:
-                raise self._end(self._lost(shard, known.mark.first))
+        if known is not None and self._replaced(known, shard):
+            raise self._end(self._lost(shard, known.mark.first))
         if shard.epoch != self.epoch:
             owner = f"{shard.owner} owns it" if shard.owner else "it was owned by another broker"
             raise self._end(
@@ -211,15 +210,21 @@ class HeadWriter:
                 )
             )
 
+    def _replaced(self, known: Known, shard: ShardRow) -> bool:
+        """Whether a block that we know as committed is not there any more, though it was not trimmed."""
+        if known.mark.first < shard.low:
+            return False
+        return self._database.mark(known.extent, known.mark.first) != known.mark
+
     def _lost(self, shard: ShardRow, first: int) -> CommitsLost:
         lost = (first, self.head)
         return CommitsLost(
             lost,
             f"{self._database.where} has lost commits that it had confirmed: it is at position {shard.head}, epoch"
             f" {shard.epoch}, and had told us that everything below {self.head} was durable. Lost, or replaced by"
-            f" others: at least positions {lost[0]} to {lost[1] - 1}. A standby that is not synchronous was promoted, or an"
-            " older state of the database restored. If the server that has them is still there, go back to it; if"
-            " not, start the broker again, and it goes on without them",
+            f" others: at least positions {lost[0]} to {lost[1] - 1}. A standby that is not synchronous was promoted,"
+            " or an older state of the database restored. If the server that has them is still there, go back to it;"
+            " if not, start the broker again, and it goes on without them",
         )
 
     def _given_up(self, lost: ConnectionLost | None) -> LogFailed:
