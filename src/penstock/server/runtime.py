@@ -202,6 +202,10 @@ class Runtime:
         """Hand out nothing any more, whatever is still done: another broker may have taken over."""
         self._lease_is_lost = self.holding = True
 
+    def give_up(self, error: Exception) -> None:
+        """Nothing more gets committed: tell those who wait for it in the loop."""
+        self._commit_waiters.give_up(error)
+
     def _send(self) -> None:
         """Let sessions write, first come, first served, as many as may be in one turn."""
         sent = 0

@@ -8,6 +8,7 @@ from typing import Any, Protocol, get_args
 from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight.calls import Problem
+from penstock.journal.errors import Fenced
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.runtime import Runtime
@@ -36,11 +37,14 @@ class ServingAnswers:
 
     async def answer(self, request: Any) -> object:
         """See Answers."""
-        if not isinstance(request, _ADMIN):
-            return await self._requests.answer(request)
-        if self._admin is None:
+        is_admin = isinstance(request, _ADMIN)
+        if is_admin and self._admin is None:
             return Problem(code="bad-request", text="this broker has no HTTP")
-        return await self._admin.answer(request)
+        try:
+            return await (self._admin.answer(request) if self._admin and is_admin else self._requests.answer(request))
+        except Fenced:
+            text = "another broker has taken over before this was done: ask that one whether it was"
+            return admin_requests.Refusal(code="standby", text=text) if is_admin else Problem(code="away", text=text)
 
     def failed(self, error: Exception) -> None:
         """See Answers. Wrong counters are the end of everything."""

@@ -17,13 +17,13 @@ import shutil
 import struct
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from penstock.admin import requests as admin_requests
 from penstock.flight import requests
 from penstock.flight.calls import Problem
-from penstock.journal.contract import ValueStore
 from penstock.server.flight.answers import Answers
 from penstock.server.network.acceptor import peer_of
 from penstock.server.process.logs import Logger
@@ -36,7 +36,7 @@ READ_AHEAD = 2**20
 MOST_PATH = 100
 PREFIX = "penstock-"
 SOCKET = "socket"
-#: The value in the data folder that tells where the socket is. Whoever starts after a crash removes what was left there.
+#: The value in the data folder that tells where the socket is. Who starts after a crash removes what was left there.
 NOTE = "broker-socket"
 
 _LENGTH = struct.Struct("<I")
@@ -44,10 +44,24 @@ _DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = m
     requests.Request | admin_requests.Request
 )
 
+
+class Notes(Protocol):
+    """What outlives the process: the journal's values can."""
+
+    def get(self, name: str) -> bytes | None:
+        """See ValueStore."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """See ValueStore."""
+
+    def delete(self, name: str) -> None:
+        """See ValueStore."""
+
+
 class PrivateSocket:
     """The socket and those who are connected to it."""
 
-    def __init__(self, log: Logger, answers: Answers, values: ValueStore | None = None) -> None:
+    def __init__(self, log: Logger, answers: Answers, values: Notes | None = None) -> None:
         """``values`` are where the note is kept; None for a broker that keeps nothing."""
         self._log = log
         #: Who answers from now on.
@@ -92,7 +106,7 @@ class PrivateSocket:
             with contextlib.suppress(OSError):
                 self._values.delete(NOTE)
 
-    def _make_folder(self, values: ValueStore) -> None:
+    def _make_folder(self, values: Notes) -> None:
         self._folder = tempfile.mkdtemp(prefix=PREFIX)
         if len(self.path) > MOST_PATH:
             os.rmdir(self._folder)
@@ -103,7 +117,7 @@ class PrivateSocket:
             os.rmdir(self._folder)
             raise
 
-    def _clear_note(self, values: ValueStore) -> None:
+    def _clear_note(self, values: Notes) -> None:
         """Remove what a broker on this journal has left behind when it was killed."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             old = Path((values.get(NOTE) or b"").decode())

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.settings import EndpointSettings
-from penstock.journal.contract import ValueStore
 from penstock.server.admin.process import http_process, wanted_http
 from penstock.server.flight.answers import Answers
 from penstock.server.flight.process import flight_process, wanted_settings
-from penstock.server.flight.socket import PrivateSocket
+from penstock.server.flight.socket import Notes, PrivateSocket
 from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
@@ -46,7 +45,7 @@ class Companions:
         """Where they listen."""
         return [Listening(name, process.address) for name, process in self.running.items()]
 
-    async def open_socket(self, answers: Answers, values: ValueStore | None) -> None:
+    async def open_socket(self, answers: Answers, values: Notes | None) -> None:
         """Have requests answered by these from now on. Raises OSError."""
         if self._socket is not None:
             self._socket.answers = answers
@@ -79,10 +78,11 @@ class Companions:
             private, self._socket = self._socket, None
             await private.close(seconds)
 
-    async def stop(self) -> None:
-        """End all of them."""
-        for endpoint in self.running.values():
-            await endpoint.stop()
+    async def close(self) -> None:
+        """End all of them, and the socket."""
+        await self.close_socket(0)
+        running, self.running = self.running, {}
+        await asyncio.gather(*(each.stop() for each in running.values()))
 
     def reload_certificates(self) -> None:
         """Start those anew that have certificates, with the files as they are now."""

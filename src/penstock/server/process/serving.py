@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.journal.errors import Fenced, LogError, LogFull
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
-from penstock.server.admin.tokens import TokenStore
+from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
 from penstock.server.engine.commits import CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened
@@ -27,6 +28,7 @@ from penstock.server.network.listeners import ListenError, OpenListener, open_li
 from penstock.server.process.companions import Companions
 from penstock.server.process.configured_queues import configure_queues
 from penstock.server.process.drain import Drain
+from penstock.server.process.local_folder import LocalFolder
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.process.readiness import STILL_STARTING, Listening, ReadyFile, notify
@@ -50,6 +52,8 @@ class ProcessParts:
     ready: ReadyFile
     companions: Companions
     measures: BrokerMeasures
+    #: The process's own folder, where that is not the journal's.
+    folder: LocalFolder | None = None
 
 
 class Serving:
@@ -64,13 +68,19 @@ class Serving:
         self._listeners: list[OpenListener] = []
         self._readers = ReaderTable(self._log, self._journal.values, self._options.limits.readers_per_identity)
         self._runtime = self._make_runtime(opened.engine)
-        self._tokens = TokenStore(None if self._options.ephemeral else self._journal.values)
+        self._tokens = TokenStore(self._kept_tokens())
         self._runtime.token_rules = self._tokens.rules
         self._admin = AdminRequests(self._runtime, self._tokens, parts.measures, self._stopping.stop)
         self._maintenance = Maintenance(self._runtime, self._upkeep)
         self._scrub = Scrub(self._runtime, self._upkeep.log)
         lease = self._journal.lease
         self._lease_keeper = LeaseKeeper(self._runtime, lease) if lease is not None else None
+
+    def _kept_tokens(self) -> KeptTokens | None:
+        """Others that take over must know the tokens, so they are in the journal; else in a file of their own."""
+        if self._options.ephemeral:
+            return None
+        return TokenFile(Path(self._options.data)) if self._journal.lease is None else self._journal.values
 
     def _make_runtime(self, engine: Engine) -> Runtime:
         runtime = Runtime(self._options, engine, self._commits(engine), self._log, self._readers)
@@ -151,7 +161,7 @@ class Serving:
     async def _let_in(self) -> None:
         """Open the listeners, and say so."""
         companions, answers = self._parts.companions, ServingAnswers(self._runtime, self._admin)
-        values = None if self._options.ephemeral else self._journal.values
+        values = None if self._options.ephemeral else self._parts.folder or self._journal.values
 
         async def open_socket() -> None:
             await companions.open_socket(answers, values)
@@ -169,7 +179,7 @@ class Serving:
             self._admin.listeners.setdefault(each.protocol, []).append(each.address)
         told = {protocol: " ".join(addresses) for protocol, addresses in self._admin.listeners.items()}
         self._log.info("ready", **told)
-        notify("READY=1")
+        notify("READY=1\nSTATUS=serving")
 
     def reload_certificates(self) -> None:
         """Read the files of the listeners again."""
@@ -192,10 +202,10 @@ class Serving:
         if not self.is_fenced:
             notify("STOPPING=1")
             self._parts.ready.remove()
-        await Drain(self._runtime, self._listeners, companions, lambda: self.failure is not None).run(
-            self._options.drain_seconds
-        )
-        await (companions.stop_flight() if self.is_fenced else self._stop_companions())
+        drain = Drain(self._runtime, self._listeners, companions, lambda: self.failure is not None)
+        await drain.run(self._options.drain_seconds)
+        if self._journal.lease is None:
+            await companions.close()
         self._parts.measures.stop()
         for each in (self._maintenance, self._scrub, self._lease_keeper):
             if each is not None:
@@ -203,10 +213,8 @@ class Serving:
         if not self.is_fenced:
             await self._readers.save()
         await self._finish()
-
-    async def _stop_companions(self) -> None:
-        await self._parts.companions.close_socket(0)
-        await self._parts.companions.stop()
+        if self._journal.lease is not None:  # another broker takes over meanwhile
+            await (companions.stop_flight() if self.is_fenced else companions.close())
 
     async def _finish(self) -> None:
         """Commit the rest, write the state down, and close the log."""

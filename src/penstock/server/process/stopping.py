@@ -25,8 +25,10 @@ T = TypeVar("T")
 class Stopping:
     """Whether the process is to end. The first wish ends it in order, the second at once."""
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: Logger, reload: Callable[[], None]) -> None:
+        """``reload`` is called for SIGHUP."""
         self._log = log
+        self._reload = reload
         self._asked = asyncio.Event()
         self._wishes = 0
         self._then: Callable[[], None] = lambda: None
@@ -55,10 +57,11 @@ class Stopping:
         self._then()
 
     def listen_to_signals(self) -> None:
-        """Let SIGTERM and SIGINT be such wishes."""
+        """Let SIGTERM and SIGINT be such wishes, and SIGHUP read certificates again."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def wait(self, seconds: float) -> bool:
         """Wait so long, or until the process is to end. Returns whether it is."""
