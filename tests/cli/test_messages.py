@@ -278,7 +278,10 @@ def test_create_makes_the_namespace_too(broker: BrokerProcess) -> None:
 
 def test_several_hosts(broker: BrokerProcess) -> None:
     """The one that serves is found by every command with such a URL."""
-    near = lambda protocol, path="": broker.url(protocol, path).replace("://", "://127.0.0.1:1,")  # noqa: E731
+
+    def near(protocol: str, path: str) -> str:
+        return broker.url(protocol, path).replace("://", "://127.0.0.1:1,")
+
     assert penstock("send", near("kokaq", "/default/hosts"), "--create", "a", "b").err == "2 sent, and on disk\n"
     moved = penstock("shovel", near("kokaq", "/default/hosts"), near("phpmq", "/hosts2"), "--count=2", "--json")
     assert (moved.code, moved.json[0]["moved"]) == (0, 2)

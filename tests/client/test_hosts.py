@@ -79,7 +79,8 @@ class Pair(AsyncExitStack):
 
 
 def answer(peer: Peer, request: Any) -> None:
-    peer.answer(request, **({} if request.operation is Opcode.NOP else {"uuid": bytes(16)}))
+    fields: dict[str, Any] = {} if request.operation is Opcode.NOP else {"uuid": bytes(16)}
+    peer.answer(request, **fields)
 
 
 async def answering(peer: Peer) -> None:
@@ -149,11 +150,13 @@ def test_something_else_that_listens_does_not_serve() -> None:
 
 
 def test_a_consumer_goes_on_where_it_is_served_now() -> None:
+    pairs: list[Pair] = []
+
     async def first(peer: Peer) -> None:
         assert await peer.next() == Consume("q", 32)
         peer.send(dispatch("q", b"a"))
         await asyncio.sleep(0.05)
-        pair.one.stop()
+        pairs[0].one.stop()
         peer.reset()
 
     async def second(peer: Peer) -> None:
@@ -162,13 +165,12 @@ def test_a_consumer_goes_on_where_it_is_served_now() -> None:
         await peer.rest()
 
     async def main() -> None:
-        nonlocal pair
         async with Pair("phpmq", first, second) as pair:
+            pairs.append(pair)
             messages = pair.client.consume()
             assert [(await anext(messages)).body for _ in range(2)] == [b"a", b"b"]
             assert pair.client.address.port == pair.two.port
 
-    pair: Pair
     run(main())
 
 

@@ -50,7 +50,10 @@ def test_several_hosts() -> None:
 
 
 def test_names_in_the_certificates_of_several_hosts() -> None:
-    names = lambda url: [each.server_name for each in parse(url)[0]]  # noqa: E731
+
+    def names(url: str) -> list[str]:
+        return [each.server_name for each in parse(url)[0]]
+
     assert names("phpmq+tls://a,b") == ["", ""], "its host's"
     assert names("phpmq+tls://a,b?server_name=mq") == ["mq", "mq"]
     assert names("phpmq+tls://a,b?server_name=x,y") == ["x", "y"]
