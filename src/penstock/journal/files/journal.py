@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +16,7 @@ from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
+from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
@@ -47,6 +48,14 @@ class FileJournal:
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)
+
+    def transfer_source(self) -> AbstractContextManager[FolderSource]:
+        """See Journal."""
+        return folder_source(self.where)
+
+    def transfer_target(self) -> AbstractContextManager[FolderTarget]:
+        """See Journal."""
+        return folder_target(self.where)
 
 
 class OwnedFiles:

@@ -10,8 +10,8 @@ from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
 from penstock.journal.files.disk import RealDisk, write_all
-from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import LOCK, Folder, load_folder, store_folder, take_lock
+from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import inspect
 from penstock.journal.files.segment import HEADER_SIZE, Segment, is_segment
@@ -37,8 +37,8 @@ class FolderSource:
         kept = load_kept(disk, found.folder.identity)
         if kept:
             raise JournalRefused(
-                f"{disk.where} has damaged messages in {kept[0].name}: put the file right, or give them up with penstock"
-                f" journal repair {disk.where}"
+                f"{disk.where} has damaged messages in {kept[0].name}: put that file right, or give them up with"
+                f" penstock journal repair {disk.where}"
             )
         folder, segments = found.folder, found.segments
         low = segments[0].first if segments else found.end
@@ -115,9 +115,7 @@ class FolderTarget:
         with suppress(FileNotFoundError), closing(self._disk.open(extent.name)) as file:
             footer, sums = read_footer(file, extent.sums.first), extent.sums
             if footer is not None and file.read(HEADER_SIZE, 0) == extent.header:
-                there = SegmentSums(
-                    footer.flags, footer.first, footer.end, footer.last_at, footer.chain, footer.blocks
-                )
+                there = SegmentSums(footer.flags, footer.first, footer.end, footer.last_at, footer.chain, footer.blocks)
                 return sums.end if there == sums else sums.first
         return extent.sums.first
 
@@ -148,9 +146,7 @@ class FolderTarget:
         assert self._facts is not None
         facts = self._facts
         tail = TailWriter(self._disk)
-        tail.publish(
-            StoredTail(Durability.COMMIT, facts.identity, facts.head, facts.floor, 0, facts.low, facts.epoch)
-        )
+        tail.publish(StoredTail(Durability.COMMIT, facts.identity, facts.head, facts.floor, 0, facts.low, facts.epoch))
         tail.sync()
         tail.close()
         self._disk.sync()

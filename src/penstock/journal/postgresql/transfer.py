@@ -14,8 +14,8 @@ from penstock.journal.errors import JournalOwned, JournalRefused
 from penstock.journal.files.disk import RealFile
 from penstock.journal.files.segment_assembly import SegmentSums
 from penstock.journal.files.transfer import in_pieces
-from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked
@@ -104,9 +104,9 @@ class DatabaseTarget:
         owner = f"an unfinished copy of journal {facts.identity:016x} (penstock journal copy)"
         epoch = asked(lambda: database.take(owner, facts))
         if epoch is None:
-            row = asked(database.shard)
-            if row.lease > 0:
-                raise JournalOwned(database.where, row.owner, row.lease)
+            shard = asked(database.shard)
+            if shard.lease > 0:
+                raise JournalOwned(database.where, shard.owner, shard.lease)
             raise JournalRefused(
                 f"{database.where} is not empty: a journal is copied into an empty schema, as in ?schema=NAME"
             )

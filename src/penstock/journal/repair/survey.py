@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from penstock.journal.contract import FIRST_POSITION, GAP, Durability, Verdict
 from penstock.journal.errors import TOO_OLD, JournalRefused
-from penstock.journal.files.checkpoints import BadCheckpoint, CheckpointReader
+from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, Newer
@@ -48,6 +48,7 @@ from penstock.journal.files.segment_reader import next_sound, only_zeros, read_f
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
+from penstock.journal.format.checkpoint import BadCheckpoint
 from penstock.journal.format.checksum import crc32
 
 Progress = Callable[[int], None]
