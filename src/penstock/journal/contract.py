@@ -615,7 +615,13 @@ class Repair(Protocol):
 
 
 class JournalTools(Protocol):
-    """For operators. All but ``repair`` work while a broker runs, and change nothing."""
+    """For operators. All but ``create``, ``upgrade`` and ``repair`` work while a broker runs, and change nothing."""
+
+    def create(self) -> bool:
+        """Make a new, empty one. False: there is one. A broker that starts does it as well. Raises JournalRefused."""
+
+    def upgrade(self) -> tuple[int, int]:
+        """Make one that an older Penstock has left this one's; the versions before and after. Raises JournalRefused."""
 
     def check(self) -> None:
         """Raise JournalRefused unless it is a journal."""

@@ -18,6 +18,7 @@ from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
 from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
+from penstock.journal.format.block import VERSION
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey, verdict_of
@@ -109,6 +110,18 @@ class FileTools:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+
+    def create(self) -> bool:
+        """See JournalTools."""
+        if os.path.isfile(os.path.join(self._folder, NAME)):
+            return False
+        FileLog(RealDisk(self._folder)).close()
+        return True
+
+    def upgrade(self) -> tuple[int, int]:
+        """See JournalTools. What is older is read as it is, and what is written is of this version."""
+        self.check()
+        return VERSION, VERSION
 
     def check(self) -> None:
         """See JournalTools."""

@@ -20,6 +20,7 @@ from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked
 from penstock.journal.postgresql.schema import partition
+from penstock.journal.postgresql.values import GIVEN_UP
 from penstock.journal.repair.survey import survey
 from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
 
@@ -27,8 +28,6 @@ from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, T
 _PIECE = 8 * 2**20
 #: A checkpoint is cut into parts of so many bytes.
 _PART = 4 * 2**20
-#: The value that has the ranges that a repair of files has given up, as JSON.
-GIVEN_UP = "given_up.json"
 
 
 class DatabaseSource:
