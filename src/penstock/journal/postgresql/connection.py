@@ -30,7 +30,7 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
-from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, VERSION, partition
+from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
 if TYPE_CHECKING:
     import psycopg
@@ -252,6 +252,29 @@ class PostgresDatabase:
             raise DatabaseRefused(f"{self.where} misses tables of its journal: {', '.join(missing)}. Restore a backup")
         return int(found[0][0])
 
+    def upgrade(self) -> tuple[int, int]:
+        """Make older tables those of this version, all or nothing. Returns the versions before and after.
+
+        Raises DatabaseRefused where there are none, others' or a newer Penstock's, or a broker runs on them.
+        """
+        with self._transaction():
+            self._rows("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"penstock {self._schema}",))
+            found = self.version()
+            if found is None:
+                raise DatabaseRefused(f"{self.where} has no journal: penstock journal init '{self.where}'")
+            if found > VERSION:
+                raise DatabaseRefused(
+                    f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: use a newer"
+                    " Penstock"
+                )
+            if found < VERSION and self._rows(_LEASED):
+                raise DatabaseRefused(f"{self.where} is in use by a broker: stop all brokers on it first")
+            for number in range(found, VERSION):
+                for statement in UPGRADES[number]:
+                    self._change(statement)
+            self._change("update {schema}.version set number = %s", (VERSION,))
+        return found, VERSION
+
     def _make_new(self) -> None:
         identity = int.from_bytes(os.urandom(8), "little", signed=True)
         try:
@@ -376,6 +399,7 @@ class _Locked(DatabaseRefused):
 
 _TABLES = """select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')"""
+_LEASED = "select from {schema}.shard where lease_until > clock_timestamp()"
 _OWNER = "select pg_get_userbyid(relowner), pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass(%s)"
 
 

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError
@@ -26,12 +26,16 @@ from penstock.journal.postgresql.log import Connections, DatabaseLog
 from penstock.journal.postgresql.server import refuse_server, warn_of_server
 from penstock.journal.postgresql.space import DatabaseSpace
 from penstock.journal.postgresql.standby import DatabaseStandby
-from penstock.journal.postgresql.tools import DatabaseTools
-from penstock.journal.postgresql.values import DatabaseValues
+from penstock.journal.postgresql.tools import PostgresTools
+from penstock.journal.postgresql.transfer import (
+    ArrivalDatabase,
+    DatabaseSource,
+    DatabaseTarget,
+    database_source,
+    database_target,
+)
+from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
-
-#: The value that has the ranges of positions which a repair gave up, of a journal that was copied from files.
-GIVEN_UP = "given_up"
 
 
 class DatabaseJournal:
@@ -73,10 +77,6 @@ class DatabaseJournal:
     def follow(self, *, identity: int | None = None) -> DatabaseFollower:
         """See Journal."""
         return DatabaseFollower(self._connect(), identity=identity)
-
-    def tools(self) -> DatabaseTools:
-        """See Journal."""
-        return DatabaseTools(self._connect)
 
     def _take_over(self, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
@@ -171,13 +171,28 @@ _PROMOTED = (
 )
 
 
-def open_database(url: str, options: OwnerOptions | None = None) -> DatabaseJournal:
-    """The journal in PostgreSQL at a URL. Nothing is connected yet. Raises JournalRefused."""
-    address = parse_address(url)
-    PostgresDatabase(address)  # whether the driver is there, and understands it
-    return DatabaseJournal(
-        lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
-    )
+class PostgresJournal(DatabaseJournal):
+    """The same in a PostgreSQL, with what takes more than the statements of a ``Database``."""
+
+    def __init__(self, url: str, options: OwnerOptions | None = None) -> None:
+        """Nothing is connected yet. Raises JournalRefused for a URL that is none, or without the driver."""
+        address = self._address = parse_address(url)
+        PostgresDatabase(address)  # whether the driver is there, and understands it
+        super().__init__(
+            lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
+        )
+
+    def tools(self) -> PostgresTools:
+        """See Journal."""
+        return PostgresTools(self._address)
+
+    def transfer_source(self) -> AbstractContextManager[DatabaseSource]:
+        """See Journal."""
+        return database_source(PostgresDatabase(self._address))
+
+    def transfer_target(self) -> AbstractContextManager[DatabaseTarget]:
+        """See Journal."""
+        return database_target(ArrivalDatabase(self._address))
 
 
 def name_owner() -> str:
