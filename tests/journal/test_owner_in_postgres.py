@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
@@ -119,7 +119,7 @@ def test_who_takes_over_puts_a_fence_behind_the_last_block(url: str) -> None:
         a, fence = owned.log.read(0)
         assert (fence.first, fence.epoch, fence.kinds.tolist()) == (a.end, owned.log.epoch, [Kind.STARTED])
         assert owned.log.end == fence.end
-        assert b"process" in bytes(fence.value("detail", 0))  # type: ignore[arg-type]
+        assert b"process" in bytes(fence.value("detail", 0))
 
 
 def test_an_owner_that_was_replaced_adds_nothing_and_says_so(url: str) -> None:
@@ -185,7 +185,7 @@ def test_taking_over_may_be_cut_off_anywhere(postgres: Server, url: str) -> None
             cuts = proxy.cuts
             for when in ("before", "after"):
                 standby = journal_at(proxy.url(url)).stand_by()
-                proxy.cut_at_statement(number, when)  # type: ignore[arg-type]
+                proxy.cut_at_statement(number, when)
                 with suppress(LogAway):
                     standby.own().close()
                 proxy.cut_at_statement(NEVER, "before")
