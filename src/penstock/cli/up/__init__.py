@@ -7,6 +7,7 @@
     driver      what runs in the one with Spark; lines is what it is told and tells
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
+    postgresql  a PostgreSQL with a synchronous standby, where the journal is to be in one and none is given
     agreement   whether clients' counts, journal and tables say the same
 """
 

@@ -6,23 +6,27 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
-from penstock.journal.files.follower import JournalReader, SegmentSpan
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
 from penstock.journal.files.values import FileValues
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey
+from penstock.journal.span_reader import SegmentSpan
 
 
 class FileJournal:
-    """The journal in a folder."""
+    """The journal in a folder. Its owner has a lock in the operating system, so nobody takes over from it."""
+
+    shared = False
 
     def __init__(self, folder: str | os.PathLike[str], options: OwnerOptions | None = None) -> None:
         self.where = os.fspath(folder)
@@ -36,6 +40,10 @@ class FileJournal:
         """See Journal."""
         return JournalReader(self.where, identity=identity)
 
+    def stand_by(self) -> NoReturn:
+        """See Journal."""
+        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by to take it over")
+
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)
@@ -45,6 +53,7 @@ class OwnedFiles:
     """A folder that is ours: see ``contract.OwnedJournal``."""
 
     memory_bytes = 0
+    lease = None
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""
