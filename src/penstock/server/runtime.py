@@ -136,6 +136,8 @@ class Runtime:
         """Why the broker is not well, in a few words; empty if it is."""
         if self.broker.draining:
             return "shutting down"
+        if self.holding:
+            return "the database does not answer: nothing is confirmed or handed out until it does"
         if self.commits.full is not None:
             return "the disk is full: nothing is confirmed until there is room"
         if self.broker.disk_full:
@@ -200,7 +202,7 @@ class Runtime:
 
     def lose_lease(self) -> None:
         """Hand out nothing any more, whatever is still done: another broker may have taken over."""
-        self._lease_is_lost = self.holding = True
+        self._lease_is_lost = self.holding = self.lease is not None
 
     def give_up(self, error: Exception) -> None:
         """Nothing more gets committed: tell those who wait for it in the loop."""

@@ -19,6 +19,7 @@ from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
+from penstock.journal.errors import LogUnavailable
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
 from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
@@ -151,6 +152,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 granted = self._grant(responses, tags, first.size)
             if not granted:
                 break
+            try:
+                worded = self._put_into_words(first)
+            except LogUnavailable:  # what it tells of can't be read now
+                break
             self._waiting.popleft()
             self._requests -= first.requests
             granted -= first.size
@@ -158,7 +163,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if first.tags is not tags:  # at most once: they are learned from the first payload component
                 self._write(responses, tags)
                 responses, tags = [], first.tags
-            responses += self._put_into_words(first)
+            responses += worded
         self._write(responses, tags)
         if not self._waiting:
             self.runtime.awaiting.pop(self, None)
