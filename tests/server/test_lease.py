@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.policy import SECOND
 from penstock.flight import requests
-from penstock.journal.errors import Fenced, LogUnavailable
+from penstock.journal.errors import Fenced, LogAway
 from penstock.journal.format.rows import MessageRow
 from penstock.server.engine.cache import RecentMessages
 from penstock.server.flight.answers import ServingAnswers
@@ -183,7 +183,7 @@ def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_conne
 
         def messages(positions: Sequence[int]) -> list[MessageRow]:
             if away:
-                raise LogUnavailable("nobody is there")
+                raise LogAway("nobody is there")
             return found(positions)
 
         found = broker.journal.messages

@@ -28,8 +28,11 @@ class LogFull(LogError):
     """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
 
 
-class LogUnavailable(LogError):
-    """The storage can't be asked now. Nothing is known to be lost: another process, or a later one, goes on from it."""
+class LogAway(LogFull):
+    """The storage does not answer, or takes no changes for now. Nothing that is there is damaged or lost by it.
+
+    The same call may be made again: if it was done after all, that is found out then.
+    """
 
 
 class LogClosed(LogError):

@@ -33,7 +33,7 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
-from penstock.journal.errors import LogUnavailable
+from penstock.journal.errors import LogAway
 from penstock.server.network.access import Peer, Rights
 from penstock.wire.stream import StreamDecoder, WireError
 
@@ -245,7 +245,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 break
             try:
                 done = self.handle(self.inbox[0])
-            except LogUnavailable:
+            except LogAway:
                 done = self._stall()
             left -= 1 + self.effort
             self.effort = 0
@@ -578,7 +578,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if outs:
             try:
                 outs, payloads = self.runtime.read(queue, outs)
-            except LogUnavailable:  # they stay where they were, and are tried again
+            except LogAway:  # they stay where they were, and are tried again
                 self.outbox.appendleft((queue, deque(outs)))
                 self._starved = True
                 self.runtime.loop.call_later(RETRY, self.runtime.dirty, self)

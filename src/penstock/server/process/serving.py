@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.journal.errors import CommitsLost, Fenced, LogError, LogFailed, LogFull, LogUnavailable
+from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
@@ -226,7 +226,7 @@ class Serving:
         runtime.stop()
         try:
             if self.failure is None and runtime.holding:
-                self.failure = LogUnavailable("the database did not answer when the broker was stopped")
+                self.failure = LogAway("the database did not answer when the broker was stopped")
             elif self.failure is None:
                 runtime.commits.close(now)
                 self._write_down(now)
@@ -263,5 +263,5 @@ class Serving:
     def _last_checkpoint(self, now: int) -> None:
         try:
             self._upkeep.checkpoint(now, clean=True)
-        except (LogFull, LogUnavailable) as error:  # the next start reads more: no reason to call this end a bad one
+        except LogFull as error:  # the next start reads more of the log: no reason to call this end a bad one
             self._log.warning("no room for a last checkpoint", reason=str(error))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from penstock.journal import Journal, OwnedJournal
 from penstock.journal.contract import Standby
-from penstock.journal.errors import Fenced, JournalOwned, LogError, LogFull, LogUnavailable
+from penstock.journal.errors import Fenced, JournalOwned, LogError, LogFull
 from penstock.server.engine.followed_state import FollowedState
 from penstock.server.engine.start import Opened, open_engine
 from penstock.server.maintenance.upkeep import Retention
@@ -107,7 +107,7 @@ class StandingBy:
         """Do something with the journal in a thread. None: the database does not answer."""
         try:
             done = await asyncio.to_thread(work)
-        except (LogFull, LogUnavailable) as error:
+        except LogFull as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 self._log.error("the journal can not be had: it is tried again", reason=self._trouble)

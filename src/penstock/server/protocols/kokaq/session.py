@@ -19,7 +19,7 @@ from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
-from penstock.journal.errors import LogUnavailable
+from penstock.journal.errors import LogAway
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
 from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
@@ -154,7 +154,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 break
             try:
                 worded = self._put_into_words(first)
-            except LogUnavailable:  # what it tells of can't be read now
+            except LogAway:  # what it tells of can't be read now
                 break
             self._waiting.popleft()
             self._requests -= first.requests
