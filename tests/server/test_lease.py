@@ -176,9 +176,7 @@ def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_conne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene(broker: InProcess, lease: HandLease) -> None:
-        monkeypatch.setattr(RecentMessages, "payloads", lambda self, positions: [None for _ in positions])
-        monkeypatch.setattr(RecentMessages, "message", lambda self, position: None)
-        monkeypatch.setattr(RecentMessages, "has", lambda self, position: False)
+        monkeypatch.setattr(RecentMessages, "_holding", lambda self, position: None)
         away = True
 
         def messages(positions: Sequence[int]) -> list[MessageRow]:
