@@ -282,6 +282,7 @@ PASSING = frozenset(
         "server/process/configuration",
         "server/process/environment",
         "server/engine/start",
+        "server/process/listener_options",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",
