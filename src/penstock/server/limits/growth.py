@@ -23,7 +23,7 @@ GROWTH = (
     Growth(
         "connections",
         "about 10 kB each, with their sessions and who they are",
-        "`connections`, `connections_per_address`; TLS handshakes that are not done count",
+        "`connections`, `connections_per_address`; TLS handshakes and PROXY headers that are not done count",
         (
             "server/runtime:Runtime.sessions",
             "server/runtime:Runtime.stalled",
@@ -283,6 +283,7 @@ PASSING = frozenset(
         "server/process/configuration",
         "server/process/environment",
         "server/engine/start",
+        "server/process/listener_options",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",
