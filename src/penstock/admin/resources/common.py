@@ -75,8 +75,13 @@ Code = Literal[
     "unsupported-type",
     "refused",
     "away",
+    "standby",
     "internal",
 ]
+
+
+#: ``standby``: another broker serves.
+Role = Literal["serving", "standby"]
 
 
 class Problem(Resource, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,124 @@
+"""Standing by: another broker owns the journal, and this process waits to take over, with the state at hand.
+
+It looks at the journal a few times a second, and follows its blocks, so that a take-over reads what came last and
+nothing else. When the owner's lease is over, by the database's clock, it tries to be the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from penstock.journal import Journal, OwnedJournal
+from penstock.journal.contract import Standby
+from penstock.journal.errors import Fenced, JournalOwned, LogError, LogFull
+from penstock.server.engine.followed_state import FollowedState
+from penstock.server.engine.start import Opened, open_engine
+from penstock.server.maintenance.upkeep import Retention
+from penstock.server.process.logs import Logger
+from penstock.server.process.stopping import Stopping
+
+#: Seconds between two looks at the journal at most, and at least.
+LOOK = 0.2
+SHORTEST = 0.02
+#: Seconds between two tries of a database that does not answer.
+AWAY = 0.5
+
+T = TypeVar("T")
+
+
+class StandingBy:
+    """Waits until the journal is ours. ``told`` is awaited when it turns out whose it is, with that owner's name."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        retention: Retention,
+        min_free: int,
+        stopping: Stopping,
+        log: Logger,
+        told: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._journal = journal
+        self._retention = retention
+        self._min_free = min_free
+        self._stopping = stopping
+        self._log = log
+        self._told = told
+        #: Who has it, for people.
+        self.owner = ""
+        self._trouble = ""
+        #: Seconds that the state took to be there, once the journal was ours.
+        self.took = 0.0
+
+    async def run(self) -> Opened | None:
+        """The engine on the journal that is ours now. None: the process is to end. Raises LogError."""
+        opened = await self._attempt(lambda: self._open(self._journal.own()))
+        while opened is None and not self._stopping.asked:
+            standby = await self._try(self._journal.stand_by)
+            if standby is not None:
+                try:
+                    return await self._follow(standby)
+                finally:
+                    await asyncio.to_thread(standby.close)
+            await self._stopping.wait(AWAY)
+        return opened
+
+    async def _follow(self, standby: Standby) -> Opened | None:
+        state = FollowedState(standby)
+        while not self._stopping.asked:
+            await self._try(lambda: state.catch_up(time.time_ns() // 1000))
+            if not self._trouble and standby.seconds <= 0:
+                opened = await self._attempt(lambda: self._open(standby.own(), state))
+                if opened is not None:
+                    return opened
+            elif not self._trouble:
+                await self._note(standby.owner)
+            await self._stopping.wait(AWAY if self._trouble else min(LOOK, max(standby.seconds, SHORTEST)))
+        return None
+
+    def _open(self, owned: OwnedJournal, state: FollowedState | None = None) -> Opened:
+        """In a thread."""
+        began, now = time.monotonic(), time.time_ns() // 1000
+        followed = state.take() if state is not None else None
+        opened = open_engine(owned, now, self._retention, min_free=self._min_free, followed=followed)
+        self.took = time.monotonic() - began
+        return opened
+
+    async def _attempt(self, attempt: Callable[[], Opened]) -> Opened | None:
+        """Own it, if nobody else does."""
+        try:
+            return await self._try(attempt)
+        except JournalOwned as error:
+            await self._note(error.owner)
+        except Fenced:
+            self._log.warning("another broker was quicker to take over")
+        return None
+
+    async def _note(self, owner: str) -> None:
+        """Tell of another owner than before."""
+        if owner != self.owner:
+            self.owner = owner
+            await self._told(owner)
+
+    async def _try(self, work: Callable[[], T]) -> T | None:
+        """Do something with the journal in a thread. None: the database does not answer."""
+        try:
+            done = await asyncio.to_thread(work)
+        except LogFull as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._log.error("the journal can not be had: it is tried again", reason=self._trouble)
+            return None
+        except LogError:
+            self._recovered()
+            raise
+        self._recovered()
+        return done
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            self._log.warning("the journal answers again")
