@@ -131,6 +131,10 @@ class PostgresDatabase:
         with self._lock:
             self._let_go()
 
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:  # who forgets it must not keep the server's process
+            self._let_go()
+
     # What the owner asks for
 
     def claim(self, owner: str, lease: float) -> ShardRow | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, Checkpoint
-from penstock.journal.errors import CommitsLost, LogUnavailable, Replaced, Trimmed
+from penstock.journal.errors import CommitsLost, LogAway, Replaced, Trimmed
 from penstock.journal.files.segment import Segment
 from penstock.journal.format.block import Block
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
@@ -43,7 +43,7 @@ class DatabaseStandby:
         try:
             found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
         except OSError as error:
-            raise LogUnavailable(str(error)) from error
+            raise LogAway(str(error)) from error
         self.position, self._known = found.position if found is not None else FIRST_POSITION, None
         return found
 
@@ -80,9 +80,10 @@ class DatabaseStandby:
         if shard.head < self.position:
             raise self._lost(shard, shard.head)
         known = self._known
-        if known is not None and known.mark.first >= shard.low:
-            if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
-                raise self._lost(shard, known.mark.first)
+        if known is None or known.mark.first < shard.low:
+            return
+        if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
+            raise self._lost(shard, known.mark.first)
 
     def _look(self) -> ShardRow:
         shard = self._ask(self._database.shard)
@@ -116,4 +117,4 @@ class DatabaseStandby:
         try:
             return ask()
         except DatabaseError as error:
-            raise LogUnavailable(str(error)) from error
+            raise LogAway(str(error)) from error
