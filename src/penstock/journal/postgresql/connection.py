@@ -44,6 +44,8 @@ _NOT_PREPARED = {"26000", "42P05"}
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
 #: How long a table that is to go may be waited for: everybody who writes waits as well.
 _DROP_PATIENCE = "100ms"
+#: What a server says that wants us at another time.
+_PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
 #: A block takes more than this, so a window of so many bytes has no more rows than that.
 _SMALL_BLOCK = 256
 
@@ -84,7 +86,7 @@ class PostgresDatabase:
                 f"{self.where} is no URL of a journal: {str(error).strip()} (parameters are libpq's, schema and lease)"
             ) from None
         if self._writable:
-            parameters.setdefault("target_session_attrs", "read-write")
+            parameters.setdefault("target_session_attrs", "primary")
         return dict(parameters)
 
     # What readers ask for
@@ -212,12 +214,19 @@ class PostgresDatabase:
             if not self._rows(statements.IS_PARTITION, (f"{self._quoted}.{name}",))[0][0]:
                 self._change(statements.ADD_PARTITION, partition=name, first=first, end=first + 1)
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         """See Database."""
-        for (name,) in self._rows(statements.FORGOTTEN, (f"{self._quoted}.blocks",)):
-            with suppress(_Locked), self._transaction():
+        forgotten = self._rows(statements.FORGOTTEN, (f"{self._quoted}.blocks",))
+        return sum(self._drop(name) for (name,) in forgotten) == len(forgotten)
+
+    def _drop(self, name: str) -> bool:
+        try:
+            with self._transaction():
                 self._change(f"set local lock_timeout = '{_DROP_PATIENCE}'")
                 self._change(statements.DROP_PARTITION, partition=name)
+        except _Locked:
+            return False
+        return True
 
     def make(self) -> None:
         """See Database."""
@@ -361,7 +370,8 @@ class PostgresDatabase:
                 )
             except self._driver.Error as error:
                 self._connection = None
-                raise ConnectionLost(f"{self.where} can not be reached: {_line(error)}") from error
+                text = _line(error)
+                raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
         return self._connection
 
@@ -410,6 +420,11 @@ def _quoted(name: str) -> str:
 def _shard(row: tuple[Any, ...]) -> ShardRow:
     found = ShardRow._make(row)
     return found._replace(identity=found.identity % 2**64)
+
+
+def _is_final(text: str) -> bool:
+    """Whether a server that was connected to does not want us. libpq tells the reason as text alone."""
+    return "FATAL:" in text and not any(each in text for each in _PASSING)
 
 
 def _line(error: Exception) -> str:

@@ -89,7 +89,7 @@ class DatabaseJournal:
             return self._claim(connections, owner, standby)
         except BaseException as error:
             connections.close()
-            if isinstance(error, ConnectionLost):
+            if isinstance(error, ConnectionLost) and not error.refused:
                 raise LogAway(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
@@ -114,7 +114,7 @@ class DatabaseJournal:
             log = DatabaseLog(
                 connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
             )
-            log.fence(shard)
+            log.take_over(shard)
             return OwnedDatabase(self._url, connections, writer, log, warn_of_server(self.where, facts), self._clock)
         except BaseException:
             with suppress(LogError):

@@ -35,7 +35,8 @@ MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent =
 EXTENTS = """select first, header, timeline, coalesce(b."end", e."end", e.first), coalesce(b.size, e.size, 0),
         coalesce(b.blocks, e.blocks), coalesce(b.last_at, e.last_at), coalesce(b.chain, e.chain), flags, finished, kept
     from {schema}.extents e left join lateral (
-        select max("end") as "end", sum(size)::int8 as size, count(*) as blocks, max(at) as last_at,
+        select e.first + sum("end" - first)::int8 as "end", sum(size)::int8 as size, count(*) as blocks,
+            max(at) as last_at,
             (select checksum from {schema}.blocks where extent = e.first order by first desc limit 1) as chain
         from {schema}.blocks where extent = e.first and not e.finished having count(*) > 0) b on true
     order by first"""
