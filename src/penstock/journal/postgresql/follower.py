@@ -40,6 +40,9 @@ class DatabaseFollower(SpanReader):
         self._copies.clear()
         self._database.close()
 
+    def __del__(self) -> None:
+        self._database.close()  # or who forgets it keeps the connection
+
     def checkpoint(self, stop: int) -> Checkpoint | None:
         """See Follower."""
         return CheckpointReader(FolderView(self._database), self.identity).newest_before(stop)
