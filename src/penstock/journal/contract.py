@@ -513,6 +513,9 @@ class Follower(Protocol):
     def hold(self, span: Span) -> HeldExtent | None:
         """An extent, to be kept. None if it is gone already."""
 
+    def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
+        """As ``HeldExtent.marks``, or only about so where its bytes are far away. None if it is gone already."""
+
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
 
