@@ -15,6 +15,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.cli.up.postgresql import Server
+
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
@@ -76,6 +78,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     with shared_session(tmp_path_factory.mktemp("spark")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The one PostgreSQL server of a test process."""
+    from support.postgres import running_server
+
+    with running_server() as found:
+        yield found
+
+
+@pytest.fixture
+def database(postgres: Server) -> Iterator[str]:
+    """The URL of an empty database of a real PostgreSQL."""
+    from support.postgres import fresh_database
+
+    with fresh_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture(scope="session", autouse=True)

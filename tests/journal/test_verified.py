@@ -53,7 +53,7 @@ class TestScans:
     def reader(tmp_path: Path) -> JournalReader:
         Life(tmp_path, seed=3, options=SMALL).run(500).kill()
         found = JournalReader(tmp_path)
-        assert [span.footer is not None for span in found.spans()].count(False) == 1
+        assert [span.finished for span in found.spans()].count(False) == 1
         assert len(found.spans()) > 2
         return found
 

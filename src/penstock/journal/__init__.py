@@ -4,6 +4,7 @@
     open_journal  a journal by its URL, in this module
     errors        what can go wrong
     committer     group commit in a thread
+    span_reader   ranges of positions over mapped extents: what all followers share
     backup        a copy of a journal that others write, and putting it back
     format/       one commit in bytes and back, single messages out of blocks, the names of the queues
     files/        the journal in a folder

@@ -85,7 +85,7 @@ class Child:
                 stderr=errors,
                 start_new_session=True,
                 pass_fds=(lock.number,),
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads yet: they begin when all children have
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads yet: they begin when all children have
             )
 
     @property
@@ -195,7 +195,7 @@ class PipelinesChild(Child):
         self._heard.set()
 
 
-def _die_with_parent() -> None:
+def die_with_parent(number: int = signal.SIGTERM) -> None:
     """On Linux: if we are killed, so that we can stop nobody, the system ends them for us."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

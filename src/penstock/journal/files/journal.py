@@ -12,13 +12,14 @@ from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
-from penstock.journal.files.follower import JournalReader, SegmentSpan
+from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
 from penstock.journal.files.values import FileValues
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey
+from penstock.journal.span_reader import SegmentSpan
 
 
 class FileJournal:

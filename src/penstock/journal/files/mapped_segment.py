@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
 
-from penstock.journal.files.disk import SharedDisk
 from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
@@ -27,14 +26,13 @@ _DETAIL = 1 << COLUMN["detail"].id
 class MappedSegment:
     """One segment: see ``contract.HeldExtent``."""
 
-    def __init__(self, disk: SharedDisk, name: str, verified: Verified | None = None) -> None:
-        """Raises FileNotFoundError if it was trimmed away, BlockError if it has no sound header.
+    def __init__(self, file: int, name: str, verified: Verified | None = None) -> None:
+        """``file`` is a descriptor, which is this object's from now on. Raises BlockError if it has no sound header.
 
         ``verified`` is what is known of the file already.
         """
         self.name = name
-        self._file = -1
-        self._file = disk.descriptor(name)
+        self._file = file
         self._view = memoryview(b"")
         self._lock = Lock()
         self._catalogue = SegmentCatalogue()

@@ -1,0 +1,256 @@
+"""Ranges of positions over extents that are mapped: what the followers of all journals share.
+
+A journal tells three things: how far it goes (``tail``), which extents there are (``_spans``), and where the bytes of
+one are to be mapped (``_segment``). All else is worked out from these. Everything that is given is the same at every
+re-read; where it can't be any more, a ``DataLoss`` says which positions are gone:
+
+* ``Trimmed``: the range begins before the history that retention keeps.
+* ``DataLoss`` itself: a position of the range was taken back by a crash (after an unclean stop that may have lost what
+  was shown, numbering resumes 2³² higher; whoever stands in that gap has seen events that are no more), or a repair
+  had to give events up.
+* ``Replaced``: it is another journal now.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.journal.contract import HeldExtent, LocatedBlock, Span
+from penstock.journal.errors import DataLoss, JournalDamaged, Replaced, Trimmed
+from penstock.journal.files.disk import File
+from penstock.journal.files.mapped_segment import MappedSegment
+from penstock.journal.files.segment_reader import next_sound
+from penstock.journal.files.tail import StoredTail
+from penstock.journal.format.block import Block, BlockError
+from penstock.journal.format.catalogue import SegmentCatalogue
+from penstock.schema import Kind
+
+
+class SegmentSpan(NamedTuple):
+    """An extent: its name and a number that another in its place would not have, positions, time of its first event."""
+
+    key: tuple[str, int]
+    first: int
+    #: The position after its last committed event.
+    end: int
+    #: Where the log ended before it.
+    after: int
+    created: int
+    finished: bool
+    #: Whether a repair has put its first block over events that are lost.
+    bridged: bool
+
+
+class SpanReader(ABC):
+    """A view of a journal: see ``contract.Follower``. Threads may share one."""
+
+    def __init__(self, where: str) -> None:
+        """``identity`` is to be set before the first ``tail``."""
+        self.where = where
+        self.identity = 0
+        self._lock = Lock()
+        self._tail_lock = Lock()
+        self._seen = 0
+
+    # What a kind of journal tells
+
+    @abstractmethod
+    def _look(self) -> StoredTail:
+        """How far the journal goes now. Raises JournalRefused."""
+
+    @abstractmethod
+    def _spans(self, committed: int) -> list[SegmentSpan]:
+        """The extents with events before a position, which must have been read before; oldest first."""
+
+    @abstractmethod
+    def _segment(self, span: SegmentSpan) -> MappedSegment:
+        """An extent, mapped, with all up to the span's end. Raises FileNotFoundError if it is gone."""
+
+    @abstractmethod
+    def _file(self, name: str) -> File:
+        """The bytes of an extent as they are now. Raises FileNotFoundError."""
+
+    # How far it goes
+
+    def tail(self) -> StoredTail:
+        """How far the journal goes now, and since when. Raises DataLoss, or JournalRefused.
+
+        Threads take turns: one that compared what it has read with what another has read since would see a journal
+        that was put back.
+        """
+        with self._tail_lock:
+            tail = self._look()
+            if tail.identity != self.identity:
+                raise Replaced((1, max(self._seen, 2)), f"{self.where} holds another journal now")
+            if tail.committed < self._seen:
+                text = f"{self.where} was put back to an earlier state"
+                raise DataLoss((tail.committed, self._seen), text)
+            self._seen = tail.committed
+            return tail
+
+    @property
+    def earliest(self) -> int:
+        """The first position that can be read: where the history begins."""
+        tail = self.tail()
+        return max(tail.floor, tail.start)
+
+    @property
+    def latest(self) -> int:
+        """The position after the last committed event."""
+        return self.tail().committed
+
+    # Ranges
+
+    def read(
+        self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
+    ) -> Iterator[LocatedBlock]:
+        """The blocks that have events from ``start`` up to ``stop`` (all that is committed now, if None).
+
+        The first and the last block may have events outside of the range. The range is checked at once, before the
+        first block is asked for. With ``accept_loss`` what is lost is passed over. Raises DataLoss, JournalDamaged,
+        or ValueError for a range that can not be.
+        """
+        tail = self.tail()
+        stop = tail.committed if stop is None else stop
+        losses = self.losses(start, stop)
+        if losses and not accept_loss:
+            raise losses[0]
+        return self._read(start, min(stop, tail.committed), verify=verify, accept_loss=accept_loss)
+
+    def losses(self, start: int, stop: int) -> list[DataLoss]:
+        """What a reader of the range has to know before it reads it."""
+        tail = self.tail()
+        if not 0 < start <= stop:
+            raise ValueError(f"positions {start} to {stop} are no range: positions count from 1")
+        found: list[DataLoss] = []
+        earliest = max(tail.floor, tail.start)
+        if start < earliest and start < stop:
+            found.append(Trimmed((start, min(earliest, stop)), f"the history begins at position {earliest} now"))
+        if stop > tail.committed:
+            lost = (max(start, tail.committed), stop)
+            found.append(DataLoss(lost, f"the journal ends at position {tail.committed}"))
+        for low, high, repaired in self._gaps(tail.committed):
+            if repaired and start < high and low < stop:
+                found.append(DataLoss((low, high), "they were damaged, and a repair could not save them"))
+            elif low < start < high or low < stop < high:
+                found.append(DataLoss((low, high), "a crash has taken back what was not on disk yet"))
+        return found
+
+    def position_at(self, time: int) -> int:
+        """The position of the first event at or after a time, in microseconds since 1970; ``latest`` if there is none.
+
+        Clocks are set now and then, so there may be a few earlier events after it.
+        """
+        tail = self.tail()
+        earliest = max(tail.floor, tail.start)
+        spans = self._spans(tail.committed)
+        at = bisect_right(spans, time - 1, key=lambda span: span.created) - 1
+        for span in spans[max(at, 0) :]:
+            segment = self._segment(span)
+            start = max(segment.position_before(time, span.end), earliest)
+            for block in self._blocks(segment, start, span.end, verify=False):
+                rows = np.flatnonzero(block.at() >= time)
+                if rows.size and block.first + int(rows[-1]) >= earliest:
+                    return max(block.first + int(rows[0]), earliest)
+        return tail.committed
+
+    def counts(self, start: int, stop: int | None = None, *, accept_loss: bool = False) -> dict[int, int]:
+        """How many messages were published in the range, by queue number. Reads headers and two small columns only."""
+        stop = self.latest if stop is None else stop
+        total = np.zeros(1, np.int64)
+        for block, _ in self.read(start, stop, verify=False, accept_loss=accept_loss):
+            low, high = max(start - block.first, 0), min(stop, block.end) - block.first
+            queues = block.queues[low:high][block.kinds[low:high] == Kind.PUBLISHED]
+            counted = np.bincount(queues, minlength=len(total))
+            counted[: len(total)] += total
+            total = counted
+        return {number: int(total[number]) for number in np.flatnonzero(total).tolist()}
+
+    def spans(self) -> list[SegmentSpan]:
+        """The extents that are there now, oldest first; some may lie below the beginning of the history."""
+        return self._spans(self.tail().committed)
+
+    def hold(self, span: Span) -> MappedSegment | None:
+        """See Follower. What is removed stays readable while it is mapped."""
+        assert isinstance(span, SegmentSpan)
+        try:
+            return self._segment(span)
+        except FileNotFoundError:
+            return None
+
+    def catalogue(self) -> SegmentCatalogue:
+        """The queues that exist now."""
+        committed = self.tail().committed
+        spans = [span for span in self._spans(committed) if span.first < span.end]
+        return self._segment(spans[-1]).catalogue(spans[-1].end) if spans else SegmentCatalogue()
+
+    def damaged(self, extent: HeldExtent, error: BlockError, position: int, stop: int) -> JournalDamaged:
+        """See Follower."""
+        with suppress(FileNotFoundError):  # not by the mapping: the writer may cut what lies behind the committed
+            file = self._file(extent.name)
+            try:
+                sound = next_sound(file, error.offset, position + 1)
+            finally:
+                file.close()
+            stop = min(stop, sound.first) if sound is not None else stop
+        return JournalDamaged(self.where, extent.name, error.offset, (position, stop), error.reason)
+
+    # How it is done
+
+    def _read(self, start: int, stop: int, *, verify: bool, accept_loss: bool) -> Iterator[LocatedBlock]:
+        position = start
+        while position < stop:
+            span = self._span_at(position)
+            if (span is None or span.first > position) and not accept_loss:
+                self._check_still_there(position)
+            if span is None or span.first >= stop:
+                return
+            try:
+                segment = self._segment(span)
+            except FileNotFoundError:  # between listing and opening it; the next look tells what is there
+                continue
+            end = min(span.end, stop)
+            for block in self._blocks(segment, position, end, verify=verify):
+                yield LocatedBlock(block, segment)
+            position = end
+
+    def _check_still_there(self, position: int) -> None:
+        """A segment is missing: over a gap that may be crossed, or because it was trimmed while we were reading."""
+        earliest = self.earliest
+        if position < earliest:
+            raise Trimmed((position, earliest), "retention has removed them while they were being read")
+
+    def _span_at(self, position: int) -> SegmentSpan | None:
+        """The segment that has the position, or else the first one after it."""
+        committed = self.tail().committed  # before the segments are listed: they reach at least up to it
+        return next((span for span in self._spans(committed) if span.end > position), None)
+
+    def _gaps(self, committed: int) -> list[tuple[int, int, bool]]:
+        """The ranges of positions that have no events, and whether a repair has given them up."""
+        spans = self._spans(committed)
+        gaps: list[tuple[int, int, bool]] = []
+        for before, span in zip([None, *spans], spans, strict=False):
+            low = before.end if before is not None else span.after
+            if span.bridged:
+                gaps.append((low, span.first + 1, True))
+            elif low < span.first:
+                gaps.append((low, span.first, False))
+        if spans and spans[-1].end < committed:
+            gaps.append((spans[-1].end, committed, False))
+        return gaps
+
+    def _blocks(self, segment: MappedSegment, start: int, stop: int, *, verify: bool) -> Iterator[Block]:
+        position = start
+        try:
+            for block in segment.blocks(start, stop, verify=verify):
+                yield block
+                position = block.end
+        except BlockError as error:
+            raise self.damaged(segment, error, position, max(stop, position + 1)) from None

@@ -1,0 +1,274 @@
+"""A way to a PostgreSQL that breaks when it is told to: one way or both, at a statement or a byte, or for a while.
+
+::
+
+    with database_proxy(server.port) as proxy:
+        url = proxy.url(server.url("db"))
+        proxy.cut_at_statement(3, "after")      # the third from now is done, but nobody hears of it
+        proxy.hold(); proxy.release()           # nothing passes meanwhile, and everything afterwards
+        proxy.swallow("to_client")              # one way: what the server says is lost, nobody is told
+        proxy.cut()                             # both ends are told; new connections are made as before
+        proxy.refuse(); proxy.accept()          # nobody gets through at all meanwhile
+
+A *statement* is what the server answers as one: a Query or a Sync of the protocol.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+Way = Literal["to_server", "to_client"]
+BOTH: tuple[Way, Way] = ("to_server", "to_client")
+#: Messages of a client that the server answers: Query and Sync.
+_ENDS = b"QS"
+
+
+class Statements:
+    """Where the statements in a client's bytes end. They come in any pieces."""
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._left = 0
+        self._started = False
+        self._ends = False
+
+    def first_end(self, data: bytes) -> int | None:
+        """The offset behind the first statement that ends in these bytes, if one does."""
+        at = 0
+        while at < len(data):
+            if self._left:
+                taken = min(self._left, len(data) - at)
+                at += taken
+                self._left -= taken
+            else:
+                at = self._read_header(data, at)
+            if not self._left and self._ends:
+                self._ends = False
+                return at
+        return None
+
+    def _read_header(self, data: bytes, at: int) -> int:
+        """The first message has no kind; an answer to SSL and GSS offers would follow it, so they must be off."""
+        size = 5 if self._started else 4
+        taken = data[at : at + size - len(self._header)]
+        self._header += taken
+        if len(self._header) == size:
+            self._left = int.from_bytes(self._header[-4:]) - 4
+            self._ends = self._started and self._header[:1] in _ENDS
+            self._started = True
+            self._header = b""
+        return at + len(taken)
+
+
+class Link:
+    """One connection through the proxy."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.sockets: dict[Way, socket.socket] = {"to_server": client, "to_client": server}
+        self.statements = Statements()
+        #: Replies are awaited, and then the connection is cut.
+        self.cut_at_reply = False
+
+    def cut(self) -> None:
+        """Tell both ends that it is over."""
+        for each in self.sockets.values():
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+class DatabaseProxy:
+    """Listens on 127.0.0.1, and passes on to a port of it."""
+
+    def __init__(self, target: int) -> None:
+        #: Where connections go. May be changed: new ones go elsewhere.
+        self.target = target
+        #: Statements that were passed on.
+        self.statements = 0
+        #: Connections that were cut at a statement or a byte.
+        self.cuts = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._links: list[Link] = []
+        self._threads = [threading.Thread(target=self._listen)]
+        self._changed = threading.Condition()
+        self._held: set[Way] = set()
+        self._swallowed: set[Way] = set()
+        self._refusing = False
+        self._statement: tuple[int, str] | None = None
+        self._bytes: dict[Way, int] = {}
+        self._ended = False
+
+    @property
+    def port(self) -> int:
+        """Where to connect to instead."""
+        return int(self._server.getsockname()[1])
+
+    def url(self, url: str) -> str:
+        """The URL of a database, through here. TLS is off, so that statements can be seen."""
+        parts = urlsplit(url)
+        place = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
+        query = "&".join(filter(None, (parts.query, "sslmode=disable", "gssencmode=disable")))
+        return parts._replace(netloc=place, query=query).geturl()
+
+    # What can be done to it
+
+    def cut(self) -> None:
+        """Cut all connections; both ends are told."""
+        with self._changed:
+            links, self._links = self._links, []
+        for link in links:
+            link.cut()
+
+    def cut_at_statement(self, number: int, when: Literal["before", "after"]) -> None:
+        """Cut at the nth statement from now: it does not get through, or its answer does not."""
+        with self._changed:
+            self._statement = (self.statements + number, when)
+
+    def cut_at_byte(self, number: int, way: Way) -> None:
+        """Cut when so many more bytes have passed one way."""
+        with self._changed:
+            self._bytes[way] = number
+
+    def hold(self, *ways: Way) -> None:
+        """Let nothing pass until ``release``; it comes through then."""
+        self._change(self._held, ways or BOTH)
+
+    def swallow(self, *ways: Way) -> None:
+        """Lose what comes, and tell nobody, until ``release``, when connections that lost something are cut."""
+        self._change(self._swallowed, ways or BOTH)
+
+    def release(self) -> None:
+        """Let everything pass."""
+        lost = bool(self._swallowed)
+        with self._changed:
+            self._held.clear()
+            self._swallowed.clear()
+            self._changed.notify_all()
+        if lost:
+            self.cut()
+
+    def refuse(self) -> None:
+        """Cut everything, and close every new connection at once."""
+        self._refusing = True
+        self.cut()
+
+    def accept(self) -> None:
+        """Take connections again."""
+        self._refusing = False
+
+    def _change(self, which: set[Way], ways: tuple[Way, ...]) -> None:
+        with self._changed:
+            which.update(ways)
+
+    # How it works
+
+    def start(self) -> None:
+        """Begin."""
+        self._threads[0].start()
+
+    def stop(self) -> None:
+        """Cut everything, and end."""
+        self._ended = True
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._threads[0].join(10)
+        with self._changed:
+            self._held.clear()
+            self._changed.notify_all()
+        self.cut()
+        for thread in self._threads[1:]:
+            thread.join(10)
+
+    def _listen(self) -> None:
+        while not self._ended:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            self._connect(client)
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            if self._refusing:
+                raise ConnectionRefusedError
+            server = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:
+            client.close()
+            return
+        for each in (client, server):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = Link(client, server)
+        with self._changed:
+            self._links.append(link)
+        for way in BOTH:
+            thread = threading.Thread(target=self._pass, args=(link, way))
+            self._threads.append(thread)
+            thread.start()
+
+    def _pass(self, link: Link, way: Way) -> None:
+        source = link.sockets[way]
+        target = link.sockets["to_client" if way == "to_server" else "to_server"]
+        with suppress(OSError):
+            while data := source.recv(65536):
+                passed = self._judge(link, way, data)
+                if passed:
+                    target.sendall(passed)
+                if len(passed) < len(data) and not self._swallows(way):
+                    break
+        link.cut()
+        source.close()
+
+    def _judge(self, link: Link, way: Way, data: bytes) -> bytes:
+        """What of the bytes gets through, now. The rest does not, and ends the connection unless it is swallowed."""
+        with self._changed:
+            self._changed.wait_for(lambda: way not in self._held)
+            if way in self._swallowed:
+                return b""
+            if way == "to_client" and link.cut_at_reply:
+                return b""
+            if way == "to_server":
+                data = self._up_to_statement(link, data)
+            return self._up_to_byte(way, data)
+
+    def _up_to_statement(self, link: Link, data: bytes) -> bytes:
+        at = 0
+        while (end := link.statements.first_end(data[at:])) is not None:
+            if self._statement is not None and self.statements + 1 == self._statement[0]:
+                when, self._statement = self._statement[1], None
+                self.cuts += 1
+                if when == "before":
+                    return data[:at]
+                link.cut_at_reply = True
+            self.statements += 1
+            at += end
+        return data
+
+    def _up_to_byte(self, way: Way, data: bytes) -> bytes:
+        left = self._bytes.get(way)
+        if left is None:
+            return data
+        if left < len(data):
+            del self._bytes[way]
+            self.cuts += 1
+            return data[:left]
+        self._bytes[way] = left - len(data)
+        return data
+
+    def _swallows(self, way: Way) -> bool:
+        return way in self._swallowed
+
+
+@contextmanager
+def database_proxy(target: int) -> Iterator[DatabaseProxy]:
+    """In front of a port of 127.0.0.1."""
+    found = DatabaseProxy(target)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
