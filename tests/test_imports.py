@@ -57,7 +57,14 @@ FILES = {"io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 PURE = {"wire": WORLD, "schema": WORLD | FILES, "core": WORLD | FILES}
 
 #: What a journal is made of: for its own package alone. All others open journals by ``open_journal``, see ``contract``.
-INSIDE = {"journal": ("penstock.journal.files", "penstock.journal.memory", "penstock.journal.repair")}
+INSIDE = {
+    "journal": (
+        "penstock.journal.files",
+        "penstock.journal.memory",
+        "penstock.journal.postgresql",
+        "penstock.journal.repair",
+    )
+}
 
 #: Modules that are no package: the first one imports nothing of ours, and the command belongs to cli.
 ALONE = {"__init__": None, "__main__": "cli"}

@@ -428,6 +428,17 @@ def test_a_journal_has_one_owner(tmp_path: Path) -> None:
     open_journal(f"file:{tmp_path}").own().close()
 
 
+def test_a_journal_with_a_lock_is_not_handed_over(tmp_path: Path) -> None:
+    for url in (str(tmp_path), "memory:"):
+        journal = open_journal(url)
+        assert not journal.shared
+        with pytest.raises(JournalRefused, match="no other can stand by"):
+            journal.stand_by()
+        owned = journal.own()
+        assert owned.lease is None
+        owned.close()
+
+
 def test_memory_is_followed_by_its_address_alone() -> None:
     with pytest.raises(JournalRefused, match="names its owner"):
         open_journal("memory:").follow()

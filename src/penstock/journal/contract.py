@@ -4,6 +4,7 @@
 
     journal.own()       the broker that writes it: an ``OwnedJournal`` with the log, checkpoints, values and space
     journal.follow()    a reader, in any process, while a broker writes, compacts, stops and starts: a ``Follower``
+    journal.stand_by()  a broker that waits to be the owner, where a journal is ``shared``: a ``Standby``
     journal.tools()     who checks, shows and repairs it: ``JournalTools``
 
 Everything is said in positions of events. A log is cut into *extents*, stretches that are given back as a whole; what
@@ -13,7 +14,9 @@ tests/journal/test_log_contract.py, runs against every implementation.
 Taking over: each owner ``seal``s the log with a higher *epoch* before its first append, and an append names the epoch
 and the position that it expects the log's *head* to have. So an owner that was replaced can add nothing, whatever it
 believes. What else keeps two owners apart (a lock, a lease) only decides who tries: ``own`` raises JournalRefused where
-another owner is there.
+another owner is there. Where that is a lease, ``own`` has raised the epoch already: nothing of the owner before can
+come after what is recovered. Handing out a message is no event, so an owner with a lease hands out nothing after the
+lease's ``deadline``.
 """
 
 from __future__ import annotations
@@ -136,7 +139,7 @@ class Log(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last ``seal``; 0 for a new log."""
+        """The epoch that appends must have: that of the last ``seal``, or of ``own``, where that has raised it."""
 
     @property
     def wants_roll(self) -> bool:
@@ -280,11 +283,40 @@ class Space(Protocol):
         """
 
 
+class Lease(Protocol):
+    """For how long nobody else may become the owner. Every append renews it as well. Any thread may use it."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts from when it is renewed."""
+
+    @property
+    def deadline(self) -> float:
+        """The moment of ``time.monotonic`` up to which this owner may hand out messages; others wait longer.
+
+        It is counted from before the lease was asked for, less a margin for clocks that do not run alike.
+        """
+
+    def renew(self) -> None:
+        """Have it for ``seconds`` from now on. It takes as long as a commit: not in an event loop.
+
+        Raises Fenced when there is another owner, and LogError when that can't be found out.
+        """
+
+    def release(self) -> None:
+        """Give it back: others may be the owner at once, and this one may do nothing more. Raises LogError."""
+
+
 class OwnedJournal(Protocol):
     """The journal in the hands of the broker that writes it.
 
-    Nothing that was there is changed before ``begin``: until then it can be read, and let go.
+    Nothing that was there is changed before ``begin``, but for the fence of a journal with a lease: until then it can
+    be read, and let go.
     """
+
+    @property
+    def lease(self) -> Lease | None:
+        """None where a lock keeps others away until this process ends."""
 
     @property
     def log(self) -> Log:
@@ -598,6 +630,44 @@ class JournalTools(Protocol):
         """Check it, and be ready to repair it; nobody else may own it meanwhile. Raises JournalRefused."""
 
 
+# ------------------------------------------------------------------------------------------------------------- standby
+
+
+class Standby(Protocol):
+    """Follows a journal that another process owns, to be ready as its next owner. One thread at a time uses it.
+
+    The state is kept by who stands by: from ``checkpoint``, and then from what ``catch_up`` gives, again and again.
+    """
+
+    @property
+    def position(self) -> int:
+        """Every event below it was given by ``catch_up``, or is in the checkpoint that was read last."""
+
+    @property
+    def owner(self) -> str:
+        """Who owned the journal when it was last looked at, for people; empty if nobody does."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the owner's lease ran when that was last looked at: ``own`` is of no use before."""
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest that can be read. ``catch_up`` goes on at its position. Raises LogError."""
+
+    def catch_up(self) -> Iterator[Block]:
+        """The blocks that were committed since, in order, each once. It ends where the log ended when it was called.
+
+        Raises Trimmed where some of them are gone: begin again with the checkpoint. Raises CommitsLost if the journal
+        ends before ``position``, and LogError when the storage can't be asked.
+        """
+
+    def own(self) -> OwnedJournal:
+        """Be the owner. Raises JournalOwned, and CommitsLost if the journal ends before ``position``."""
+
+    def close(self) -> None:
+        """Let go of everything; what ``own`` gave stays open."""
+
+
 # ---------------------------------------------------------------------------------------------------------- the journal
 
 
@@ -608,8 +678,18 @@ class Journal(Protocol):
     def where(self) -> str:
         """For people."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether brokers on several machines may own it in turn: who finds it owned stands by."""
+
     def own(self) -> OwnedJournal:
-        """Be the broker that writes it; it is made if it is new. Raises LogFailed, or LogFull, too."""
+        """Be the broker that writes it; it is made if it is new. Raises LogFailed, or LogFull, too.
+
+        Raises JournalOwned where another process is the owner of a ``shared`` journal.
+        """
+
+    def stand_by(self) -> Standby:
+        """Wait to be its owner. Raises JournalRefused for a journal that is not ``shared``."""
 
     def follow(self, *, identity: int | None = None) -> Follower:
         """Read it. Raises Replaced if it is not the one with this identity."""

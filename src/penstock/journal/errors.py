@@ -28,6 +28,13 @@ class LogFull(LogError):
     """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
 
 
+class LogAway(LogFull):
+    """The storage does not answer, or takes no changes for now. Nothing that is there is damaged or lost by it.
+
+    The same call may be made again: if it was done after all, that is found out then.
+    """
+
+
 class LogClosed(LogError):
     """The log was closed before."""
 
@@ -38,6 +45,29 @@ class Gone(LogError, LookupError):
 
 class JournalRefused(LogError):
     """The log can not be opened as it is. The text says what to do."""
+
+
+class JournalOwned(JournalRefused):
+    """Somebody else owns the journal now: ``owner``, for people, and ``seconds`` until its lease runs out if it does.
+
+    Who waits that long may try again.
+    """
+
+    def __init__(self, where: str, owner: str, seconds: float) -> None:
+        super().__init__(f"the journal in {where} is in use by another broker: {owner}")
+        self.owner = owner
+        self.seconds = max(seconds, 0.0)
+
+
+class CommitsLost(LogFailed):
+    """The storage has lost events that it had confirmed as durable. ``lost`` is their range of positions, end excluded.
+
+    Whoever goes on would hide that, so nobody does before an operator has looked.
+    """
+
+    def __init__(self, lost: tuple[int, int], text: str) -> None:
+        super().__init__(text)
+        self.lost = lost
 
 
 class JournalDamaged(JournalRefused):

@@ -40,6 +40,8 @@ _TRIES = 1000
 class MemoryJournal:
     """A journal in memory: a new one, or by its ``address`` that of a running broker. See ``contract.Journal``."""
 
+    shared = False
+
     def __init__(self, address: str = "", options: OwnerOptions | None = None) -> None:
         """Raises JournalRefused for an address that is none."""
         self.where = SCHEME + address
@@ -59,6 +61,10 @@ class MemoryJournal:
         if not self._address:
             raise JournalRefused(f"{SCHEME} is a new journal: who reads one names its owner, as in {SCHEME}PID/NUMBER")
         return JournalReader(SharedMemory(*_parse(self._address)), identity=identity)
+
+    def stand_by(self) -> NoReturn:
+        """See Journal."""
+        raise JournalRefused("a journal in memory ends with its broker: no other can stand by to take it over")
 
     def tools(self) -> JournalTools:
         """See Journal."""

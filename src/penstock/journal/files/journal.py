@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
@@ -23,7 +24,9 @@ from penstock.journal.span_reader import SegmentSpan
 
 
 class FileJournal:
-    """The journal in a folder."""
+    """The journal in a folder. Its owner has a lock in the operating system, so nobody takes over from it."""
+
+    shared = False
 
     def __init__(self, folder: str | os.PathLike[str], options: OwnerOptions | None = None) -> None:
         self.where = os.fspath(folder)
@@ -37,6 +40,10 @@ class FileJournal:
         """See Journal."""
         return JournalReader(self.where, identity=identity)
 
+    def stand_by(self) -> NoReturn:
+        """See Journal."""
+        raise JournalRefused(f"{self.where} is a folder: one broker owns it, and no other can stand by to take it over")
+
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)
@@ -46,6 +53,7 @@ class OwnedFiles:
     """A folder that is ours: see ``contract.OwnedJournal``."""
 
     memory_bytes = 0
+    lease = None
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""

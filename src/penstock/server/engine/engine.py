@@ -14,11 +14,12 @@ What a peer is told was durable before, and what was not written has not been to
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -28,10 +29,11 @@ from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
-from penstock.journal.contract import Checkpoint, Log
+from penstock.journal.contract import Checkpoint, Lease, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
+from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
-from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
+from penstock.server.engine.cache import DEFAULT_BYTES, SPECIAL, PlainMessage, RecentMessages
 
 
 class Damage(NamedTuple):
@@ -141,15 +143,29 @@ class Engine:
         stored = iter(self.log.messages(missing) if missing else ())
         return [next(stored) if message is None else message for message in found]
 
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage | MessageRow]:
+        """Live messages: all that was published with them, where that is not just what every message has."""
+        found = self.recent.plain(positions)
+        missing = [position for position, message in zip(positions, found, strict=True) if message is None]
+        if not missing:
+            return cast(list[PlainMessage | MessageRow], found)
+        stored = map(_plainly, self.messages(missing))
+        return [next(stored) if message is None else message for message in found]
+
     def damage(self, positions: Iterable[int]) -> dict[int, Damage]:
         """Those of these live messages that can't be read, and why. What is not committed yet is in memory."""
         damaged: dict[int, Damage] = {}
+        sound = 0, 0
         for position in positions:
             place = self.moved.get(position, position)
-            if place >= self.broker.committed or self.recent.has(position) or self.recent.has(place):
+            if sound[0] <= place < sound[1] or place >= self.broker.committed:
+                continue
+            if (kept := self.recent.span(position) or self.recent.span(place)) is not None:
+                sound = kept
                 continue
             try:
-                self.log.locate(place)
+                block = self.log.locate(place)
+                sound = block.first, block.end
             except JournalDamaged as error:
                 damaged[position] = Damage(f"{error.place}: {error.reason}", error.lost)
             except (Gone, LogFailed) as error:
@@ -165,16 +181,39 @@ class Engine:
                 heappush(self._waiting, (after, next(self._serial), effect))
 
 
-def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:
-    """The state at the end of the log, or at ``stop``, where a block ends: the checkpoint's and the blocks'."""
-    table = Table()
-    if checkpoint is not None:
-        table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
+def _plainly(row: MessageRow) -> PlainMessage | MessageRow:
+    """A message of the log, without what it does not have."""
+    if any(getattr(row, name) for name in SPECIAL):
+        return row
+    return PlainMessage(row.payload, row.at, row.source)
+
+
+def table_of(checkpoint: Checkpoint | None) -> Table:
+    """The state that a checkpoint holds; without one, that before the first event."""
+    if checkpoint is None:
+        return Table()
+    return Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
+
+
+def recover(log: Log, table: Table, stop: int | None = None, lease: Lease | None = None) -> Table:
+    """The state at the end of the log, or at ``stop``, where a block ends: that of a table, and the blocks behind it.
+
+    A lease is kept meanwhile: there may be many blocks.
+    """
     blocks = log.read(table.meta.position)
+    if lease is not None:
+        blocks = _renewing(blocks, lease)
     table.apply(blocks if stop is None else takewhile(lambda block: block.first < stop, blocks))
     if not table.meta.complete:
         table.reconcile()
     return table
+
+
+def _renewing(blocks: Iterator[Block], lease: Lease) -> Iterator[Block]:
+    for block in blocks:
+        if lease.deadline - time.monotonic() < lease.seconds / 2:
+            lease.renew()
+        yield block
 
 
 def locations(table: Table) -> dict[int, int]:
