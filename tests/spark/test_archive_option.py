@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from penstock.flight.calls import Read
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.lake.tables import KINDS
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from support.queries import batches, once, written
 from support.sparks import SparkBroker
@@ -27,6 +28,14 @@ FORGETTING = {"segment_bytes": 32 * 1024, "retention_bytes": 192 * 1024}
 def _archive(spark: SparkSession, broker: SparkBroker, lake: Path, **options: Any) -> None:
     source = BrokerSource({"endpoint": broker.endpoint})
     archive_main.run(spark, source, str(lake), archive_main.ArchiveOptions(**options), RunControl(once=True))
+
+
+def _replay(spark: SparkSession, broker: SparkBroker, lake: Path, table: str, like: bytes) -> None:
+    """A table's rows go into a queue, in their order. They are not part of the archive."""
+    choice = ReplayChoice(table=table, to="default/again", create=True)
+    replay = Replay(spark, BrokerSource({"endpoint": broker.endpoint}), str(lake), "again")
+    assert replay.run(choice, None, RunControl()).done
+    assert broker.payloads("again") == [like % at for _ in range(6) for at in range(30)]
 
 
 def _rows(broker: SparkBroker, start: int = 0) -> list[dict[str, Any]]:
@@ -77,6 +86,7 @@ def test_a_batch_over_archive_and_journal(
     broker, lake = new_broker(journal=KEEPING), tmp_path / "lake"
     _fill(broker)
     _archive(spark, broker, lake, kind=kind, format="json", schema="n long")
+    _replay(spark, broker, lake, "messages", b'{"n": %d}')
     end = broker.status().latest
     broker.publish("a", *[f"later {n}".ljust(900) for n in range(10)])
     before = _rows(broker)
