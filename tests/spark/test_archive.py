@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -298,3 +299,24 @@ def _write_as_before(kind: str, rows: pa.Table, lake: Path) -> None:
         table = catalogue.create_table("lake.orders", schema=rows.schema, location=f"file://{lake}/orders")
         table.append(rows, {"penstock.query": "query-one", "penstock.batch": "0"})
         catalogue.close()
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+LINES = dict(zip(("delta", "iceberg", "parquet"), re.findall(r"^```py\n(.*?)^```$", PAGE, re.M | re.S), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_lines_that_read_a_table_are_on_the_page(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    run = Run(spark, tmp_path / "penstock-lake", kind=kind, table="messages", format="raw", schema="")
+    run.batch(0)
+    run.batch(1)
+    names: dict[str, Any] = {"spark": spark}
+    exec(LINES[kind].replace("penstock-lake", f"{tmp_path}/penstock-lake"), names)
+    assert names["spark_frame"].count() == len(names["pandas_frame"]) == len(names["polars_frame"]) == 20
+    columns = set(names["pandas_frame"].columns)
+    assert columns == set(names["polars_frame"].columns) == set(names["spark_frame"].columns)
+    assert "q0" in capsys.readouterr().out
+    if "catalogue" in names:
+        names["catalogue"].close()

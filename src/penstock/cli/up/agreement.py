@@ -1,7 +1,7 @@
 """Whether everybody says the same: the clients' own counts, the journal, and the tables that Spark has made of it.
 
 The journal is asked over Flight for its raw events, and counted here with Arrow. The tables are read as any program
-would read them, as Parquet files. Neither way goes through Spark or the pipelines.
+would read them. Neither way goes through Spark or the pipelines.
 """
 
 from __future__ import annotations
