@@ -73,10 +73,13 @@ class CommitsLost(LogFailed):
 class JournalDamaged(JournalRefused):
     """Events that were confirmed are missing or unreadable. ``lost`` is the range of positions, end excluded."""
 
-    def __init__(self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str) -> None:
+    def __init__(
+        self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str, *, remedy: str = ""
+    ) -> None:
+        """``remedy`` is what to do where it is not a repair."""
         super().__init__(
             f"the journal in {where} is damaged: {segment}, byte {offset}: {reason}. Lost: positions {lost[0]} to "
-            f"{lost[1] - 1}. To keep the rest: penstock journal repair {where}"
+            f"{lost[1] - 1}. {remedy or f'To keep the rest: penstock journal repair {where}'}"
         )
         #: Where it lies, for people.
         self.place = f"{segment}, byte {offset}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,10 +16,12 @@ from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
+from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
+from penstock.journal.format.block import VERSION
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
-from penstock.journal.repair.survey import Survey, survey
+from penstock.journal.repair.survey import survey, verdict_of
 from penstock.journal.span_reader import SegmentSpan
 
 
@@ -47,6 +49,14 @@ class FileJournal:
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)
+
+    def transfer_source(self) -> AbstractContextManager[FolderSource]:
+        """See Journal."""
+        return folder_source(self.where)
+
+    def transfer_target(self) -> AbstractContextManager[FolderTarget]:
+        """See Journal."""
+        return folder_target(self.where)
 
 
 class OwnedFiles:
@@ -101,6 +111,18 @@ class FileTools:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
+    def create(self) -> bool:
+        """See JournalTools."""
+        if os.path.isfile(os.path.join(self._folder, NAME)):
+            return False
+        FileLog(RealDisk(self._folder)).close()
+        return True
+
+    def upgrade(self) -> tuple[int, int]:
+        """See JournalTools. What is older is read as it is, and what is written is of this version."""
+        self.check()
+        return VERSION, VERSION
+
     def check(self) -> None:
         """See JournalTools."""
         if not any(name == NAME or is_segment(name) for name in os.listdir(self._folder)):
@@ -115,7 +137,7 @@ class FileTools:
     def verify(self, progress: Progress) -> Verdict:
         """See JournalTools."""
         self.check()
-        return _verdict(survey(RealDisk(self._folder, read_only=True), progress))
+        return verdict_of(survey(RealDisk(self._folder, read_only=True), progress))
 
     def info(self) -> JournalInfo:
         """See JournalTools."""
@@ -156,7 +178,7 @@ class FileRepair:
         self._disk = disk
         self._survey = survey(disk, progress)
         self._plan: RepairPlan = plan(disk, self._survey)
-        self.found = _verdict(self._survey)
+        self.found = verdict_of(self._survey)
         self.idle = self._plan.idle
         self.lost = self._plan.lost
 
@@ -176,16 +198,4 @@ class FileRepair:
 
     def check(self) -> Verdict:
         """See Repair."""
-        return self.found if self.idle else _verdict(survey(self._disk))
-
-
-def _verdict(found: Survey) -> Verdict:
-    return Verdict(
-        problems=found.problems,
-        notes=list(map(str, found.notes)),
-        startable=found.startable,
-        extents=len(found.segments),
-        blocks=sum(segment.blocks for segment in found.segments),
-        bytes=sum(segment.size for segment in found.segments),
-        end=found.end,
-    )
+        return self.found if self.idle else verdict_of(survey(self._disk))

@@ -23,7 +23,7 @@ GROWTH = (
     Growth(
         "connections",
         "about 10 kB each, with their sessions and who they are",
-        "`connections`, `connections_per_address`; TLS handshakes that are not done count",
+        "`connections`, `connections_per_address`; TLS handshakes and PROXY headers that are not done count",
         (
             "server/runtime:Runtime.sessions",
             "server/runtime:Runtime.stalled",
@@ -227,11 +227,22 @@ GROWTH = (
         ("journal/files/segment_reader:Locator._stretches", "journal/format/block:Block._places"),
     ),
     Growth(
+        "with a journal in PostgreSQL: blocks that were read from it or written to it",
+        "their bytes",
+        "32 MiB, or one block",
+        (
+            "journal/postgresql/readahead:BlockCache._entries",
+            "journal/postgresql/readahead:BlockCache._firsts",
+            "journal/postgresql/readahead:BlockCache._parsed",
+        ),
+    ),
+    Growth(
         "the journal's segments and their indexes",
         "16 bytes for each entry, one in some 64 kB",
         "the size of the journal",
         (
             "journal/files/log:FileLog._segments",
+            "journal/postgresql/log:DatabaseLog._segments",
             "journal/files/segment_reader:Locator._indexes",
             "journal/files/segment:SparseIndex.positions",
             "journal/files/segment:SparseIndex.offsets",
@@ -262,6 +273,7 @@ NOT_BY_PEERS = {
     "server/admin/tokens:TokenStore._tokens": "made by admins, 1,000 at most",
     "core/structures/indexed_lanes:DeadLane.reasons": "one for each reason that there is",
     "server/process/serving:Serving._listeners": "one for each listener",
+    "server/engine/followed_state:FollowedState._gathered": "while standing by: what came within a second or so",
     "server/maintenance/scrub:Scrub._reading": "what is being read, one stretch at a time",
     "server/maintenance/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/maintenance/upkeep:Upkeep.pins": "a function",
@@ -269,6 +281,10 @@ NOT_BY_PEERS = {
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
     "journal/files/log:FileLog._kept": "segments that are kept because of damage",
     "journal/files/log:FileLog.report": "what was found at the start",
+    "journal/postgresql/checkpoints:DatabaseCheckpointReader.report": "what was found at the start",
+    "journal/postgresql/connection:PostgresDatabase._texts": "one for each statement that the code has",
+    "journal/postgresql/connection:PostgresDatabase._warnings": "what a server says along with one answer",
+    "journal/postgresql/log:DatabaseLog._kept": "extents that are kept because of damage",
 }
 
 #: Modules whose objects live for one call, or in another process: clients', readers' and tools'.
@@ -282,6 +298,7 @@ PASSING = frozenset(
         "server/process/configuration",
         "server/process/environment",
         "server/engine/start",
+        "server/process/listener_options",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",
@@ -292,6 +309,11 @@ PASSING = frozenset(
         "journal/format/block:Encoded",
         "journal/format/catalogue",
         "journal/files/follower",
+        "journal/files/transfer",
+        "journal/postgresql/copies",
+        "journal/postgresql/follower",
+        "journal/postgresql/log:_Fence",
+        "journal/postgresql/transfer",
         "journal/files/mapped_segment",
         "journal/views/merge",
         "journal/views/placed",
