@@ -11,6 +11,7 @@ import duckdb
 import jinja2
 from deltalake import DeltaTable
 
+from penstock.client import connect
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.run import BrokerSource, RunControl
@@ -70,6 +71,10 @@ def test_duckdb_and_spark_agree_on_the_models(
     broker.publish("jobs", *["x" * 10] * 40)
     broker.publish("more", *["y"] * 5)
     broker.take("more")
+    with connect(broker.url("phpmq", "/refused")) as client:
+        client.publish(b"no")
+        for message in client.consume(idle=0.3):
+            message.reject()
     source = BrokerSource({"endpoint": broker.endpoint})
     archive_main.run(spark, source, str(lake), archive_main.ArchiveOptions(), RunControl(once=True))
     insight_main.run(spark, source, str(lake), insight_main.InsightOptions(), RunControl(once=True))
@@ -78,6 +83,15 @@ def test_duckdb_and_spark_agree_on_the_models(
         name: _plain(rows) for name, rows in found.items()
     }
     days = {row[1]: row[3:5] for row in found["queue_days"]}
-    assert days == {"jobs": (40, 400), "more": (5, 5)}
-    assert {(row[1], row[3], row[5]) for row in found["queue_hours"]} == {("jobs", 40, 0), ("more", 5, 5)}
-    assert {row[1]: row[3:] for row in found["daily_balance"]} == {"jobs": (40, 40), "more": (5, 5)}
+    assert days == {"jobs": (40, 400), "more": (5, 5), "refused": (1, 2)}
+    assert {(row[1], row[3], row[5]) for row in found["queue_hours"]} == {
+        ("jobs", 40, 0),
+        ("more", 5, 5),
+        ("refused", 1, 0),
+    }
+    assert [(row[1], row[4]) for row in found["dead_letter_days"]] == [("refused", 1)]
+    assert {row[1]: row[3:] for row in found["daily_balance"]} == {
+        "jobs": (40, 40),
+        "more": (5, 5),
+        "refused": (1, 1),
+    }
