@@ -82,16 +82,16 @@ def test_duckdb_and_spark_agree_on_the_models(
     assert {name: _plain(rows) for name, rows in _by_spark(spark, lake).items()} == {
         name: _plain(rows) for name, rows in found.items()
     }
-    days = {row[1]: row[3:5] for row in found["queue_days"]}
-    assert days == {"jobs": (40, 400), "more": (5, 5), "refused": (1, 2)}
-    assert {(row[1], row[3], row[5]) for row in found["queue_hours"]} == {
-        ("jobs", 40, 0),
-        ("more", 5, 5),
-        ("refused", 1, 0),
-    }
-    assert [(row[1], row[4]) for row in found["dead_letter_days"]] == [("refused", 1)]
-    assert {row[1]: row[3:] for row in found["daily_balance"]} == {
-        "jobs": (40, 40),
-        "more": (5, 5),
-        "refused": (1, 1),
-    }
+    assert _sums(found["queue_days"], 3, 4) == {"jobs": (40, 400), "more": (5, 5), "refused": (1, 2)}
+    assert _sums(found["queue_hours"], 3, 5) == {"jobs": (40, 0), "more": (5, 5), "refused": (1, 0)}
+    assert _sums(found["dead_letter_days"], 4, 4) == {"refused": (1, 1)}
+    assert _sums(found["daily_balance"], 3, 4) == {"jobs": (40, 40), "more": (5, 5), "refused": (1, 1)}
+
+
+def _sums(rows: list[tuple[Any, ...]], one: int, other: int) -> dict[str, tuple[int, int]]:
+    """Two columns by queue, over whatever hours and days the test has run in; without queues in which nothing was."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        before = found.get(row[1], (0, 0))
+        found[row[1]] = (before[0] + row[one], before[1] + row[other])
+    return {queue: sums for queue, sums in found.items() if any(sums)}
