@@ -30,7 +30,7 @@ INSIGHT = ("queues", "dead_letters")
 def _sql(name: str) -> str:
     """A model as dbt would send it, with sources and models as views of their own names."""
     text = (MODELS / f"{name}.sql").read_text()
-    return jinja2.Template(text).render(source=lambda schema, table: table, ref=lambda model: model)
+    return str(jinja2.Template(text).render(source=lambda schema, table: table, ref=lambda model: model))
 
 
 def _by_duckdb(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
