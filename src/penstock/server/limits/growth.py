@@ -310,6 +310,7 @@ PASSING = frozenset(
         "journal/format/catalogue",
         "journal/files/follower",
         "journal/files/transfer",
+        "journal/postgresql/backup",
         "journal/postgresql/copies",
         "journal/postgresql/follower",
         "journal/postgresql/log:_Fence",
