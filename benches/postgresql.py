@@ -157,7 +157,7 @@ def fill(broker: Broker, queue: str) -> None:
 
 
 def cases(seconds: float) -> list[Case]:
-    """All of them. The quiet one comes first, for a database goes on writing after much was written; kills come last."""
+    """All of them. The quiet one comes first: a database goes on writing after much was written. Kills come last."""
     return [
         Case("one at a time, p50", "ms", lambda broker: confirmation(broker, seconds), False, 2.0),
         Case("publish 100 B, Kokaq", "messages/s", lambda broker: rate(broker, "kokaq", 100, seconds, 0), True),
