@@ -242,6 +242,18 @@ class TestPing:
     def test_nobody_there(self) -> None:
         assert penstock("ping", "kokaq://127.0.0.1:1").code == 1
 
+    def test_each_of_several_hosts_tells_its_state(self, broker: BrokerProcess) -> None:
+        served = broker.url("kokaq").partition("://")[2]
+        code, out, _ = penstock("ping", f"kokaq://127.0.0.1:1,{served}")
+        first, second = out.splitlines()
+        assert (code, first) == (0, "Kokaq at 127.0.0.1:1: does not serve: Connection refused")
+        assert second.startswith(f"Kokaq at {served}: connected in")
+        told = penstock("ping", f"kokaq://127.0.0.1:1,{served}", "--json").json
+        assert told[0] == {"address": "Kokaq at 127.0.0.1:1", "reason": "Connection refused"}
+        assert told[1]["ailment"] is None
+        code, _, err = penstock("ping", "kokaq://127.0.0.1:1,127.0.0.1:2")
+        assert (code, "none of 2 hosts serves" in err) == (1, True)
+
     @pytest.mark.parametrize("protocol", ["phpmq", "sspq", "kokaq"])
     def test_tls_where_there_is_none(self, broker: BrokerProcess, protocol: str) -> None:
         code, _, err = penstock("ping", broker.url(protocol).replace("://", "+tls://"))
@@ -262,3 +274,38 @@ def test_create_makes_the_namespace_too(broker: BrokerProcess) -> None:
     done = penstock("send", broker.url("kokaq", "/nsx/q1"), "--create", "--source-info", "billing", "m")
     assert (done.code, done.err) == (0, "1 sent, and on disk\n")
     assert penstock("receive", broker.url("kokaq", "/nsx/q1"), "--count", "1", "--json").json[0]["source"] == "billing"
+
+
+def test_several_hosts(broker: BrokerProcess) -> None:
+    """The one that serves is found by every command with such a URL."""
+
+    def near(protocol: str, path: str) -> str:
+        return broker.url(protocol, path).replace("://", "://127.0.0.1:1,")
+
+    assert penstock("send", near("kokaq", "/default/hosts"), "--create", "a", "b").err == "2 sent, and on disk\n"
+    moved = penstock("shovel", near("kokaq", "/default/hosts"), near("phpmq", "/hosts2"), "--count=2", "--json")
+    assert (moved.code, moved.json[0]["moved"]) == (0, 2)
+    assert penstock("receive", near("phpmq", "/hosts2"), "--count=2").out == "a\nb\n"
+    same = penstock("shovel", broker.url("phpmq", "/hosts2"), near("phpmq", "/hosts2"))
+    assert (same.code, "are the same queue" in same.err) == (2, True)
+
+
+def test_receiving_goes_on_where_it_is_served_now(tmp_path: Path) -> None:
+    """What was taken and not acknowledged when its broker ended is told of, and the command goes on."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:
+        hosts = ",".join(each.url("phpmq").partition("://")[2] for each in (one, two))
+        with subprocess.Popen(
+            [*COMMAND, "receive", f"phpmq://{hosts}/q", "--count=2", "--wait=20"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as receiving:  # fmt: skip
+            assert receiving.stdout is not None
+            assert receiving.stderr is not None
+            penstock("send", one.url("phpmq", "/q"), "first")
+            assert receiving.stdout.readline() == "first\n"
+            one.stop()
+            penstock("send", two.url("phpmq", "/q"), "second")
+            assert receiving.stdout.readline() == "second\n"
+            assert receiving.wait(20) == 0
+            assert "may come again" in receiving.stderr.read()

@@ -96,7 +96,7 @@ class TestLife:
             channel.bind(str(tmp_path / "notify"))
             channel.settimeout(20)
             with serving(tmp_path, *FREE, NOTIFY_SOCKET=str(tmp_path / "notify")) as broker:
-                assert channel.recv(100) == b"READY=1"
+                assert channel.recv(100) == b"READY=1\nSTATUS=serving"
                 assert broker.end()[0] == 0
             assert channel.recv(100) == b"STOPPING=1"
 

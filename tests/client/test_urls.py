@@ -23,31 +23,58 @@ from penstock.wire.phpmq import Dialect
     ],
 )
 def test_tcp(url: str, protocol: str, host: str, port: int, queue: str | None) -> None:
-    address, _ = parse(url)
+    (address,), _ = parse(url)
     assert (address.protocol, address.host, address.port, address.queue) == (protocol, host, port, queue)
     assert (address.use_tls, address.path) == (False, "")
 
 
 def test_tls() -> None:
-    address, options = parse("phpmq+tls://broker/jobs?ca=ca.pem&cert=me.pem&key=me.key&server_name=inside")
+    (address,), options = parse("phpmq+tls://broker/jobs?ca=ca.pem&cert=me.pem&key=me.key&server_name=inside")
     assert address.use_tls
     assert options.tls == TLS(ca="ca.pem", cert="me.pem", key="me.key", server_name="inside")
 
 
+def test_several_hosts() -> None:
+    addresses, options = parse("kokaq://a,B.example:1234,[::1],[::2]:5/shop/jobs?timeout=3")
+    assert [(each.host, each.port) for each in addresses] == [
+        ("a", 9420),
+        ("b.example", 1234),
+        ("::1", 9420),
+        ("::2", 5),
+    ]
+    assert {(each.scheme, each.queue, each.use_tls) for each in addresses} == {("kokaq", "shop/jobs", False)}
+    assert (options.timeout, options.returning) == (3, Reconnect(most=1.0)), "who names several wants to go on"
+    assert parse("kokaq://a,b?reconnect=on")[1].returning == Reconnect(most=1.0)
+    assert parse("kokaq://a,b?reconnect=off")[1].returning is None
+    assert parse("kokaq://a,b", {"reconnect": Reconnect(attempts=1)})[1].returning == Reconnect(attempts=1)
+
+
+def test_names_in_the_certificates_of_several_hosts() -> None:
+
+    def names(url: str) -> list[str]:
+        return [each.server_name for each in parse(url)[0]]
+
+    assert names("phpmq+tls://a,b") == ["", ""], "its host's"
+    assert names("phpmq+tls://a,b?server_name=mq") == ["mq", "mq"]
+    assert names("phpmq+tls://a,b?server_name=x,y") == ["x", "y"]
+    (one, two), _ = parse("phpmq+tls://a,b", {"tls": TLS(server_name="x,y")})
+    assert (one.server_name, two.server_name) == ("x", "y")
+
+
 def test_unix() -> None:
-    address, _ = parse("kokaq+unix:///run/penstock/k%20q.sock?queue=default/jobs")
+    (address,), _ = parse("kokaq+unix:///run/penstock/k%20q.sock?queue=default/jobs")
     assert (address.path, address.queue) == ("/run/penstock/k q.sock", "default/jobs")
 
 
 def test_dialects() -> None:
-    assert parse("phpmq://b")[0].variant.dialect is Dialect.TTL
-    address, _ = parse("phpmq://b?dialect=36&form=lined")
+    assert parse("phpmq://b")[0][0].variant.dialect is Dialect.TTL
+    (address,), _ = parse("phpmq://b?dialect=36&form=lined")
     assert (address.variant.dialect, address.variant.style.width, address.variant.style.line_end) == (
         Dialect.WIDE,
         36,
         b"\n",
     )
-    address, _ = parse("kokaq://b?numbering=listing&bits=high")
+    (address,), _ = parse("kokaq://b?numbering=listing&bits=high")
     assert (address.variant.numbering, address.variant.bit_order) == (Numbering.LISTING, BitOrder.HIGH)
 
 
@@ -61,8 +88,8 @@ def test_options_and_arguments() -> None:
 
 
 def test_an_address_reads_well() -> None:
-    assert str(parse("sspq+tls://[::1]")[0]) == "SSPQ at [::1]:8888 (TLS)"
-    assert str(parse("sspq+unix:///x.sock")[0]) == "SSPQ at /x.sock"
+    assert str(parse("sspq+tls://[::1]")[0][0]) == "SSPQ at [::1]:8888 (TLS)"
+    assert str(parse("sspq+unix:///x.sock")[0][0]) == "SSPQ at /x.sock"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +99,19 @@ def test_an_address_reads_well() -> None:
         ("http://broker/jobs", "not with 'http://'"),
         ("phpmq+ssl://broker", "optionally with +tls or +unix"),
         ("phpmq:///jobs", "names no host: phpmq://127.0.0.1:9100"),
-        ("phpmq://broker:99999", "no URL"),
+        ("phpmq://broker:99999", "'broker:99999' is no host and port"),
+        ("phpmq://a,b:99999", "'b:99999' is no host and port: Port out of range"),
+        ("phpmq://a,b:x", "'b:x' is no host and port"),
+        ("phpmq://a,,b", "between the commas of 'a,,b' a host is missing"),
+        ("phpmq://a,b,", "a host is missing: they stand as in a,b:9100,[::1]"),
+        ("phpmq://a,:9100", "a host is missing"),
+        ("phpmq://a,[::1", "'[::1' is no host and port: Invalid IPv6 URL"),
+        ("phpmq://a,A:9100", "the host 'A:9100' stands twice"),
+        ("phpmq+tls://a,b?server_name=x,y,z", "one name for all hosts, or one for each of 2, not 'x,y,z'"),
+        ("phpmq+tls://a,b?server_name=x,", "one name for all hosts, or one for each of 2"),
+        ("phpmq+unix://a,b/x.sock", "absolute path, behind three slashes"),
+        ("phpmq://a,me:secret@broker", "has no log-in"),
+        ("phpmq:/a?ask=kokaq://b", "names no host"),
         ("phpmq://me:secret@broker", "has no log-in: prove who you are with a client certificate"),
         ("phpmq://broker/a#b", "is written %23"),
         ("sspq://broker/jobs", "SSPQ URLs have no path"),

@@ -19,14 +19,19 @@ from penstock.journal.contract import FIRST_POSITION, Log, OwnerOptions
 from penstock.journal.errors import DataLoss, Fenced, Gone, JournalRefused, LogClosed, Replaced, Trimmed
 from penstock.journal.files.journal import OwnedFiles
 from support.batches import NOW, Rowset, acknowledged, published
+from support.postgres import fresh_schema
 from support.simdisk import SimDisk
 
 OPTIONS = OwnerOptions(extent_bytes=4096, reserve=4096)
 #: The URL of a journal of its own in a folder of its own.
-URLS: dict[str, Callable[[Path], str]] = {"memory": lambda _: "memory:", "files": lambda path: f"file:{path}/data"}
-KINDS: dict[str, Callable[[Path], OwnedJournal]] = {
+URLS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
+    "memory": lambda _: "memory:",
+    "files": lambda request: f"file:{request.getfixturevalue('tmp_path')}/data",
+    "postgresql": lambda request: fresh_schema(request.getfixturevalue("postgres")),
+}
+KINDS: dict[str, Callable[[pytest.FixtureRequest], OwnedJournal]] = {
     **{
-        name: lambda path, url=url: open_journal(url(path), OPTIONS).own()  # type: ignore[misc]
+        name: lambda request, url=url: open_journal(url(request), OPTIONS).own()  # type: ignore[misc]
         for name, url in URLS.items()
     },
     "simulated files": lambda _: OwnedFiles(SimDisk(), OPTIONS),
@@ -34,9 +39,9 @@ KINDS: dict[str, Callable[[Path], OwnedJournal]] = {
 
 
 @pytest.fixture(params=KINDS)
-def owned(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnedJournal]:
+def owned(request: pytest.FixtureRequest) -> Iterator[OwnedJournal]:
     """A journal of each kind, in the hands of its owner."""
-    owned = KINDS[request.param](tmp_path)
+    owned = KINDS[request.param](request)
     owned.begin()
     yield owned
     owned.close()
@@ -48,9 +53,9 @@ def log(owned: OwnedJournal) -> Log:
 
 
 @pytest.fixture(params=URLS)
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnedJournal]:
+def shared(request: pytest.FixtureRequest) -> Iterator[OwnedJournal]:
     """One of each kind that other processes can follow."""
-    owned = KINDS[request.param](tmp_path)
+    owned = KINDS[request.param](request)
     owned.begin()
     yield owned
     owned.close()
@@ -67,7 +72,7 @@ def positions(log: Log, start: int = 0) -> list[tuple[int, int]]:
 
 
 def test_a_new_log_is_empty(log: Log) -> None:
-    assert (log.start, log.end, log.committed, log.epoch) == (FIRST_POSITION, FIRST_POSITION, FIRST_POSITION, 0)
+    assert (log.start, log.end, log.committed) == (FIRST_POSITION, FIRST_POSITION, FIRST_POSITION)
     assert positions(log) == []
     assert log.wants_roll
 
@@ -99,34 +104,35 @@ def test_a_reader_sees_what_was_there_when_it_began(log: Log) -> None:
     assert [block.first for block in reader] == [2]
 
 
-@pytest.mark.parametrize(("position", "first", "epoch"), [(1, 1, 0), (3, 3, 0), (2, 3, 0), (2, 1, 0), (2, 2, 1)])
-def test_a_second_writer_is_fenced_off(log: Log, position: int, first: int, epoch: int) -> None:
+@pytest.mark.parametrize(("position", "first", "newer"), [(1, 1, 0), (3, 3, 0), (2, 3, 0), (2, 1, 0), (2, 2, 1)])
+def test_a_second_writer_is_fenced_off(log: Log, position: int, first: int, newer: int) -> None:
     add(log, b"a")
-    with pytest.raises(Fenced, match="position 2, epoch 0"):
-        log.append(published(first, [b"x"]), position, epoch)
+    with pytest.raises(Fenced, match=f"position 2, epoch {log.epoch};"):
+        log.append(published(first, [b"x"]), position, log.epoch + newer)
     assert positions(log) == [(1, 2)]
     add(log, b"b")
 
 
 def test_a_seal_shuts_out_the_epoch_before(log: Log) -> None:
     add(log, b"a")
+    before = log.epoch
     log.seal(5)
     assert log.epoch == 5
     with pytest.raises(Fenced):
-        log.append(published(2, [b"x"]), 2, 0)
+        log.append(published(2, [b"x"]), 2, before)
     for older in (5, 4):
         with pytest.raises(Fenced, match="not a newer one"):
             log.seal(older)
     log.append(published(2, [b"b"]), 2, 5)
-    assert [block.epoch for block in log.read(0)] == [0, 5]
+    assert [block.epoch for block in log.read(0)] == [before, 5]
 
 
 def test_a_batch_that_is_no_block_leaves_the_log_as_it_was(log: Log) -> None:
     with pytest.raises(ValueError, match="split it"):
-        log.append(published(1, []), 1, 0)
+        log.append(published(1, []), 1, log.epoch)
     add(log, b"a")
     with pytest.raises(ValueError, match="split it"):
-        log.append(published(2, []), 2, 0)
+        log.append(published(2, []), 2, log.epoch)
     add(log, b"b")
     assert positions(log) == [(1, 2), (2, 3)]
 
@@ -159,7 +165,7 @@ def test_messages_come_in_the_order_asked_for(log: Log) -> None:
 
 def test_only_messages_are_messages(log: Log) -> None:
     add(log, b"a")
-    log.append(acknowledged(2, [1]), 2, 0)
+    log.append(acknowledged(2, [1]), 2, log.epoch)
     for position in (0, 2, 3):
         with pytest.raises(Gone):
             log.messages([1, position])
@@ -319,7 +325,7 @@ def test_a_follower_sees_what_is_committed(shared: OwnedJournal) -> None:
     assert [(span.first, span.end, span.finished) for span in reader.spans()] == [(1, 3, True), (3, 5, False)]
     assert reader.counts(1, 4) == {1: 3}
     assert (reader.position_at(NOW), reader.position_at(NOW + 1)) == (1, 5)
-    assert (reader.tail().epoch, reader.tail().start) == (0, 1)
+    assert (reader.tail().epoch, reader.tail().start) == (log.epoch, 1)
     reader.close()
 
 

@@ -135,7 +135,7 @@ WRONG = [
     ("\n[limits]\nx = 1", "FILE, line 3: limits.x: there is no such option; there are: connections, "),
     ("data = 3", "FILE, line 1: data: 3 is not accepted; it is text"),
     ('ephemeral = "x"', 'FILE, line 1: ephemeral: "x" is not accepted; it is true or false'),
-    ("journal = 3", "FILE, line 1: journal: 3 is not accepted; it is a table of durability, interval_ms, "),
+    ("journal = 3", "FILE, line 1: journal: 3 is not accepted; it is a table of url, durability, interval_ms, "),
     (
         '[journal]\ndurability = "x"',
         'FILE, line 2: journal.durability: "x" is not accepted; it is one of "commit", "interval", "os"',

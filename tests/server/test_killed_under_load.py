@@ -26,7 +26,7 @@ from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.schema import FINAL_KINDS, MESSAGE_KINDS
-from penstock.server.engine.engine import recover
+from penstock.server.engine.engine import recover, table_of
 from support.brokers import BrokerProcess, Peer
 from support.raw import (
     ACQUIRE,
@@ -196,7 +196,7 @@ def check_journal(data: Path, ledger: Ledger) -> None:
     shutil.copytree(data, copy)
     log = FileLog(RealDisk(copy))
     try:
-        table = recover(log, Checkpoints(RealDisk(copy), log.identity).newest_good())
+        table = recover(log, table_of(Checkpoints(RealDisk(copy), log.identity).newest_good()))
         restore(table, log.end).check()
         for block in log.read(log.start):
             kinds = block.kinds[~np.isin(block.kinds, list(MESSAGE_KINDS))]

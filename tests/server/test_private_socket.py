@@ -19,6 +19,7 @@ from penstock.endpoint.readers import ReaderRow
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
+from penstock.server.flight.answers import ServingAnswers
 from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running
@@ -420,7 +421,7 @@ class TestCommits:
 
     async def meet(self, broker: InProcess) -> tuple[PrivateSocket, Asker]:
         broker.queue("a")
-        door = PrivateSocket(broker.runtime)
+        door = PrivateSocket(broker.runtime.log, ServingAnswers(broker.runtime))
         await door.open()
         return door, Asker(*await asyncio.open_unix_connection(door.path))
 

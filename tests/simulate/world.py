@@ -30,7 +30,7 @@ from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogFai
 from penstock.journal.files.checkpoints import Checkpoints
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
-from penstock.server.engine.engine import recover
+from penstock.server.engine.engine import recover, table_of
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder
@@ -144,7 +144,7 @@ class World:
         checkpoint = Checkpoints(self.disk, folder.identity).newest_good()
         if checkpoint is not None:
             log.check_reach(checkpoint.position)
-        table = recover(log, checkpoint)
+        table = recover(log, table_of(checkpoint))
         reached = table.meta.position
         if reached < self.safe_end and not (self.flipped and log.report):
             raise Broken(f"the journal reaches {reached}, but was safe up to {self.safe_end}: {log.report}")

@@ -64,3 +64,9 @@ def fresh_database(server: Server) -> Iterator[str]:
         yield server.url(name)
     finally:
         server.execute(f"drop database if exists {name} with (force)")
+
+
+def fresh_schema(server: Server) -> str:
+    """The URL of a journal that is new, in a schema of its own. It costs less than a database, and stays."""
+    url = server.url()
+    return f"{url}{'&' if '?' in url else '?'}schema=test_{os.getpid()}_{next(_numbers)}"

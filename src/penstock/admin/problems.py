@@ -21,6 +21,7 @@ STATUS: dict[Code, int] = {
     "internal": 500,
     "refused": 503,
     "away": 503,
+    "standby": 503,
 }
 TITLES: dict[Code, str] = {
     "bad-request": "The request can not be understood",
@@ -37,9 +38,18 @@ TITLES: dict[Code, str] = {
     "internal": "A fault of the broker",
     "refused": "The broker does not take it now",
     "away": "The broker does not answer",
+    "standby": "The broker stands by: another one serves",
 }
 #: Problems that every route may have.
-COMMON: tuple[Code, ...] = ("bad-request", "unauthenticated", "denied", "too-large", "unsupported-type", "away")
+COMMON: tuple[Code, ...] = (
+    "bad-request",
+    "unauthenticated",
+    "denied",
+    "too-large",
+    "unsupported-type",
+    "away",
+    "standby",
+)
 
 
 class ApiProblem(Exception):

@@ -21,7 +21,7 @@ STEP = 1000
 
 State = Literal["ready", "out", "delayed", "dead"]
 #: Why something was not done: the codes of the API.
-RefusalCode = Literal["not-found", "conflict", "stale", "refused", "bad-request"]
+RefusalCode = Literal["not-found", "conflict", "stale", "refused", "bad-request", "standby"]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):

@@ -1,18 +1,19 @@
-"""``penstock journal``: look into a data folder, check it, repair it."""
+"""``penstock journal``: look into a journal, check it, repair it."""
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import click
 
 from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
+from penstock.cli.journal_argument import journal_argument
 from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
-from penstock.journal import Follower, Journal, open_journal
+from penstock.journal import Follower, Journal
 from penstock.journal.contract import ExtentInfo, Repair, Verdict
 from penstock.schema import Kind
 
@@ -24,21 +25,23 @@ Exit codes:
   3  refused: in use by a broker, made by a newer Penstock, or not a journal
 """
 
-_folder_argument = click.argument(
-    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+
+def _named(journal: Journal) -> dict[str, Any]:
+    """The journal in what programs read."""
+    return {"folder" if os.path.isdir(journal.where) else "journal": journal.where}
 
 
-def _open(folder: Path) -> Journal:
-    """The journal in a folder. Raises JournalRefused if there is none."""
-    found = open_journal(f"file:{folder}")
-    found.tools().check()
-    return found
+def _checked(journal: Journal) -> Journal:
+    """The journal. Raises JournalRefused if there is none."""
+    journal.tools().check()
+    return journal
 
 
 @click.group("journal", epilog=EXIT_CODES)
 def command() -> None:
-    """Look into a data folder, check it, repair it.
+    """Look into a journal, check it, repair it.
+
+    JOURNAL is the data folder of a broker, or the URL of a database: postgresql://USER@HOST/DATABASE.
 
     All but repair work while a broker runs, and change nothing.
     """
@@ -55,38 +58,38 @@ Examples:
 
 {EXIT_CODES}"""
 )
-@_folder_argument
+@journal_argument
 @json_option
-def verify(folder: Path, as_json: bool) -> int:
-    """Read and check every byte of the journal in DIR.
+def verify(journal: Journal, as_json: bool) -> int:
+    """Read and check every byte of the journal.
 
     Says what is wrong, in which file, at which byte, and which positions are lost by it. Works while a broker runs.
     """
-    tools = _open(folder).tools()
+    tools = _checked(journal).tools()
     with measuring("checking", tools.size()) as done:
         found = tools.verify(done)
     if as_json:
-        tell(_verdict_json(folder, found))
+        tell(_verdict_json(journal, found))
     else:
-        _show_problems(folder, found)
+        _show_problems(journal, found)
     return FAILED if found.problems else OK
 
 
-def _show_problems(folder: Path, found: Verdict) -> None:
+def _show_problems(journal: Journal, found: Verdict) -> None:
     for note in found.notes:
         say(f"note: {note}")
     if found.problems:
         rows = [(p.file, p.offset, p.text, positions(p.lost) if p.lost else "nothing") for p in found.problems]
         table(["file", "at byte", "what is wrong", "lost"], rows, title="Damage")
         say("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
-        say(f"To keep all that is sound, stop the broker and run: penstock journal repair {folder}")
+        say(f"To keep all that is sound, stop the broker and run: penstock journal repair {journal.where}")
         return
-    say(f"{folder} is sound: {found.extents} segments, {amount(found.bytes)}, up to position {found.end - 1}.")
+    say(f"{journal.where} is sound: {found.extents} segments, {amount(found.bytes)}, up to position {found.end - 1}.")
 
 
-def _verdict_json(folder: Path, found: Verdict) -> dict[str, Any]:
+def _verdict_json(journal: Journal, found: Verdict) -> dict[str, Any]:
     return {
-        "folder": str(folder),
+        **_named(journal),
         "sound": not found.problems,
         "startable": found.startable,
         "problems": [problem._asdict() for problem in found.problems],
@@ -109,19 +112,19 @@ Examples:
 
 {EXIT_CODES}"""
 )
-@_folder_argument
+@journal_argument
 @json_option
-def info(folder: Path, as_json: bool) -> None:
-    """Say what is in DIR: identity, positions, times, segments, queues, checkpoints.
+def info(journal: Journal, as_json: bool) -> None:
+    """Say what is in a journal: identity, positions, times, segments, queues, checkpoints.
 
     Reads no more than that takes; damage inside of segments is not noticed. See verify.
     """
-    found = _info(_open(folder))
+    found = _info(_checked(journal))
     if as_json:
         tell(found)
         return
     plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
-    table(["", ""], plain, title=f"Journal in {folder}")
+    table(["", ""], plain, title=f"Journal in {journal.where}")
     for name in ("segments", "queues", "checkpoints"):
         if found[name]:
             rows = [tuple(row.values()) for row in found[name]]
@@ -175,7 +178,7 @@ Examples:
 
 {EXIT_CODES}"""
 )
-@_folder_argument
+@journal_argument
 @json_option
 @click.option("--queue", metavar="PATTERN", help="Only of queues like NAMESPACE/QUEUE: * is anything, ? one character.")
 @click.option("--from", "start", default="earliest", metavar="WHERE", help="A position, a time, earliest or latest.")
@@ -184,7 +187,7 @@ Examples:
 @click.option("--payload", is_flag=True, help="With the messages themselves: escaped, or in Base64 in JSON.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many events.")
 def dump(
-    folder: Path,
+    journal: Journal,
     as_json: bool,
     queue: str | None,
     start: str,
@@ -193,11 +196,11 @@ def dump(
     payload: bool,
     limit: int | None,
 ) -> None:
-    """Show events of the journal in DIR, one per line.
+    """Show events of the journal, one per line.
 
     Times are UTC unless they say otherwise. Bytes that are not printable are shown escaped.
     """
-    reader = _open(folder).follow()
+    reader = _checked(journal).follow()
     low, high = _where(reader, "--from", start), _where(reader, "--to", stop)
     wanted = frozenset(Kind[kind.upper()] for kind in kinds)
     shown = events(reader, low, max(low, min(high, reader.latest)), pattern=queue, kinds=wanted, payload=payload)
@@ -229,39 +232,39 @@ Examples:
 
 {EXIT_CODES}"""
 )
-@_folder_argument
+@journal_argument
 @json_option
 @click.option("--yes", is_flag=True, help="Don't ask.")
-def repair(folder: Path, as_json: bool, yes: bool) -> int:
-    """Make a damaged journal in DIR usable again; the broker must be stopped.
+def repair(journal: Journal, as_json: bool, yes: bool) -> int:
+    """Make a damaged journal usable again; the broker must be stopped.
 
     Everything that is sound is kept, and it says exactly what is lost. Damaged files are kept beside the new ones as
     NAME.damaged. If it is interrupted, run it again.
 
     Messages whose acknowledgement is lost come back; messages that are lost are counted as dropped.
     """
-    tools = _open(folder).tools()
+    tools = _checked(journal).tools()
     with ExitStack() as stack:
         with measuring("checking", tools.size()) as done:
             todo = stack.enter_context(tools.repair(done))
         if not todo.idle:
             if not as_json:
                 _show_plan(todo)
-            _ask(folder, yes=yes)
+            _ask(journal, yes=yes)
         with measuring("repairing", tools.size()) as done:
             kept = todo.carry_out(done)
         after = todo.check()
     if as_json:
-        tell(_repair_json(folder, todo, kept, after))
+        tell(_repair_json(journal, todo, kept, after))
     else:
         say("Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}.")
-        _show_problems(folder, after)
+        _show_problems(journal, after)
     return FAILED if after.problems else OK
 
 
-def _repair_json(folder: Path, todo: Repair, kept: list[str], after: Verdict) -> dict[str, Any]:
+def _repair_json(journal: Journal, todo: Repair, kept: list[str], after: Verdict) -> dict[str, Any]:
     return {
-        "folder": str(folder),
+        **_named(journal),
         "changed": not todo.idle,
         "lost": todo.lost,
         "kept": kept,
@@ -280,10 +283,10 @@ def _show_plan(todo: Repair) -> None:
         say(line)
 
 
-def _ask(folder: Path, *, yes: bool) -> None:
+def _ask(journal: Journal, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: say --yes to repair")
-    if not click.confirm(f"Repair {folder}?", err=True):
+    if not click.confirm(f"Repair {journal.where}?", err=True):
         raise CommandError("nothing was changed", exit_code=REFUSED)

@@ -7,10 +7,17 @@ import time
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from penstock.cli.output import json_option, run, say, tell
 from penstock.cli.protocol_help import with_protocols
-from penstock.client import ConnectFailed, aio
+from penstock.client import ClientError, aio
+from penstock.client.hosts import none_serves
+from penstock.client.options import ClientOptions
+from penstock.client.urls import Address, parse
+
+#: What one host has said: its address, times in ms and what ails it, or the reason why it does not serve.
+PingResult = dict[str, Any]
 
 
 @click.command("ping", short_help="Is a broker there, and well?")
@@ -26,48 +33,73 @@ def command(url: str, count: int, interval: float, retry: float, as_json: bool) 
     Some protocols have a question for it ({pinging}), and one for the broker's health. With the others, a connection
     that is accepted, and not closed at once, is the sign. URL is of one of these: {urls}
 
+    Of several hosts (a,b) each tells its state: one serves, and those that stand by refuse connections.
+
     \b
     Examples:
       penstock ping kokaq://127.0.0.1
       penstock ping phpmq://127.0.0.1 --count 5
       penstock ping kokaq://127.0.0.1 --retry 30      wait until a broker is up
+      penstock ping kokaq://mq1.example.com,mq2.example.com
 
-    Exit codes: 0 it is there and well, 1 nobody there or no answer, 2 wrong use, 3 it is there and says it is not well.
+    Exit codes: 0 it is there and well (of several hosts: one), 1 nobody there or no answer, 2 wrong use, 3 it is there
+    and says it is not well.
     """
     return run(_ping(url, count, interval, retry, as_json))
 
 
 async def _ping(url: str, count: int, interval: float, retry: float, as_json: bool) -> int:
-    ailment = None
+    addresses, options = parse(url)
+    results: list[PingResult] = []
     for number in range(count):
         if number:
             await asyncio.sleep(interval)
-        result = await _once(url, time.monotonic() + retry)
-        ailment = result.get("ailment")
-        if as_json:
-            tell(result)
-        else:
-            how = f"answered in {result['answer_ms']} ms" if "answer_ms" in result else "the protocol has no ping"
-            well = f"; not well: {ailment}" if ailment else ""
-            say(f"{result['address']}: connected in {result['connect_ms']} ms, {how}{well}")
-    return 3 if ailment else 0
+        results = await _round(addresses, options, time.monotonic() + retry)
+        for result in results:
+            tell(result) if as_json else say(_line(result))
+    return 3 if any(result.get("ailment") for result in results) else 0
 
 
-async def _once(url: str, until: float) -> dict[str, Any]:
+def _line(result: PingResult) -> str:
+    if "reason" in result:
+        return f"{result['address']}: does not serve: {result['reason']}"
+    how = f"answered in {result['answer_ms']} ms" if "answer_ms" in result else "the protocol has no ping"
+    well = f"; not well: {result['ailment']}" if result.get("ailment") else ""
+    return f"{result['address']}: connected in {result['connect_ms']} ms, {how}{well}"
+
+
+async def _round(addresses: tuple[Address, ...], options: ClientOptions, until: float) -> list[PingResult]:
+    """What each host says. Of several it is enough that one serves; if none does, what they say is raised."""
+    if len(addresses) > 1:
+        options = replace(options, reconnect=False, timeout=min(options.timeout, options.connect_timeout))
     while True:
-        began = time.perf_counter()
-        try:
-            async with aio.connect(url) as client:
-                return await _ask(client, began)
-        except ConnectFailed as error:
-            if not error.retriable or time.monotonic() > until:
-                raise
-            await asyncio.sleep(0.2)
+        found = await asyncio.gather(*(_once(address, options) for address in addresses))
+        errors = [each for each in found if isinstance(each, ClientError)]
+        if len(errors) < len(found):
+            return [_told(*each) for each in zip(addresses, found, strict=True)]
+        if not any(error.retriable for error in errors) or time.monotonic() > until:
+            raise none_serves(errors)
+        await asyncio.sleep(0.2)
 
 
-async def _ask(client: aio.AsyncClient, began: float) -> dict[str, Any]:
+def _told(address: Address, found: PingResult | ClientError) -> PingResult:
+    if isinstance(found, ClientError):
+        return {"address": str(address), "reason": str(found).removeprefix(f"{address}: ")}
+    return found
+
+
+async def _once(address: Address, options: ClientOptions) -> PingResult | ClientError:
+    began = time.perf_counter()
+    try:
+        async with aio.Connecting(aio.AsyncClient((address,), options)) as client:
+            return await _ask(client, began)
+    except ClientError as error:
+        return error
+
+
+async def _ask(client: aio.AsyncClient, began: float) -> PingResult:
     connected = time.perf_counter()
-    result: dict[str, Any] = {"address": str(client.address), "connect_ms": _ms(connected - began)}
+    result: PingResult = {"address": str(client.address), "connect_ms": _ms(connected - began)}
     if client.can("ping"):
         await client.ping()
         result["answer_ms"] = _ms(time.perf_counter() - connected)

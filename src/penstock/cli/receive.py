@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import FORMATS, file_name, written
 from penstock.cli.output import json_option, note, run, tell
@@ -51,6 +52,7 @@ def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
       penstock receive sspq://127.0.0.1 --follow --format raw >> jobs.txt
       penstock receive phpmq://127.0.0.1/images --count 10 --to images/
       penstock receive phpmq://127.0.0.1/jobs --count 5 --no-ack
+      penstock receive kokaq://mq1.example.com,mq2.example.com/default/jobs --follow      from the one that serves
 
     Exit codes: 0 done, 1 connection trouble, 2 wrong use, 3 refused by the broker, 4 fewer than --count were there.
     """
@@ -98,7 +100,7 @@ async def _receive(url: str, form: str, flags: dict[str, Any]) -> int:
             consumer.close()
             await acks.end()
             if flags["ack"] and kept:
-                await client.ack_many(kept)
+                await acknowledge(client, kept)
     return taken
 
 
@@ -126,7 +128,7 @@ class _Acks:
     async def _run(self) -> None:
         while self._due:
             due, self._due = self._due, []
-            await self._client.ack_many(due)
+            await acknowledge(self._client, due)
 
 
 def _writer(form: str, folder: Path | None) -> Callable[[int, Message], None]:

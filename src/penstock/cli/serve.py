@@ -15,6 +15,7 @@ from penstock.server.process.serve import serve
 #: The flags that set an option, and its path.
 PATHS: dict[str, tuple[str, ...]] = {
     "data": ("data",),
+    "journal": ("journal", "url"),
     **{name: (name,) for name in protocols()},
     "flight": ("flight",),
     "http": ("http",),
@@ -55,6 +56,12 @@ def options(command: Any) -> Any:
         [
             click.option("--config", "config", metavar="FILE", help="Read options from this TOML file first."),
             click.option("--data", metavar="DIR", help="The data folder. [default: ./penstock-data]"),
+            click.option(
+                "--journal",
+                metavar="URL",
+                help="A database for the journal, as in postgresql://mq@db.example.com/penstock: several brokers take "
+                "turns on it. [default: files in the data folder]",
+            ),
             *(_listener_option(protocol) for protocol in protocols().values()),
             click.option("--flight", metavar="ADDR", help="Arrow Flight, for tables. [default: 127.0.0.1:8815]"),
             click.option("--http", metavar="ADDR", help="HTTP: API, metrics, console. [default: 127.0.0.1:9180]"),

@@ -13,6 +13,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.errors import INTERRUPTED
 from penstock.cli.output import counting, json_option, note, run, tell
 from penstock.cli.protocol_help import told
@@ -70,7 +71,7 @@ def command(source: str, destination: str, **flags: Any) -> int:
 def _same_place(source: str, destination: str) -> bool:
     """Whether both are one queue, as far as the addresses tell; a broker has others."""
     try:
-        return parse(source)[0] == parse(destination)[0]
+        return any(address in parse(destination)[0] for address in parse(source)[0])
     except BadURL:  # told later, like every other trouble with the connection
         return False
 
@@ -139,8 +140,10 @@ async def _move(
                 await work.pace(len(batch))
                 published = await target.publish_many([_outgoing(message, target) for message in batch])
                 work.confirmed = work.confirmed and published.confirmed
-                await origin.ack_many(batch)
-                work.moved += len(batch)
+                if await acknowledge(origin, batch):
+                    work.moved += len(batch)
+                else:
+                    work.taken -= len(batch)
                 show()
 
 

@@ -12,8 +12,9 @@ The same names with ``await`` are in :mod:`penstock.client.aio`. The page is doc
 * ``urls``, ``options``, ``abilities`` and ``errors`` are what a caller says and hears; ``messages`` what is exchanged.
 * ``protocol`` is what must be known of a protocol; ``connection`` is one connection; ``session``, with ``operations``,
   is what a protocol makes of it, and ``phpmq``, ``sspq`` and ``kokaq`` are those that come with it.
-* ``publisher`` and ``consumer`` go on from one connection to the next. ``aio`` is the client, ``sync`` the same client
-  for code without an event loop. ``close_reasons`` and ``tls_errors`` find words for what went wrong.
+* ``hosts`` finds the one that serves; ``publisher`` and ``consumer`` go on from one connection to the next. ``aio`` is
+  the client, ``sync`` the same client for code without an event loop. ``close_reasons`` and ``tls_errors`` find words
+  for what went wrong.
 """
 
 from penstock.client import aio

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Generator, Iterable
+from collections.abc import AsyncIterable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Unpack
 
@@ -21,6 +21,7 @@ from penstock.client.abilities import require
 from penstock.client.close_reasons import PATIENCE, Unconfirmed, asked, over_limit, reasons, unheard
 from penstock.client.consumer import Consumer, ConsumerRequest, DeliveryStream
 from penstock.client.errors import ClientError, Closed, ConnectFailed
+from penstock.client.hosts import first_serving
 from penstock.client.messages import (
     Action,
     Delivery,
@@ -71,8 +72,8 @@ class Connecting:
 def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
     """A client, once it is awaited or used in ``async with``.
 
-    The options are those of :class:`~penstock.client.options.Options`. The first connection is tried once, also with
-    ``reconnect``: an address that is wrong should not look like one that is slow.
+    The options are those of :class:`~penstock.client.options.ClientOptions`. The first connection is tried once, also
+    with ``reconnect``: an address that is wrong should not look like one that is slow. Of several hosts each is tried.
     """
     return Connecting(AsyncClient(*parse(url, settings)))
 
@@ -80,12 +81,15 @@ def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
 class AsyncClient:
     """One connection to a broker. Made by :func:`connect`. For one event loop; any number of tasks may use it.
 
-    What the protocol of the URL can't express raises :class:`~penstock.client.errors.Unsupported`, before anything is
-    sent. ``queue`` may be left out where the URL names one.
+    Of several hosts it is the one that serves, and after a loss the one that serves then. What the protocol of the URL
+    can't express raises :class:`~penstock.client.errors.Unsupported`, before anything is sent. ``queue`` may be left
+    out where the URL names one.
     """
 
-    def __init__(self, address: Address, options: ClientOptions) -> None:
-        self.address = address
+    def __init__(self, addresses: Sequence[Address], options: ClientOptions) -> None:
+        #: All that the URL names, and the one that was connected to last.
+        self.addresses = tuple(addresses)
+        self.address = addresses[0]
         self.options = options
         self._current: ClientSession | None = None
         self._connecting = asyncio.Lock()
@@ -332,7 +336,14 @@ class AsyncClient:
         return self
 
     async def _connected(self) -> ClientSession:
-        session = client_protocol(self.address.scheme).session(self.address, self.options)
+        """A connection to the host that serves. After a loss, the one that was lost is tried last."""
+        lost = self.addresses.index(self.address) + 1 if self._current is not None else 0
+        session = await first_serving((*self.addresses[lost:], *self.addresses[:lost]), self._connected_to)
+        self.address = session.address
+        return session
+
+    async def _connected_to(self, address: Address) -> ClientSession:
+        session = client_protocol(address.scheme).session(address, self.options)
         await session.open()
         return session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -26,6 +27,9 @@ FrameT = TypeVar("FrameT")
 WRITE_BUFFER = 256 * 1024
 #: How long a closing connection waits for the broker to have read everything.
 CLOSE_TIMEOUT = 2.0
+#: A broker whose machine is gone is noticed by a consumer that only waits: asked after this many idle seconds, this
+#: often, this many times.
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
 class Link(asyncio.Protocol, Generic[FrameT]):
@@ -64,6 +68,8 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         """See asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(WRITE_BUFFER)
+        if not self.address.path:
+            _keep_alive(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
@@ -145,6 +151,15 @@ class Link(asyncio.Protocol, Generic[FrameT]):
             self.fail(error)
             raise error from None
 
+    async def ended(self, timeout: float) -> bool:
+        """Whether the connection is over, or ends within this time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def close(self) -> None:
         """Send what is still to be sent, close our side, and wait until the broker has closed its own.
 
@@ -197,7 +212,7 @@ async def open_link(link: Link[FrameT], options: ClientOptions) -> None:
             if address.path:
                 await loop.create_unix_connection(lambda: link, address.path)
             else:
-                name = options.tls.server_name or address.host if context else None
+                name = address.server_name or address.host if context else None
                 await loop.create_connection(
                     lambda: link, address.host, address.port, ssl=context, server_hostname=name
                 )
@@ -213,6 +228,14 @@ async def open_link(link: Link[FrameT], options: ClientOptions) -> None:
         # asyncio's own text ("Connect call failed") does not say why, the number does
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise ConnectFailed(f"{address}: {why}") from error
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _hopeless(text: str) -> ConnectFailed:

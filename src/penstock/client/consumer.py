@@ -8,7 +8,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from penstock.client.errors import Disconnected, NoMessage, TimedOut
+from penstock.client.errors import Disconnected, NoMessage, Refused, TimedOut
 from penstock.client.messages import Delivery, Message, message_of
 from penstock.client.session import ClientSession, MessageSource
 
@@ -73,7 +73,7 @@ class DeliveryStream:
         except (Disconnected, TimedOut):
             if not self._returns:
                 raise
-        except NoMessage as error:
+        except (NoMessage, Refused) as error:
             # A broker that shuts down says so once; one that says it again, to a new connection, has another reason.
             if not (self._returns and error.retriable) or self._told_none:
                 raise

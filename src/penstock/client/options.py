@@ -19,7 +19,8 @@ class TLS(Struct, frozen=True, kw_only=True):
     """Whom to trust, and who we are. Files are PEM.
 
     Without ``ca`` the system's authorities count. ``server_name`` is checked against the certificate instead of the
-    host of the URL. There is no way to skip the check: a self-signed certificate is its own ``ca``.
+    host of the URL; with several hosts it is one name for all of them, or one for each, separated by commas. There is
+    no way to skip the check: a self-signed certificate is its own ``ca``.
     """
 
     ca: str | None = None
@@ -65,6 +66,10 @@ class Reconnect(Struct, frozen=True, kw_only=True):
             tried += 1
 
 
+#: Where a URL names several hosts. One of them takes over within seconds, so pauses stay short.
+SEVERAL_HOSTS = Reconnect(most=1.0)
+
+
 class ClientSettings(TypedDict, total=False):
     """The options of ``connect``. Each can stand in the URL's query too; an argument wins over the URL."""
 
@@ -83,7 +88,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     ``connect_timeout`` and ``timeout`` are in seconds. The second is how long to wait for an answer, or for a broker
     that does not read what is sent; it does not limit how long a consumer waits for a message. ``idempotent`` gives
     each Kokaq push a request ID of its own, so that it can safely be sent again. ``max_message`` bounds what is taken
-    from the broker. ``ask`` is a Kokaq URL of the same broker, to be asked why it has closed a connection.
+    from the broker. ``reconnect`` is on where the URL names several hosts, unless it is given. ``ask`` is a Kokaq URL
+    of the same broker, to be asked why it has closed a connection.
     """
 
     connect_timeout: float = 10.0

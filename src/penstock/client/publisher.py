@@ -23,6 +23,8 @@ BATCHES_UNDER_WAY = 4
 #: How long after its first sending a push may be sent again. The broker notices repetitions for five minutes; the rest
 #: is for clocks and for the way.
 RESEND_WITHIN = 240.0
+#: How long after a refusal for reasons of its own a broker may take to end the connection, if it shuts down.
+FAREWELL = 2.0
 
 
 class Batcher:
@@ -157,15 +159,31 @@ class Publisher:
         while self._under_way:
             sending = self._under_way.popleft().sending
             unanswered += self._note(sending, await sending.outcomes())
-        if self._refusal is not None:
+        if self._refusal is None:
+            await self._again(unanswered, first_sent, session.failure)
+        elif unanswered or not await self._left(session):
             raise self._refused_with(unanswered)
-        await self._again(unanswered, first_sent, session.failure)
+        else:
+            refused, self._refused, self._refusal = self._refused, [], None
+            await self._resend(refused, first_sent)
+
+    async def _left(self, session: ClientSession) -> bool:
+        """Whether the broker has refused because it shuts down, and the client goes on with the next one.
+
+        What was refused was not taken, so it can be sent again whatever it is.
+        """
+        refusal = self._refusal
+        assert refusal is not None
+        return self._options.returning is not None and refusal.retriable and await session.link.ended(FAREWELL)
 
     async def _again(self, messages: list[Outgoing], first_sent: float, failure: ClientError | None) -> None:
         """Send again what the broker would notice as a repetition, and raise :class:`Uncertain` for anything else."""
         in_time = asyncio.get_running_loop().time() - first_sent < RESEND_WITHIN
         if self._options.returning is None or not in_time or not _noticed(messages):
             raise self._uncertain(messages, failure) from failure
+        await self._resend(messages, first_sent)
+
+    async def _resend(self, messages: list[Outgoing], first_sent: float) -> None:
         try:
             session = await self._session()
         except ClientError as error:

@@ -2,22 +2,25 @@
 
 ::
 
-    PROTOCOL://HOST[:PORT][/QUEUE]     PROTOCOL+tls://…     PROTOCOL+unix:///PATH[?queue=QUEUE]
+    PROTOCOL://HOST[:PORT][,HOST[:PORT]…][/QUEUE]     PROTOCOL+tls://…     PROTOCOL+unix:///PATH[?queue=QUEUE]
 
-The protocol says how a queue is named, if at all: by a name, or as ``namespace/name``. A name with special characters
-is percent-encoded. One without a namespace is in ``default``, where the queues of listeners without namespaces are too.
+Several hosts are brokers of which one serves at a time; each has a port of its own, or the protocol's. The protocol
+says how a queue is named, if at all: by a name, or as ``namespace/name``. A name with special characters is
+percent-encoded. One without a namespace is in ``default``, where the queues of listeners without namespaces are too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.client.errors import BadURL
-from penstock.client.options import TLS, ClientOptions, ClientSettings
+from penstock.client.options import SEVERAL_HOSTS, TLS, ClientOptions, ClientSettings
 from penstock.client.protocol import Abilities, ClientProtocol, client_protocol
 from penstock.protocols import having, protocols
 
@@ -26,6 +29,8 @@ T = TypeVar("T")
 DEFAULT_NAMESPACE = "default"
 
 _TRANSPORTS = ("", "tls", "unix")
+#: What stands between the two slashes and the path. Taken out first: urlsplit knows one host.
+_HOSTS = re.compile(r"([^:/?#]*://)([^/?#]*)")
 _TLS_OPTIONS = ("ca", "cert", "key", "server_name")
 _YES_NO = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
 
@@ -39,6 +44,8 @@ class Address(Struct, frozen=True, kw_only=True):
     port: int = 0
     path: str = ""
     use_tls: bool = False
+    #: What the certificate is for, if not for the host.
+    server_name: str = ""
     queue: str | None = None
     #: What the protocol makes of its own options: see ``ClientProtocol.variant``.
     variant: Any = None
@@ -54,47 +61,83 @@ class Address(Struct, frozen=True, kw_only=True):
         return f"{self.protocol} at {self.path or f'{host}:{self.port}'}{' (TLS)' if self.use_tls else ''}"
 
 
-def parse(url: str, settings: ClientSettings | None = None) -> tuple[Address, ClientOptions]:
-    """Take a URL apart. Raises :class:`BadURL`; the text never repeats a password that somebody may have put in."""
-    try:
-        split = urlsplit(url)
-        port = split.port
-    except ValueError as error:
-        raise BadURL(f"this is no URL: {error}") from None
+def parse(url: str, settings: ClientSettings | None = None) -> tuple[tuple[Address, ...], ClientOptions]:
+    """Take a URL apart: an address for each of its hosts. Raises :class:`BadURL`.
+
+    The text of the error never repeats a password that somebody may have put in.
+    """
+    found = _HOSTS.match(url)
+    hosts = found[2] if found is not None else ""
+    split = urlsplit(found[1] + url[found.end() :] if found is not None else url)
     name, _, transport = split.scheme.partition("+")
-    names = [each.name for each in having("client")]
-    if name not in names or transport not in _TRANSPORTS:
-        *most, last = (f"{each}://" for each in names)
-        raise BadURL(
-            f"a URL starts with {', '.join(most)} or {last}, optionally with +tls or +unix (as in {names[0]}+tls://), "
-            f"not with {split.scheme + '://' if split.scheme else url[:16]!r}"
-        )
+    _check_scheme(url, split.scheme, name, transport)
     protocol, spoken = protocols()[name], client_protocol(name)
-    if split.username is not None or split.password is not None:
+    if "@" in hosts:
         raise BadURL(f"{protocol.title} has no log-in: prove who you are with a client certificate (?cert=…&key=…)")
     if split.fragment:
         raise BadURL("a '#' in a name is written %23")
     query = _query(split.query, spoken, transport)
-    where: dict[str, Any]
     if transport == "unix":
-        if split.netloc or len(split.path) < 2:
+        if hosts or len(split.path) < 2:
             raise BadURL(f"a Unix socket is an absolute path, behind three slashes: {split.scheme}:///run/x.sock")
-        where = {"path": unquote(split.path), "queue": query.pop("queue", None)}
+        places: list[dict[str, Any]] = [{"path": unquote(split.path)}]
+        queue = query.pop("queue", None)
     else:
-        if not split.hostname:
+        if not hosts:
             raise BadURL(f"the URL names no host: {split.scheme}://127.0.0.1:{protocol.port}")
-        where = {"host": split.hostname, "port": protocol.port if port is None else port}
-        where |= {"queue": unquote(split.path[1:]) or None, "use_tls": transport == "tls"}
+        places = [{"host": host, "port": port} for host, port in _hosts(hosts, protocol.port)]
+        queue = unquote(split.path[1:]) or None
     variant, abilities = spoken.variant(query) if spoken.variant is not None else (None, spoken.abilities[0])
-    address = Address(scheme=name, variant=variant, abilities=abilities, **where)
-    _check_queue(address, spoken)
-    return address, _options(query, settings or {})
+    first = Address(scheme=name, queue=queue, use_tls=transport == "tls", variant=variant, abilities=abilities)
+    addresses = tuple(replace(first, **place) for place in places)
+    _check_queue(addresses[0], spoken)
+    options = _options(query, settings or {}, several=len(addresses) > 1)
+    return _named(addresses, options.tls.server_name), options
 
 
 def split_name(name: str) -> tuple[str, str]:
     """Namespace and queue of a name: ``namespace/queue``, or a queue of the default namespace."""
     namespace, slash, queue = name.partition("/")
     return (namespace, queue) if slash else (DEFAULT_NAMESPACE, name)
+
+
+def _check_scheme(url: str, scheme: str, name: str, transport: str) -> None:
+    names = [each.name for each in having("client")]
+    if name not in names or transport not in _TRANSPORTS:
+        *most, last = (f"{each}://" for each in names)
+        raise BadURL(
+            f"a URL starts with {', '.join(most)} or {last}, optionally with +tls or +unix (as in {names[0]}+tls://), "
+            f"not with {scheme + '://' if scheme else url[:16]!r}"
+        )
+
+
+def _hosts(text: str, default: int) -> list[tuple[str, int]]:
+    """Host and port of each: ``a,b:1234`` is a at the protocol's own port, and b at 1234."""
+    found: list[tuple[str, int]] = []
+    for each in text.split(","):
+        try:
+            split = urlsplit(f"//{each}")
+            host, port = split.hostname, split.port
+        except ValueError as error:
+            raise BadURL(f"{each!r} is no host and port: {error}") from None
+        if not host:
+            raise BadURL(f"between the commas of {text!r} a host is missing: they stand as in a,b:{default},[::1]")
+        if (place := (host, default if port is None else port)) in found:
+            raise BadURL(f"the host {each!r} stands twice in the URL")
+        found.append(place)
+    return found
+
+
+def _named(addresses: tuple[Address, ...], names: str | None) -> tuple[Address, ...]:
+    """The addresses with what their certificates are for: one name for all, or one for each."""
+    if names is None:
+        return addresses
+    each = names.split(",")
+    if len(each) == 1:
+        each *= len(addresses)
+    if len(each) != len(addresses) or not all(each):
+        raise BadURL(f"server_name is one name for all hosts, or one for each of {len(addresses)}, not {names!r}")
+    return tuple(replace(address, server_name=name) for address, name in zip(addresses, each, strict=True))
 
 
 def _query(text: str, spoken: ClientProtocol, transport: str) -> dict[str, str]:
@@ -124,10 +167,13 @@ def _check_queue(address: Address, spoken: ClientProtocol) -> None:
         raise BadURL(f"a namespace and a queue have names of 1 to 255 bytes, as in {example}")
 
 
-def _options(query: dict[str, str], settings: ClientSettings) -> ClientOptions:
+def _options(query: dict[str, str], settings: ClientSettings, *, several: bool) -> ClientOptions:
     found: dict[str, Any] = {key: _READERS[key](key, query[key]) for key in query if key in _READERS}
     tls = TLS(**{key: query[key] for key in _TLS_OPTIONS if key in query})
-    options = ClientOptions(**{"tls": tls, **found, **settings})
+    given = {"tls": tls, **found, **settings}
+    if several and given.get("reconnect", True) is True:
+        given["reconnect"] = SEVERAL_HOSTS
+    options = ClientOptions(**given)
     if not (options.connect_timeout > 0 and options.timeout > 0):
         raise BadURL("a time-out is above 0 seconds")
     return options

@@ -8,6 +8,7 @@
     backup        a copy of a journal that others write, and putting it back
     format/       one commit in bytes and back, single messages out of blocks, the names of the queues
     files/        the journal in a folder
+    postgresql/   the journal in a PostgreSQL; needs psycopg, so it is imported when it is asked for
     memory        the journal in memory, which is that of ``files`` without a disk
     views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
     repair/       every byte looked at, and what to do about damage
@@ -26,15 +27,21 @@ from penstock.journal.errors import JournalRefused
 from penstock.journal.files.journal import FileJournal
 from penstock.journal.memory import MemoryJournal
 
-__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "open_journal"]
+__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "is_url", "open_journal"]
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
-    """The journal at a URL: ``file:PATH`` or a bare path, or ``memory:``. Nothing is touched before a role is taken.
+def is_url(text: str) -> bool:
+    """Whether a journal is named by a URL, and not by the path of a folder."""
+    return _URL.fullmatch(text) is not None
 
-    ``options`` are for its owner. Raises JournalRefused for a URL that names no journal.
+
+def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
+    """The journal at a URL: ``file:PATH`` or a bare path, ``postgresql://…``, or ``memory:``.
+
+    Nothing is touched before a role is taken. ``options`` are for its owner. Raises JournalRefused for a URL that names
+    no journal.
     """
     matched = _URL.fullmatch(url)
     scheme, rest = matched.groups() if matched is not None else ("file", url)
@@ -42,6 +49,11 @@ def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
         return MemoryJournal(rest, options)
     if scheme == "file" and rest:
         return FileJournal(rest, options)
+    if scheme in ("postgresql", "postgres"):
+        from penstock.journal.postgresql.journal import open_database  # noqa: PLC0415  # few need it
+
+        return open_database(url, options)
     raise JournalRefused(
-        f"{url!r} is no journal: it is file:PATH or the path of a folder, or memory: (./{url} is a path in any case)"
+        f"{url!r} is no journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
+        f" (./{url} is a path in any case)"
     )

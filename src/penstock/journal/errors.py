@@ -24,8 +24,19 @@ class LogFailed(LogError):
     """The disk failed. Nothing more is accepted: what was appended last may or may not be there after a restart."""
 
 
+class LogUnavailable(LogError):
+    """The storage can't be asked now. Nothing is known to be lost: another process, or a later one, goes on from it."""
+
+
 class LogFull(LogError):
     """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
+
+
+class LogAway(LogFull):
+    """The storage does not answer, or takes no changes for now. Nothing that is there is damaged or lost by it.
+
+    The same call may be made again: if it was done after all, that is found out then.
+    """
 
 
 class LogClosed(LogError):
@@ -66,10 +77,13 @@ class CommitsLost(LogFailed):
 class JournalDamaged(JournalRefused):
     """Events that were confirmed are missing or unreadable. ``lost`` is the range of positions, end excluded."""
 
-    def __init__(self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str) -> None:
+    def __init__(
+        self, where: str, segment: str, offset: int, lost: tuple[int, int], reason: str, *, remedy: str = ""
+    ) -> None:
+        """``remedy`` is what to do where it is not a repair."""
         super().__init__(
             f"the journal in {where} is damaged: {segment}, byte {offset}: {reason}. Lost: positions {lost[0]} to "
-            f"{lost[1] - 1}. To keep the rest: penstock journal repair {where}"
+            f"{lost[1] - 1}. {remedy or f'To keep the rest: penstock journal repair {where}'}"
         )
         #: Where it lies, for people.
         self.place = f"{segment}, byte {offset}"

@@ -21,6 +21,7 @@ from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
+from penstock.journal.contract import Lease
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.server.engine.commits import CommitDriver, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
@@ -98,6 +99,11 @@ class Runtime:
         self.protocol_errors: Counter[str] = Counter()
         self.connected: Counter[str] = Counter()
         self.started_at = self.now()
+        #: The journal's, where others may take it over.
+        self.lease: Lease | None = None
+        #: It has run out, or is lost for good: nothing leaves.
+        self.holding = False
+        self._lease_is_lost = False
         #: Tokens that were made while the broker runs, as rules.
         self.token_rules: Callable[[int], list[AccessRule]] = lambda now: []
         #: Connections by origin, with those whose handshake is not done.
@@ -168,6 +174,9 @@ class Runtime:
 
     def _turn(self) -> None:
         now = self.now()
+        if self.lease is not None and not self.lease_holds(self.lease):
+            self.commits.flush(now)  # a commit renews it
+            return
         self._schedule(self.broker.tick(now))
         self._tell()
         self._answer()
@@ -175,6 +184,27 @@ class Runtime:
         self._send()
         self._watch_congestion()
         self._let_next_go_on()
+
+    def lease_holds(self, lease: Lease) -> bool:
+        """Whether something may be handed out. It leaves no event by which the journal would notice another owner."""
+        holds = time.monotonic() < lease.deadline and not self._lease_is_lost
+        if holds == self.holding:
+            self.holding = not holds
+            if not holds:
+                self.count("leases_run_out")
+                self.log.error("the lease on the journal has run out: nothing is handed out until it is renewed")
+            else:
+                self.log.warning("the lease on the journal is renewed: everything goes on")
+                self._dirty |= dict.fromkeys(self.sessions.values())
+        return holds
+
+    def lose_lease(self) -> None:
+        """Hand out nothing any more, whatever is still done: another broker may have taken over."""
+        self._lease_is_lost = self.holding = True
+
+    def give_up(self, error: Exception) -> None:
+        """Nothing more gets committed: tell those who wait for it in the loop."""
+        self._commit_waiters.give_up(error)
 
     def _send(self) -> None:
         """Let sessions write, first come, first served, as many as may be in one turn."""
@@ -201,7 +231,7 @@ class Runtime:
         """Wait until everything that has happened so far is committed."""
         after = self.broker.log.next_position
         self.touched()
-        if after > self.broker.committed:
+        if after > self.broker.committed or self.holding:
             await self._commit_waiters.wait(after)
 
     def filled(self, error: LogFull | None) -> None:
@@ -298,6 +328,8 @@ class Runtime:
     def _do_round(self) -> None:
         """Four times a second: try what was refused again, and look for peers that take too long or too much."""
         self._round = self.loop.call_later(ROUND, self._do_round)
+        if self.lease is not None:
+            self.touched()
         self.log.tell_suppressed()
         self.readers.save_soon(self.loop.time())
         self._visit(iter(list(self.stalled)), lambda session: session.work())

@@ -32,7 +32,7 @@ from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import load_folder
 from penstock.journal.files.log import FileLog
 from penstock.schema import FINAL_KINDS, MESSAGE_KINDS
-from penstock.server.engine.engine import locations, recover
+from penstock.server.engine.engine import locations, recover, table_of
 from server.crash.notes import number_of
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -189,8 +189,8 @@ class Story:
         try:
             if checkpoint is not None:
                 log.check_reach(checkpoint.position)
-            table = recover(log, checkpoint)
-            self._check_alike(table, recover(log, None))
+            table = recover(log, table_of(checkpoint))
+            self._check_alike(table, recover(log, Table()))
             restore(table, log.end).check()
             self._note_ends(log)
             self._check_ends(set(table.columns["position"].tolist()))

@@ -75,6 +75,7 @@ Code = Literal[
     "unsupported-type",
     "refused",
     "away",
+    "standby",
     "internal",
 ]
 

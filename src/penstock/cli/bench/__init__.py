@@ -114,7 +114,7 @@ def _able(flags: dict[str, Any]) -> list[str]:
 
 
 def _plan(url: str, size: int, flags: dict[str, Any]) -> BenchPlan:
-    address, _ = parse(url)
+    (address, *_), _ = parse(url)
     able = address.abilities.operations
     if flags["one_at_a_time"] and "confirmed publishing" not in able:
         others = " and ".join(who_can("confirmed publishing"))

@@ -26,7 +26,7 @@ from penstock.cli.errors import CommandError
 from penstock.client import aio
 from penstock.client.options import TLS, ClientOptions
 from penstock.client.protocol import client_protocol
-from penstock.client.urls import Address, parse
+from penstock.client.urls import Address
 
 #: How often the board is looked at; each look is a point of the plot.
 LOOK = 0.05
@@ -72,14 +72,14 @@ class BenchError(CommandError):
 
 
 async def prepare(plan: BenchPlan) -> tuple[Address, ClientOptions]:
-    """The address and options of the URL, with a queue, which is created where the protocol needs that."""
-    address, options = parse(plan.url)
-    if address.queue is None and client_protocol(address.scheme).queue != "none":
-        address = replace(address, queue=DEFAULT_QUEUE)
+    """The address that serves, with a queue, which is created where the protocol needs that; and the URL's options."""
     async with aio.connect(plan.url) as client:
+        address = client.address
+        if address.queue is None and client_protocol(address.scheme).queue != "none":
+            address = replace(address, queue=DEFAULT_QUEUE)
         if client.can("create_queue"):
             await client.create_queue(address.queue, exist_ok=True)
-    return address, options
+    return address, client.options
 
 
 def measure(plan: BenchPlan, address: Address, options: ClientOptions) -> Result:

@@ -145,7 +145,7 @@ async def _open(connection: ConnectionT, job: WorkerJob) -> ConnectionT:
     if address.path:
         await loop.create_unix_connection(lambda: connection, address.path)
     elif address.use_tls:
-        name = job.tls.server_name or address.host
+        name = address.server_name or address.host
         context = job.tls.context()
         await loop.create_connection(lambda: connection, address.host, address.port, ssl=context, server_hostname=name)
     else:

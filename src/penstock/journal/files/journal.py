@@ -19,7 +19,7 @@ from penstock.journal.files.segment import is_segment
 from penstock.journal.files.values import FileValues
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
-from penstock.journal.repair.survey import Survey, survey
+from penstock.journal.repair.survey import survey, verdict_of
 from penstock.journal.span_reader import SegmentSpan
 
 
@@ -115,7 +115,7 @@ class FileTools:
     def verify(self, progress: Progress) -> Verdict:
         """See JournalTools."""
         self.check()
-        return _verdict(survey(RealDisk(self._folder, read_only=True), progress))
+        return verdict_of(survey(RealDisk(self._folder, read_only=True), progress))
 
     def info(self) -> JournalInfo:
         """See JournalTools."""
@@ -156,7 +156,7 @@ class FileRepair:
         self._disk = disk
         self._survey = survey(disk, progress)
         self._plan: RepairPlan = plan(disk, self._survey)
-        self.found = _verdict(self._survey)
+        self.found = verdict_of(self._survey)
         self.idle = self._plan.idle
         self.lost = self._plan.lost
 
@@ -176,16 +176,4 @@ class FileRepair:
 
     def check(self) -> Verdict:
         """See Repair."""
-        return self.found if self.idle else _verdict(survey(self._disk))
-
-
-def _verdict(found: Survey) -> Verdict:
-    return Verdict(
-        problems=found.problems,
-        notes=list(map(str, found.notes)),
-        startable=found.startable,
-        extents=len(found.segments),
-        blocks=sum(segment.blocks for segment in found.segments),
-        bytes=sum(segment.size for segment in found.segments),
-        end=found.end,
-    )
+        return self.found if self.idle else verdict_of(survey(self._disk))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.disk import Disk, File, RealDisk, SharedDisk, write_all
+from penstock.journal.files.disk import Disk, File, ReadableDisk, RealDisk, SharedDisk, write_all
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
 
@@ -59,7 +59,7 @@ class StoredTail(NamedTuple):
         return cls(Durability(durability), *rest) if version <= VERSION else None
 
 
-def read_tail(disk: Disk) -> StoredTail | None:
+def read_tail(disk: ReadableDisk) -> StoredTail | None:
     """What the last broker left; None if there is none, or none that can be read."""
     if NAME not in disk.names():
         return None

@@ -32,7 +32,11 @@ class DatabaseFull(DatabaseError):
 
 
 class DatabaseRefused(DatabaseError):
-    """It can not be done. Nothing was."""
+    """It can not be done. Nothing was. ``state`` is the SQLSTATE, if the database gave one."""
+
+    def __init__(self, text: str, state: str = "") -> None:
+        super().__init__(text)
+        self.state = state
 
 
 class ShardRow(NamedTuple):
@@ -71,14 +75,6 @@ class NewBlock(NamedTuple):
     data: bytes
 
 
-class NewExtent(NamedTuple):
-    """An extent that begins with the block that is appended. ``header`` is the 64 bytes of a segment's header."""
-
-    header: bytes
-    #: Which history of the database it was begun in: see ``ServerFacts.timeline``.
-    timeline: int
-
-
 class BlockRow(NamedTuple):
     """A block that is there."""
 
@@ -113,10 +109,22 @@ class ExtentRow(NamedTuple):
     last_at: int
     #: Checksum of its last block.
     chain: int
+    #: What its footer in a file would have; a repair of files sets more than ``segment.CLEAN``.
+    flags: int
     #: Another extent was begun after it.
     finished: bool
     #: It was trimmed, and is there for single messages alone.
     kept: bool
+
+
+class NewExtent(NamedTuple):
+    """An extent that begins with the block that is appended. ``header`` is the 64 bytes of a segment's header."""
+
+    header: bytes
+    #: Which history of the database it was begun in: see ``ServerFacts.timeline``.
+    timeline: int
+    #: The extent before it, which is finished by that; None: it is the first one.
+    finishes: ExtentRow | None
 
 
 class ServerFacts(NamedTuple):
@@ -156,7 +164,7 @@ class ReadableDatabase(Protocol):
     def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
         """Blocks of an extent in order, from the one that has the position, or follows it, on.
 
-        So many that they have ``size`` bytes or more, and at least one, if there are any.
+        So many that they have about ``size`` bytes, and at least one, if there are any.
         """
 
     def checkpoints(self) -> list[tuple[int, int]]:

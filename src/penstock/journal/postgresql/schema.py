@@ -34,7 +34,7 @@ create table {schema}.shard (
     extent bigint not null default 0,
     chain bigint not null default 0,
     owner text not null default '',
-    lease_until timestamptz not null default '-infinity'
+    lease_until timestamptz not null default 'epoch'
 ) with (fillfactor = 10);
 
 create table {schema}.extents (
@@ -46,6 +46,7 @@ create table {schema}.extents (
     blocks bigint not null default 0,
     last_at bigint not null default 0,
     chain bigint not null default 0,
+    flags smallint not null default 1,
     finished boolean not null default false,
     kept boolean not null default false
 );
@@ -74,10 +75,10 @@ alter table {schema}.checkpoints alter column bytes set storage external;
 create table {schema}.named_values (name text primary key, value bytea not null);
 """
 #: The first rows, of a new journal.
-FILL = """
-insert into {schema}.version values ('penstock', %s);
-insert into {schema}.shard (identity, created) values (%s, %s);
-"""
+FILL = (
+    "insert into {schema}.version values (%s, %s)",
+    "insert into {schema}.shard (identity, created) values (%s, %s)",
+)
 TABLES = ("version", "shard", "extents", "blocks", "checkpoints", "named_values")
 
 

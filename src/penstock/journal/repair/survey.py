@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.journal.contract import FIRST_POSITION, GAP, Durability
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability, Verdict
 from penstock.journal.errors import TOO_OLD, JournalRefused
-from penstock.journal.files.checkpoints import BadCheckpoint, Checkpoints
-from penstock.journal.files.disk import Disk, File
+from penstock.journal.files.checkpoints import CheckpointReader
+from penstock.journal.files.disk import File, ReadableDisk
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, Newer
 from penstock.journal.files.segment import (
@@ -48,6 +48,7 @@ from penstock.journal.files.segment_reader import next_sound, only_zeros, read_f
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, read_tail
 from penstock.journal.format.block import SYNCED, Block, BlockError
+from penstock.journal.format.checkpoint import BadCheckpoint
 from penstock.journal.format.checksum import crc32
 
 Progress = Callable[[int], None]
@@ -100,8 +101,8 @@ class SegmentSurvey:
     #: What the file is called, which may be wrong.
     file: str
     first: int
-    size: int
     header: SegmentHeader | None = None
+    size: int = 0
     footer: Footer | None = None
     runs: list[BlockRun] = field(default_factory=list)
     blocks: int = 0
@@ -185,7 +186,20 @@ class Survey:
         return (header.after if header is not None else self.segments[0].first) <= position
 
 
-def survey(disk: Disk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
+def verdict_of(found: Survey) -> Verdict:
+    """What a check of every byte has found, for operators."""
+    return Verdict(
+        problems=found.problems,
+        notes=list(map(str, found.notes)),
+        startable=found.startable,
+        extents=len(found.segments),
+        blocks=sum(segment.blocks for segment in found.segments),
+        bytes=sum(segment.size for segment in found.segments),
+        end=found.end,
+    )
+
+
+def survey(disk: ReadableDisk, progress: Progress = lambda size: None, *, deep: bool = True) -> Survey:
     """Look at everything. ``progress`` is told how many bytes were looked at since the last time.
 
     Raises JournalRefused where `penstock.json` or a segment is newer than this Penstock.
@@ -196,7 +210,7 @@ def survey(disk: Disk, progress: Progress = lambda size: None, *, deep: bool = T
 class _Surveyor:
     """Goes through the folder."""
 
-    def __init__(self, disk: Disk, progress: Progress, *, deep: bool) -> None:
+    def __init__(self, disk: ReadableDisk, progress: Progress, *, deep: bool) -> None:
         self.disk = disk
         self.progress = progress
         self.deep = deep
@@ -216,7 +230,7 @@ class _Surveyor:
             self._note(TAIL, "it belongs to another journal: the next start makes it anew")
             self.found.tail = None
         for segment, is_last in self._ours(headers, identity):
-            with self._opened(segment.file) as file:
+            with self._opened(segment.file) as file, suppress(FileNotFoundError):  # trimmed meanwhile
                 if file is not None:
                     _Look(file, segment, self, is_last=is_last).run()
                     self.found.segments.append(segment)
@@ -253,9 +267,9 @@ class _Surveyor:
         finally:
             file.close()
 
-    def _headers(self, names: list[str]) -> list[tuple[str, int, SegmentHeader | None]]:
-        """The files that have blocks or a header, each with its name, size and header."""
-        headers: list[tuple[str, int, SegmentHeader | None]] = []
+    def _headers(self, names: list[str]) -> list[tuple[str, SegmentHeader | None]]:
+        """The files that have blocks or a header, each with its name and header."""
+        headers: list[tuple[str, SegmentHeader | None]] = []
         for name in names:
             with self._opened(name) as file:
                 if file is None:
@@ -264,15 +278,15 @@ class _Surveyor:
                 if header is None and next_sound(file, 0, 0) is None:
                     self.unreadable.append((name, file.size(), _is_blank(file)))
                 else:
-                    headers.append((name, file.size(), header))
+                    headers.append((name, header))
         return headers
 
-    def _identity(self, headers: list[tuple[str, int, SegmentHeader | None]]) -> int:
+    def _identity(self, headers: list[tuple[str, SegmentHeader | None]]) -> int:
         """Whose journal this is: what most files say. `penstock.json` is right, unless it is alone with it."""
         folder, tail = self.found.folder, self.found.tail
         known = [folder.identity] if folder is not None else []
         known += [tail.identity] if tail is not None else []
-        known += [header.identity for _, _, header in headers if header is not None]
+        known += [header.identity for _, header in headers if header is not None]
         identity = max(known, key=known.count) if known else 0
         if folder is not None and folder.identity != identity:
             self.bad(FOLDER, 0, "it belongs to another journal")
@@ -280,17 +294,17 @@ class _Surveyor:
         return identity
 
     def _ours(
-        self, headers: list[tuple[str, int, SegmentHeader | None]], identity: int
+        self, headers: list[tuple[str, SegmentHeader | None]], identity: int
     ) -> Iterator[tuple[SegmentSurvey, bool]]:
         """The segments of this journal in their order, and whether each is the last; tells of the others."""
         segments: dict[int, SegmentSurvey] = {}
         # Files that have their right names come first: of two with the same header, such a one is it.
-        for name, size, header in sorted(headers, key=lambda each: each[2] is None or not _is_named(each[0], each[2])):
+        for name, header in sorted(headers, key=lambda each: not _is_named(*each)):
             if header is not None and header.identity != identity:
                 self._stray(name, "it belongs to another journal: move it out of the folder")
                 continue
             first = header.first if header is not None else int(name[:16], 16)
-            segment = SegmentSurvey(name, first, size, header)
+            segment = SegmentSurvey(name, first, header)
             if first in segments:
                 self._stray(name, f"{segments[first].file} is the segment from position {first} on: move this one out")
                 continue
@@ -351,7 +365,7 @@ class _Surveyor:
 
     def _good_checkpoints(self, folder: Folder | None) -> Iterator[int]:
         identity = folder.identity if folder else self.found.tail.identity if self.found.tail else 0
-        checkpoints = Checkpoints(self.disk, identity)
+        checkpoints = CheckpointReader(self.disk, identity)
         for position in checkpoints.positions():
             with suppress(BadCheckpoint, FileNotFoundError):
                 checkpoints.read(position)
@@ -389,7 +403,7 @@ class _Surveyor:
         end, tail = found.end, found.tail
         # A broker that is stopped writes a checkpoint at the end, and one that goes on makes another segment.
         silent = tail is None and found.segments and found.segments[-1].clean
-        if silent and end not in Checkpoints(self.disk, 0).positions():
+        if silent and end not in CheckpointReader(self.disk, 0).positions():
             self._note(found.segments[-1].file, "nothing tells whether the journal goes on behind it")
         if tail is None or not found.segments or not end < tail.committed != found.resumes:
             return
@@ -400,7 +414,7 @@ class _Surveyor:
             self.bad(found.segments[-1].file, 0, text, (end, tail.committed))
 
     def _checkpoints(self, identity: int) -> None:
-        checkpoints = Checkpoints(self.disk, identity)
+        checkpoints = CheckpointReader(self.disk, identity)
         for position in checkpoints.positions():
             name = f"{position:016x}.ckpt"
             try:
@@ -459,7 +473,7 @@ class _Surveyor:
 class _Opened:
     """A file that may have been removed meanwhile: then it is None."""
 
-    def __init__(self, disk: Disk, name: str) -> None:
+    def __init__(self, disk: ReadableDisk, name: str) -> None:
         self._file: File | None = None
         with suppress(FileNotFoundError):  # trimmed meanwhile
             self._file = disk.open(name)
@@ -472,8 +486,8 @@ class _Opened:
             self._file.close()
 
 
-def _is_named(name: str, header: SegmentHeader) -> bool:
-    return name == segment_name(header.first)
+def _is_named(name: str, header: SegmentHeader | None) -> bool:
+    return header is not None and name == segment_name(header.first)
 
 
 def _is_blank(file: File) -> bool:
@@ -494,6 +508,7 @@ class _Look:
 
     def run(self) -> None:
         segment = self.segment
+        segment.size = self.file.size()
         segment.footer = footer = read_footer(self.file, segment.first)
         if segment.header is None:
             self._bad(0, "its header is unreadable")

@@ -65,7 +65,7 @@ def http_process(settings: AdminSettings, log: Logger) -> EndpointProcess:
     return EndpointProcess("penstock.admin", "the HTTP process", settings, log)
 
 
-def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
+async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logger) -> None:
     """Make the first admin token, where there is none, and hand it over once. Raises ListenError or OSError."""
     if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
         return
@@ -77,9 +77,9 @@ def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log: Logge
         except OSError as error:
             reason = f"--admin-token-file {path} can not be written: {error.strerror}"
             raise ListenError(f"http has no first admin token: {reason}") from None
-        tokens.add_first(token, now)
+        await tokens.add_first(token, now)
         log.info("the first admin token is in a file", file=str(path))
         return
-    tokens.add_first(token, now)
+    await tokens.add_first(token, now)
     # Beside the log: that is kept and sent on, and whoever reads it would be an admin.
     print(f"penstock: the first admin token, shown this once: {token}", file=sys.stderr, flush=True)

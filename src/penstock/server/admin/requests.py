@@ -82,9 +82,9 @@ class AdminRequests:
             case requests.Tokens():
                 return self._tokens.listed()
             case requests.MakeToken():
-                return self._tokens.add(request, self._runtime.now())
+                return await self._tokens.add(request, self._runtime.now())
             case requests.RevokeToken():
-                return self._revoke(request)
+                return await self._revoke(request)
             case _:
                 return await self._answer_about_messages(request)
 
@@ -132,8 +132,8 @@ class AdminRequests:
             await asyncio.sleep(0)
         return known
 
-    def _revoke(self, request: requests.RevokeToken) -> requests.Token:
-        token = self._tokens.revoke(request.id, self._runtime.now())
+    async def _revoke(self, request: requests.RevokeToken) -> requests.Token:
+        token = await self._tokens.revoke(request.id, self._runtime.now())
         if token is None:
             raise RequestRefused("not-found", "there is no such token", "path.id")
         return token

@@ -1,16 +1,19 @@
-"""Tokens that were made over the API or at the first start. Only their hashes are kept, in the data folder.
+"""Tokens that were made over the API or at the first start. Only their hashes are kept.
 
-A token is one more access rule: it says who, what and where, and holds over HTTP and over Flight.
+They are in the data folder, or in the journal where several brokers own that in turn. A token is one more access rule:
+it says who, what and where, and holds over HTTP and over Flight.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -34,12 +37,41 @@ class TokensUnreadable(Exception):
     """The file can't be read: starting without it would lock everybody out, or let nobody be locked out."""
 
 
-class TokenStore:
-    """All tokens. ``folder`` is the data folder; without one, nothing is kept after the end."""
+class KeptTokens(Protocol):
+    """What keeps them: the journal's values can."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def get(self, name: str) -> bytes | None:
+        """See ValueStore."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """See ValueStore."""
+
+
+class TokenFile:
+    """Keeps them in a file for its user alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, name: str) -> bytes | None:
+        """See KeptTokens."""
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, value: bytes) -> None:
+        """See KeptTokens."""
+        _write(self._folder / name, value)
+
+
+class TokenStore:
+    """All tokens. Without anything that keeps them, they are gone after the end."""
+
+    def __init__(self, kept: KeptTokens | None) -> None:
         """Raises TokensUnreadable."""
-        self._path = folder / NAME if folder is not None else None
+        self._kept = kept
+        self._writing = asyncio.Lock()
         self._tokens: dict[str, Token] = self._load()
 
     def __len__(self) -> int:
@@ -57,13 +89,17 @@ class TokenStore:
             if not 0 < token.expires_at <= now
         ]
 
-    def add_first(self, token: str, now: int) -> None:
+    async def add_first(self, token: str, now: int) -> None:
         """Make this an admin token, for a broker that has none. The token is not kept."""
         request = MakeToken(name=FIRST, sha256=digest(token), may=["admin", "administer"], where=["*"], by="penstock")
-        self.add(request, now)
+        await self.add(request, now)
 
-    def add(self, request: MakeToken, now: int) -> Token:
-        """Keep one more. Raises TokenRefused or OSError."""
+    async def add(self, request: MakeToken, now: int) -> Token:
+        """Keep one more. Raises TokenRefused, OSError or LogError."""
+        async with self._writing:
+            return await self._add(request, now)
+
+    async def _add(self, request: MakeToken, now: int) -> Token:
         if len(self._tokens) >= MOST_TOKENS:
             raise TokenRefused(f"there are {MOST_TOKENS} tokens already: revoke those that nobody uses")
         if any(token.sha256 == request.sha256 for token in self._tokens.values()):
@@ -82,37 +118,38 @@ class TokenStore:
             created_by=request.by,
             expires_at=request.expires_at,
         )
-        self._replace({**self._tokens, token.id: token})
+        await self._replace({**self._tokens, token.id: token})
         return token
 
-    def revoke(self, token_id: str, now: int) -> Token | None:
-        """Forget one; None: there is none. Raises TokenRefused for the last one that may make others, or OSError."""
+    async def revoke(self, token_id: str, now: int) -> Token | None:
+        """Forget one; None: there is none. Raises TokenRefused for the last one that may make others, or as ``add``."""
+        async with self._writing:
+            return await self._revoke(token_id, now)
+
+    async def _revoke(self, token_id: str, now: int) -> Token | None:
         token = self._tokens.get(token_id)
         if token is None:
             return None
         rest = {each: kept for each, kept in self._tokens.items() if each != token_id}
         if _is_admin(token, now) and not any(_is_admin(each, now) for each in rest.values()):
             raise TokenRefused("this is the last admin token: make another one first")
-        self._replace(rest)
+        await self._replace(rest)
         return token
 
-    def _replace(self, tokens: dict[str, Token]) -> None:
-        """All or nothing: the file first."""
-        if self._path is not None:
-            _write(self._path, msgspec.json.encode(list(tokens.values())))
+    async def _replace(self, tokens: dict[str, Token]) -> None:
+        """All or nothing: what keeps them first. That may take as long as a commit."""
+        if self._kept is not None:
+            await asyncio.to_thread(self._kept.put, NAME, msgspec.json.encode(list(tokens.values())))
         self._tokens = tokens
 
     def _load(self) -> dict[str, Token]:
-        if self._path is None:
-            return {}
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
-        except FileNotFoundError:
-            return {}
+            data = self._kept.get(NAME) if self._kept is not None else None
+            found = msgspec.json.decode(data, type=list[Token]) if data is not None else []
         except (OSError, msgspec.MsgspecError) as error:
             raise TokensUnreadable(
-                f"{self._path}: {error}; put it back, or remove it: then a new first admin token is made, and all "
-                f"others are void"
+                f"{NAME}: {error}; put it back, or remove it: then a new first admin token is made, and all others are"
+                f" void"
             ) from None
         return {token.id: token for token in found}
 

@@ -59,6 +59,13 @@ class CommitWaiters:
             if not done.done():  # who waited may have given up
                 done.set_result(None)
 
+    def give_up(self, error: Exception) -> None:
+        """The log will never be: raise this where somebody waits."""
+        while self._waiting:
+            done = heappop(self._waiting)[2]
+            if not done.done():
+                done.set_exception(error)
+
 
 class InlineCommit:
     """Commits at once, in the broker's own thread: for a log in memory."""

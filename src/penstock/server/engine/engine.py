@@ -14,8 +14,9 @@ What a peer is told was durable before, and what was not written has not been to
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
 from typing import NamedTuple
@@ -28,8 +29,9 @@ from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
-from penstock.journal.contract import Checkpoint, Log
+from penstock.journal.contract import Checkpoint, Lease, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
+from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
 
@@ -165,16 +167,32 @@ class Engine:
                 heappush(self._waiting, (after, next(self._serial), effect))
 
 
-def recover(log: Log, checkpoint: Checkpoint | None, stop: int | None = None) -> Table:
-    """The state at the end of the log, or at ``stop``, where a block ends: the checkpoint's and the blocks'."""
-    table = Table()
-    if checkpoint is not None:
-        table = Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
+def table_of(checkpoint: Checkpoint | None) -> Table:
+    """The state that a checkpoint holds; without one, that before the first event."""
+    if checkpoint is None:
+        return Table()
+    return Table(msgspec.json.decode(checkpoint.meta, type=Meta), checkpoint.columns)
+
+
+def recover(log: Log, table: Table, stop: int | None = None, lease: Lease | None = None) -> Table:
+    """The state at the end of the log, or at ``stop``, where a block ends: that of a table, and the blocks behind it.
+
+    A lease is kept meanwhile: there may be many blocks.
+    """
     blocks = log.read(table.meta.position)
+    if lease is not None:
+        blocks = _renewing(blocks, lease)
     table.apply(blocks if stop is None else takewhile(lambda block: block.first < stop, blocks))
     if not table.meta.complete:
         table.reconcile()
     return table
+
+
+def _renewing(blocks: Iterator[Block], lease: Lease) -> Iterator[Block]:
+    for block in blocks:
+        if lease.deadline - time.monotonic() < lease.seconds / 2:
+            lease.renew()
+        yield block
 
 
 def locations(table: Table) -> dict[int, int]:

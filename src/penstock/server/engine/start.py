@@ -10,7 +10,7 @@ from penstock.core.recovery.table import Table
 from penstock.journal.contract import Checkpoint, OwnedJournal
 from penstock.journal.errors import TOO_OLD, LogFailed
 from penstock.server.engine.cache import DEFAULT_BYTES
-from penstock.server.engine.engine import Engine, recover
+from penstock.server.engine.engine import Engine, recover, table_of
 from penstock.server.limits.admission import MIN_FREE
 from penstock.server.maintenance.upkeep import Retention, Upkeep
 
@@ -30,14 +30,18 @@ def open_engine(
     *,
     cache_bytes: int = DEFAULT_BYTES,
     min_free: int = MIN_FREE,
+    followed: Table | None = None,
 ) -> Opened:
     """Read the newest checkpoint and the log after it, and go on from there. Nothing is changed where that is refused.
 
-    Raises JournalRefused, with what to do, when the journal is damaged; it is closed then.
+    Who has followed the journal up to some position knows the state there, and reads what comes after that. Raises
+    JournalRefused, with what to do, when the journal is damaged; it is closed then.
     """
     try:
         passed_over: list[str] = []
-        table = recover(journal.log, _newest(journal, passed_over))
+        if followed is None or not journal.check_reach(followed.meta.position):
+            followed = table_of(_newest(journal, passed_over))
+        table = recover(journal.log, followed, lease=journal.lease)
         journal.begin()
         engine = Engine(journal.log, table, now, cache_bytes=cache_bytes)
     except BaseException:

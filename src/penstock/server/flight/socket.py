@@ -1,6 +1,6 @@
 """The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
 
-It lies in a folder of its own that only the broker's user can enter; a note with the journal says where, so that the
+It lies in a folder of its own that only the broker's user can enter; a note in the data folder says where, so that the
 next start removes what a killed broker has left. A broker that keeps nothing can't leave a note: its socket has a name
 in no file system (an abstract one), which goes with it. In either case who connects is asked for its user. One
 request at a time is answered on each connection; whoever wants more opens more. What can't be understood ends its own
@@ -17,19 +17,16 @@ import shutil
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Protocol
 
 import msgspec
 
 from penstock.admin import requests as admin_requests
-from penstock.core.queue import Miscounted
 from penstock.flight import requests
 from penstock.flight.calls import Problem
-from penstock.journal.contract import ValueStore
-from penstock.server.admin.requests import AdminRequests
-from penstock.server.flight.requests import RequestHandler
+from penstock.server.flight.answers import Answers
 from penstock.server.network.acceptor import peer_of
-from penstock.server.runtime import Runtime
+from penstock.server.process.logs import Logger
 
 #: Connections at a time: a helper of ours has a few.
 MOST_CONNECTIONS = 64
@@ -39,28 +36,36 @@ READ_AHEAD = 2**20
 MOST_PATH = 100
 PREFIX = "penstock-"
 SOCKET = "socket"
-#: The journal's value that tells where the socket is. Whoever starts after a crash removes what was left there.
+#: The value in the data folder that tells where the socket is. Who starts after a crash removes what was left there.
 NOTE = "broker-socket"
 
 _LENGTH = struct.Struct("<I")
 _DECODER: msgspec.msgpack.Decoder[requests.Request | admin_requests.Request] = msgspec.msgpack.Decoder(
     requests.Request | admin_requests.Request
 )
-#: What is for the HTTP process.
-_ADMIN = get_args(admin_requests.Request)
+
+
+class Notes(Protocol):
+    """What outlives the process: the journal's values can."""
+
+    def get(self, name: str) -> bytes | None:
+        """See ValueStore."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """See ValueStore."""
+
+    def delete(self, name: str) -> None:
+        """See ValueStore."""
 
 
 class PrivateSocket:
     """The socket and those who are connected to it."""
 
-    def __init__(self, runtime: Runtime, values: ValueStore | None = None, admin: AdminRequests | None = None) -> None:
-        """``values`` are the journal's, where the note is kept; None for a broker that keeps nothing.
-
-        ``admin`` answers the HTTP process.
-        """
-        self._runtime = runtime
-        self._admin = admin
-        self._requests = RequestHandler(runtime)
+    def __init__(self, log: Logger, answers: Answers, values: Notes | None = None) -> None:
+        """``values`` are where the note is kept; None for a broker that keeps nothing."""
+        self._log = log
+        #: Who answers from now on.
+        self.answers = answers
         self._values = values
         self._folder = ""
         self._name = f"\0{PREFIX}{secrets.token_hex(16)}"
@@ -101,7 +106,7 @@ class PrivateSocket:
             with contextlib.suppress(OSError):
                 self._values.delete(NOTE)
 
-    def _make_folder(self, values: ValueStore) -> None:
+    def _make_folder(self, values: Notes) -> None:
         self._folder = tempfile.mkdtemp(prefix=PREFIX)
         if len(self.path) > MOST_PATH:
             os.rmdir(self._folder)
@@ -112,7 +117,7 @@ class PrivateSocket:
             os.rmdir(self._folder)
             raise
 
-    def _clear_note(self, values: ValueStore) -> None:
+    def _clear_note(self, values: Notes) -> None:
         """Remove what a broker on this journal has left behind when it was killed."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             old = Path((values.get(NOTE) or b"").decode())
@@ -140,9 +145,9 @@ class PrivateSocket:
     def _may_enter(self, writer: asyncio.StreamWriter) -> bool:
         user = peer_of(writer.get_extra_info("socket"), None).user
         if user is not None and user != os.getuid():
-            self._runtime.log.warning("private socket: not ours", user=user)
+            self._log.warning("private socket: not ours", user=user)
         elif len(self._busy) > MOST_CONNECTIONS:
-            self._runtime.log.warning("private socket: too many connections", limit=MOST_CONNECTIONS)
+            self._log.warning("private socket: too many connections", limit=MOST_CONNECTIONS)
         else:
             return True
         return False
@@ -160,27 +165,20 @@ class PrivateSocket:
             return await self._complain(writer, f"this is not a request: {error}")
         del frame
         answer: object
+        answers = self.answers
         try:
-            answer = await self._answer(request)
+            answer = await answers.answer(request)
         except Exception as error:
             facts = {"request": type(request).__name__, "error": repr(error)}
-            self._runtime.log.error("private socket: a request failed", **facts)
-            if isinstance(error, Miscounted):  # the broker's counters are wrong: that is the end of everything
-                self._runtime.fail(error)
+            self._log.error("private socket: a request failed", **facts)
+            answers.failed(error)
             answer = Problem(code="internal", text="the broker could not do this; its log has more")
         await self._send(writer, answer)
         self._busy[task] = False
         return True
 
-    async def _answer(self, request: Any) -> object:
-        if not isinstance(request, _ADMIN):
-            return await self._requests.answer(request)
-        if self._admin is None:
-            return Problem(code="bad-request", text="this broker has no HTTP")
-        return await self._admin.answer(request)
-
     async def _complain(self, writer: asyncio.StreamWriter, text: str) -> bool:
-        self._runtime.log.warning("private socket: bad request", reason=text)
+        self._log.warning("private socket: bad request", reason=text)
         await self._send(writer, Problem(code="bad-request", text=text))
         return False
 

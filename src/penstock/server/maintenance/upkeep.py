@@ -21,7 +21,7 @@ from penstock.core.recovery.table import Table
 from penstock.journal.contract import OwnedJournal
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.journal.format.rows import MessageRow
-from penstock.server.engine.engine import Engine, locations, recover
+from penstock.server.engine.engine import Engine, locations, recover, table_of
 from penstock.server.flight.readers import Pin
 from penstock.server.limits.admission import MIN_FREE, Admission
 
@@ -128,7 +128,7 @@ class Upkeep:
 
     def state(self, now: int) -> Table:
         """The state at the end of the synced log."""
-        table = recover(self.log, self.checkpoints.newest_good(), self.log.synced)
+        table = recover(self.log, table_of(self.checkpoints.newest_good()), self.log.synced)
         table.forget_requests(now)
         return table
 

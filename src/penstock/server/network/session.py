@@ -518,6 +518,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def _flush(self) -> int:
         self._fill()
+        runtime = self.runtime
+        if runtime.lease is not None and not runtime.lease_holds(runtime.lease):  # reading payloads may take long
+            return 0
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()

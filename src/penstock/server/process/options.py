@@ -58,8 +58,11 @@ DEFAULT_HTTP = HttpListener()
 
 
 class JournalOptions(OptionTable, frozen=True, kw_only=True):
-    """How durable, how large, for how long."""
+    """Where, how durable, how large, for how long."""
 
+    #: A database that brokers on several machines own in turn, as in postgresql://mq@db.example.com/penstock. Empty:
+    #: the journal is files in the data folder.
+    url: str = ""
     #: commit: nothing is confirmed before it is on disk. interval: every interval_ms. os: when the system likes.
     durability: Literal["commit", "interval", "os"] = "commit"
     interval_ms: Positive = 50
@@ -276,6 +279,8 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
             self._check_reach(("http", "address"), self.http)
         elif self.traces.endpoint:
             raise OptionError(("traces", "endpoint"), "traces are made by the HTTP process, and http is off")
+        if self.journal.url and self.ephemeral:
+            raise OptionError(("journal", "url"), "an ephemeral broker keeps its journal in memory, and in no database")
         for name in self.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):

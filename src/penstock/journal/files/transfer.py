@@ -1,0 +1,181 @@
+"""A folder as an end of a copy: see ``transfer``. What is being copied into one is beside it, as ``NAME.partial``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+
+from penstock.journal.contract import Durability
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
+from penstock.journal.files.disk import RealDisk, write_all
+from penstock.journal.files.folder import NAME as FOLDER
+from penstock.journal.files.folder import LOCK, Folder, load_folder, store_folder, take_lock
+from penstock.journal.files.kept_segments import load_kept
+from penstock.journal.files.recovery import inspect
+from penstock.journal.files.segment import HEADER_SIZE, Segment, is_segment
+from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
+from penstock.journal.files.segment_reader import read_footer
+from penstock.journal.files.tail import StoredTail, TailWriter
+from penstock.journal.files.values import FileValues
+from penstock.journal.repair.survey import survey
+from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
+
+PARTIAL = ".partial"
+#: Bytes that are written at a time.
+_PIECE = 4 * 2**20
+
+
+class FolderSource:
+    """A folder that is copied: see ``transfer.TransferSource``. Nothing in it is changed."""
+
+    def __init__(self, disk: RealDisk) -> None:
+        """The folder's lock is ours. Raises JournalRefused, or JournalDamaged."""
+        self._disk = disk
+        found = inspect(disk)
+        kept = load_kept(disk, found.folder.identity)
+        if kept:
+            raise JournalRefused(
+                f"{disk.where} has damaged messages in {kept[0].name}: put the file right, or give them up with penstock"
+                f" journal repair {disk.where}"
+            )
+        folder, segments = found.folder, found.segments
+        low = segments[0].first if segments else found.end
+        floor = found.tail.floor if found.tail else 0
+        self.facts = TransferFacts(
+            folder.identity, folder.created, folder.epoch, found.end, low, floor, folder.given_up
+        )
+        self.extents = [self._extent(segment) for segment in segments]
+
+    def _extent(self, segment: Segment) -> TransferExtent:
+        with closing(self._disk.open(segment.name)) as file:
+            header, footer = file.read(HEADER_SIZE, 0), read_footer(file, segment.first)
+        flags = footer.flags if footer is not None else 0
+        sums = SegmentSums(flags, segment.first, segment.end, segment.last_at, segment.chain, segment.blocks)
+        return TransferExtent(header, sums, segment.blocks_end - HEADER_SIZE)
+
+    def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
+        """See TransferSource."""
+        with closing(self._disk.open(extent.name)) as file:
+            yield from checked_blocks(self._disk.where, file, extent)
+
+    def checkpoints(self) -> Iterator[tuple[int, bytes]]:
+        """See TransferSource."""
+        for position in CheckpointReader(self._disk, self.facts.identity).positions():
+            with closing(self._disk.open(checkpoint_name(position))) as file:
+                yield position, file.read(file.size(), 0)
+
+    def value(self, name: str) -> bytes | None:
+        """See TransferSource."""
+        return FileValues(self._disk).get(name)
+
+    def confirm(self) -> None:
+        """See TransferSource. The lock has kept others away."""
+
+
+@contextmanager
+def folder_source(folder: str) -> Iterator[FolderSource]:
+    """The folder, and its lock. Raises JournalRefused where a broker has it, or there is no journal."""
+    if not os.path.isfile(os.path.join(folder, FOLDER)):
+        raise JournalRefused(f"{folder} is not a journal: it has no {FOLDER}")
+    disk = RealDisk(folder)
+    with closing(take_lock(disk)):
+        yield FolderSource(disk)
+
+
+class FolderTarget:
+    """A folder that is being made: see ``transfer.TransferTarget``."""
+
+    def __init__(self, folder: str) -> None:
+        """Raises JournalRefused if there is something in it."""
+        if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+            raise JournalRefused(f"{folder} is not empty: a journal is copied into a new folder")
+        self._folder = folder
+        self._partial = folder.rstrip("/") + PARTIAL
+        self._disk = RealDisk(self._partial)
+        self._facts: TransferFacts | None = None
+
+    def begin(self, facts: TransferFacts, extents: list[TransferExtent]) -> None:
+        """See TransferTarget."""
+        self._facts = facts
+        names = [name for name in self._disk.names() if name != LOCK]
+        known = load_folder(self._disk)
+        if (known is None and names) or (known is not None and known.identity != facts.identity):
+            raise JournalRefused(f"{self._partial} is left of something else: move it away")
+        wanted = {extent.name for extent in extents}
+        for name in names:
+            if is_checkpoint(name) or (is_segment(name) and name not in wanted):
+                self._disk.unlink(name)
+        start = facts.low if extents else 0
+        store_folder(self._disk, Folder(facts.identity, facts.created, facts.epoch, start, facts.given_up))
+
+    def reached(self, extent: TransferExtent) -> int:
+        """See TransferTarget. A segment is there as a whole, or not at all."""
+        with suppress(FileNotFoundError), closing(self._disk.open(extent.name)) as file:
+            footer, sums = read_footer(file, extent.sums.first), extent.sums
+            if footer is not None and file.read(HEADER_SIZE, 0) == extent.header:
+                there = SegmentSums(footer.flags, footer.first, footer.end, footer.last_at, footer.chain, footer.blocks)
+                return sums.end if there == sums else sums.first
+        return extent.sums.first
+
+    def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
+        """See TransferTarget."""
+        with suppress(FileNotFoundError):
+            self._disk.unlink(extent.name)
+        with closing(self._disk.create(extent.name)) as file:
+            assembly = SegmentAssembly(file, extent.header, extent.sums.first)
+            for some in in_pieces(blocks, _PIECE):
+                assembly.add([(block.header.first, block.header.end, bytes(block.data)) for block in some])
+                progress(sum(len(block.data) for block in some))
+            assembly.finish(extent.sums)
+            file.sync()
+
+    def put_checkpoint(self, position: int, data: bytes) -> None:
+        """See TransferTarget."""
+        with closing(self._disk.create(checkpoint_name(position))) as file:
+            write_all(file, [data], 0)
+            file.sync()
+
+    def put_value(self, name: str, value: bytes) -> None:
+        """See TransferTarget."""
+        FileValues(self._disk).put(name, value)
+
+    def end(self, progress: Progress) -> None:
+        """See TransferTarget."""
+        assert self._facts is not None
+        facts = self._facts
+        tail = TailWriter(self._disk)
+        tail.publish(StoredTail(Durability.COMMIT, facts.identity, facts.head, facts.floor, 0, facts.low, facts.epoch))
+        tail.sync()
+        tail.close()
+        self._disk.sync()
+        found = survey(self._disk, progress)
+        if found.problems:
+            raise JournalRefused(f"the copy in {self._partial} is not sound: {found.problems[0].text}")
+        with suppress(FileNotFoundError):
+            os.rmdir(self._folder)
+        os.rename(self._partial, self._folder)
+        RealDisk(os.path.dirname(os.path.abspath(self._folder))).sync()
+
+
+@contextmanager
+def folder_target(folder: str) -> Iterator[FolderTarget]:
+    """The folder, and the lock of what is being made. Raises JournalRefused."""
+    target = FolderTarget(folder)
+    with closing(take_lock(RealDisk(folder.rstrip("/") + PARTIAL))):
+        yield target
+
+
+def in_pieces(blocks: Iterable[TransferBlock], size: int) -> Iterator[list[TransferBlock]]:
+    """Blocks in lists of about so many bytes."""
+    some: list[TransferBlock] = []
+    have = 0
+    for block in blocks:
+        some.append(block)
+        have += len(block.data)
+        if have >= size:
+            yield some
+            some, have = [], 0
+    if some:
+        yield some

@@ -1,0 +1,83 @@
+"""The URL of a journal in PostgreSQL: that of libpq, with two parameters of our own.
+
+postgresql://[user[:password]@][host[:port],…]/[database][?schema=penstock&lease=3&…]
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.postgresql.schema import SCHEMA
+
+#: Seconds for which an owner that says nothing more is still the owner.
+LEASE = 3.0
+#: Less could not be renewed in time by a busy broker, and nobody wants to wait for more.
+LEASES = (0.2, 600.0)
+#: PostgreSQL cuts longer names, so that two could mean the same.
+LONGEST_NAME = 63
+#: libpq waits for ever if it is not told otherwise: how long connecting, and a peer's silence, may take.
+DEFAULTS = {
+    "connect_timeout": "3",
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+    "application_name": "penstock",
+}
+_URL = re.compile(
+    r"postgres(?:ql)?://(?:(?P<user>[^/?#@]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<query>[^#]*))?"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a journal is. ``url`` has the password, ``where`` has none."""
+
+    url: str
+    #: For the driver: without our own parameters, and with ``DEFAULTS``.
+    connection: str
+    schema: str
+    lease: float
+    where: str
+
+
+def parse_address(url: str) -> Address:
+    """What a URL says. Raises JournalRefused with what would be right."""
+    matched = _URL.fullmatch(url)
+    if matched is None:
+        raise JournalRefused(
+            f"{_hidden(url)} is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE, and what is not a"
+            " letter or a digit in a name or a password is written as %XX"
+        )
+    parameters = dict(parse_qsl(matched["query"] or "", keep_blank_values=True))
+    schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
+    if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:
+        raise JournalRefused(
+            f"schema={schema!r} is no name of a schema: 1 to {LONGEST_NAME} bytes, and not beginning with pg_"
+        )
+    user, hosts, database = matched["user"], matched["hosts"], matched["database"] or ""
+    name = f"{unquote(user.partition(':')[0])}@" if user else ""
+    base = f"postgresql://{user + '@' if user else ''}{hosts}/{database}"
+    query = urlencode(DEFAULTS | parameters, quote_via=quote)
+    where = f"postgresql://{name}{hosts}/{unquote(database)}" + ("" if schema == SCHEMA else f"?schema={schema}")
+    return Address(url, f"{base}?{query}", schema, lease, where)
+
+
+def _lease(text: str | None) -> float:
+    if text is None:
+        return LEASE
+    try:
+        lease = float(text)
+    except ValueError:
+        lease = 0.0
+    if not LEASES[0] <= lease <= LEASES[1]:
+        raise JournalRefused(f"lease={text!r} is no lease: it is {LEASES[0]} to {LEASES[1]:.0f} seconds")
+    return lease
+
+
+def _hidden(url: str) -> str:
+    """The URL without what may be a password."""
+    return re.sub(r"(://[^:@/]*):.*@", r"\1:…@", url)

@@ -1,0 +1,393 @@
+"""The database over psycopg: one connection, which is made anew after it broke. See ``database.Database``.
+
+Nothing is kept in the session, and every statement is a transaction of its own or says where one begins and ends. So a
+pooler in between may hand each transaction to another server connection. Statements are prepared until a pooler that
+does not know about that answers that there is no such statement; from then on they are not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.postgresql import statements
+from penstock.journal.postgresql.address import Address
+from penstock.journal.postgresql.database import (
+    BlockMark,
+    BlockRow,
+    ConnectionLost,
+    DatabaseError,
+    DatabaseFull,
+    DatabaseRefused,
+    ExtentRow,
+    NewBlock,
+    NewExtent,
+    ServerFacts,
+    ShardRow,
+)
+from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, VERSION, partition
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: The server ran out of something that others may give back.
+_FULL = {"53000", "53100", "53200", "53300", "53400"}
+#: The server's state is another one than we took it for, or it ended our statement: what became of it is to be asked.
+_UNKNOWN = {"25006", "40001", "40P01", "57014", "57P01", "57P02", "57P03", "57P05", "25P03"}
+#: A pooler gave us a server connection that has not seen our statement, or has one of the same name.
+_NOT_PREPARED = {"26000", "42P05"}
+_NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
+#: How long a table that is to go may be waited for: everybody who writes waits as well.
+_DROP_PATIENCE = "100ms"
+#: A block takes more than this, so a window of so many bytes has no more rows than that.
+_SMALL_BLOCK = 256
+
+
+def load_driver() -> Any:
+    """Psycopg. Raises JournalRefused with what to do where it is missing."""
+    try:
+        import psycopg  # noqa: PLC0415  # it needs an extra of its own
+    except ImportError as error:
+        raise JournalRefused(
+            f"a journal in PostgreSQL needs psycopg ({error}): pip install 'penstock[postgresql]'"
+        ) from None
+    return psycopg
+
+
+class PostgresDatabase:
+    """A database and the schema in it. Any thread may use it; one statement runs at a time."""
+
+    def __init__(self, address: Address, *, writable: bool = True) -> None:
+        """Nothing is connected yet. Raises JournalRefused for a URL that libpq does not understand."""
+        self._driver = load_driver()
+        self.where = address.where
+        self._schema = address.schema
+        self._quoted = _quoted(address.schema)
+        self._writable = writable
+        self._parameters = self._parse(address)
+        self._texts: dict[str, bytes] = {}
+        self._prepare: int | None = 0
+        self._connection: psycopg.Connection[Any] | None = None
+        self._warnings: list[str] = []
+        self._lock = RLock()
+
+    def _parse(self, address: Address) -> dict[str, Any]:
+        try:
+            parameters = self._driver.conninfo.conninfo_to_dict(address.connection)
+        except self._driver.Error as error:
+            raise JournalRefused(
+                f"{self.where} is no URL of a journal: {str(error).strip()} (parameters are libpq's, schema and lease)"
+            ) from None
+        if self._writable:
+            parameters.setdefault("target_session_attrs", "read-write")
+        return dict(parameters)
+
+    # What readers ask for
+
+    def shard(self) -> ShardRow:
+        """See ReadableDatabase."""
+        found = self._rows(statements.SHARD)
+        if not found:
+            raise DatabaseRefused(f"{self.where} has the tables of a journal, but its row in shard is missing")
+        return _shard(found[0])
+
+    def facts(self) -> ServerFacts:
+        """See ReadableDatabase."""
+        [found] = self._rows(statements.FACTS)
+        timeline = 0
+        with suppress(DatabaseRefused):
+            [[timeline]] = self._rows(statements.TIMELINE)
+        return ServerFacts._make((*found, timeline))
+
+    def extents(self) -> list[ExtentRow]:
+        """See ReadableDatabase."""
+        return [ExtentRow._make(row) for row in self._rows(statements.EXTENTS)]
+
+    def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
+        """See ReadableDatabase."""
+        values = {"extent": extent, "position": position, "size": size, "limit": 2 + size // _SMALL_BLOCK}
+        return [BlockRow._make(row) for row in self._rows(statements.BLOCKS, values)]
+
+    def checkpoints(self) -> list[tuple[int, int]]:
+        """See ReadableDatabase."""
+        return [(position, size) for position, size in self._rows(statements.CHECKPOINTS)]
+
+    def checkpoint(self, position: int) -> bytes | None:
+        """See ReadableDatabase."""
+        return b"".join(part for (part,) in self._rows(statements.CHECKPOINT, (position,))) or None
+
+    def value(self, name: str) -> bytes | None:
+        """See ReadableDatabase."""
+        found = self._rows(statements.VALUE, (name,))
+        return found[0][0] if found else None
+
+    def close(self) -> None:
+        """See ReadableDatabase."""
+        with self._lock:
+            self._let_go()
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:  # who forgets it must not keep the server's process
+            self._let_go()
+
+    # What the owner asks for
+
+    def claim(self, owner: str, lease: float) -> ShardRow | None:
+        """See Database."""
+        return self._one(statements.CLAIM, {"owner": owner, "lease": lease})
+
+    def seal(self, epoch: int, newer: int) -> bool:
+        """See Database."""
+        return self._change(statements.SEAL, {"epoch": epoch, "newer": newer}) == 1
+
+    def renew(self, epoch: int, lease: float, floor: int) -> ShardRow | None:
+        """See Database."""
+        return self._one(statements.RENEW, {"epoch": epoch, "lease": lease, "floor": floor})
+
+    def release(self, epoch: int) -> bool:
+        """See Database."""
+        return self._change(statements.RELEASE, {"epoch": epoch}) == 1
+
+    def append(
+        self, epoch: int, head: int, block: NewBlock, lease: float, floor: int, begins: NewExtent | None = None
+    ) -> bool:
+        """See Database."""
+        values: dict[str, Any] = {"epoch": epoch, "head": head, "lease": lease, "floor": floor}
+        values |= {"first": block.first, "end": block.end, "block_epoch": block.epoch, "checksum": block.checksum}
+        values |= {"at": block.at, "size": len(block.data), "data": block.data}
+        if begins is None:
+            return self._change(statements.APPEND, values) == 1
+        values |= {"header": begins.header, "timeline": begins.timeline}
+        before = begins.finishes
+        for name in ("first", "end", "size", "blocks", "last_at", "chain"):
+            values[f"f_{name}"] = 0 if before is None else getattr(before, name)
+        return self._change(statements.APPEND_EXTENT, values) == 1
+
+    def mark(self, extent: int, first: int) -> BlockMark | None:
+        """See Database."""
+        found = self._rows(statements.MARK, (extent, first))
+        return BlockMark._make(found[0]) if found else None
+
+    def trim(self, epoch: int, low: int, keep: Collection[int]) -> bool:
+        """See Database."""
+        return self._count(statements.TRIM, {"epoch": epoch, "low": low, "keep": list(keep)})
+
+    def unkeep(self, epoch: int, first: int) -> bool:
+        """See Database."""
+        return self._count(statements.UNKEEP, {"epoch": epoch, "first": first})
+
+    def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
+        """See Database. The owner is asked for at the end, for nobody can append while that row is locked."""
+        with self._transaction():
+            self._change(statements.CLEAR_CHECKPOINT, (position,))
+            for number, part in enumerate(parts):
+                self._change(statements.PUT_CHECKPOINT, (position, number, part))
+            self._change(statements.OLD_CHECKPOINTS, (keep,))
+            if not self._rows(statements.OURS, {"epoch": epoch}):
+                raise self._driver.Rollback
+            return True
+        return False
+
+    def put_value(self, epoch: int, name: str, value: bytes) -> bool:
+        """See Database."""
+        return self._change(statements.PUT_VALUE, {"epoch": epoch, "name": name, "value": value}) == 1
+
+    def move_value(self, epoch: int, name: str, to: str | None) -> bool:
+        """See Database."""
+        statement = statements.REMOVE_VALUE if to is None else statements.RENAME_VALUE
+        return self._count(statement, {"epoch": epoch, "name": name, "to": to})
+
+    # Tables
+
+    def prepare(self, first: int) -> None:
+        """See Database. Attaching a table waits for no reader, unlike making it as a part of the other."""
+        name = partition(first)
+        with self._transaction():
+            self._change(statements.MAKE_PARTITION, partition=name)
+            if not self._rows(statements.IS_PARTITION, (f"{self._quoted}.{name}",))[0][0]:
+                self._change(statements.ADD_PARTITION, partition=name, first=first, end=first + 1)
+
+    def drop(self) -> None:
+        """See Database."""
+        for (name,) in self._rows(statements.FORGOTTEN, (f"{self._quoted}.blocks",)):
+            with suppress(_Locked), self._transaction():
+                self._change(f"set local lock_timeout = '{_DROP_PATIENCE}'")
+                self._change(statements.DROP_PARTITION, partition=name)
+
+    def make(self) -> None:
+        """See Database."""
+        found = self.version()
+        if found is None:
+            self._make_new()
+        elif found != VERSION:
+            newer = "use a newer Penstock" if found > VERSION else f"penstock journal upgrade '{self.where}'"
+            raise DatabaseRefused(
+                f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: {newer}"
+            )
+        self._check_rights()
+
+    def version(self) -> int | None:
+        """The version of the tables; None where there are none. Raises DatabaseRefused where others' are."""
+        there = {name for (name,) in self._rows(_TABLES, (self._schema,))}
+        if not there:
+            return None
+        try:
+            found = self._rows("select number from {schema}.version where product = %s", (PRODUCT,))
+        except DatabaseRefused as error:
+            if error.state not in (_NO_TABLE, _NO_COLUMN):
+                raise
+            found = []
+        if len(found) != 1:
+            raise DatabaseRefused(
+                f"{self.where} has tables of somebody else in schema {self._schema} ({', '.join(sorted(there)[:3])}):"
+                " name an empty schema in the URL, with ?schema=NAME"
+            )
+        missing = [name for name in TABLES if name not in there]
+        if missing:
+            raise DatabaseRefused(f"{self.where} misses tables of its journal: {', '.join(missing)}. Restore a backup")
+        return int(found[0][0])
+
+    def _make_new(self) -> None:
+        identity = int.from_bytes(os.urandom(8), "little", signed=True)
+        try:
+            with self._transaction():
+                self._rows("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"penstock {self._schema}",))
+                if self.version() is not None:
+                    return  # somebody else was quicker
+                if not self._rows("select from pg_namespace where nspname = %s", (self._schema,)):
+                    self._change("create schema {schema}")
+                for statement in CREATE.split(";\n"):
+                    if statement.strip():
+                        self._change(statement)
+                self._change(FILL[0], (PRODUCT, VERSION))
+                self._change(FILL[1], (identity, time.time_ns() // 1000))
+        except DatabaseRefused as error:
+            if error.state != _NO_RIGHTS:
+                raise
+            raise DatabaseRefused(
+                f"{error}. Its user may not make the tables: create schema {self._quoted} authorization USER;"
+            ) from None
+
+    def _check_rights(self) -> None:
+        """Partitions are made and dropped, which only the owner of the table may."""
+        [(owner, may)] = self._rows(_OWNER, (f"{self._quoted}.blocks",))
+        if not may:
+            raise DatabaseRefused(
+                f"{self.where}: the tables belong to the role {owner}: connect as {owner}, or as a member of it"
+            )
+
+    # How it is done
+
+    def _one(self, statement: str, values: dict[str, Any]) -> ShardRow | None:
+        found = self._rows(statement, values, changes=True)
+        return _shard(found[0]) if found else None
+
+    def _count(self, statement: str, values: dict[str, Any]) -> bool:
+        return bool(self._rows(statement, values, changes=True)[0][0])
+
+    def _rows(self, statement: str, values: Any = None, *, changes: bool = False) -> list[Any]:
+        with self._lock:
+            return self._execute(self._text(statement), values, changes=changes).fetchall()
+
+    def _change(self, statement: str, values: Any = None, **names: Any) -> int:
+        with self._lock:
+            return self._execute(self._text(statement, **names), values, changes=True).rowcount
+
+    def _text(self, statement: str, **names: Any) -> bytes:
+        if names:
+            return statement.format(schema=self._quoted, **names).encode()
+        found = self._texts.get(statement)
+        if found is None:
+            found = self._texts[statement] = statement.format(schema=self._quoted).encode()
+        return found
+
+    def _execute(self, text: bytes, values: Any, *, changes: bool) -> psycopg.Cursor[Any]:
+        connection = self._connected()
+        self._warnings.clear()
+        try:
+            done = connection.execute(text, values, binary=True)
+        except self._driver.Error as error:
+            if error.sqlstate in _NOT_PREPARED and connection.prepare_threshold is not None:
+                self._prepare = connection.prepare_threshold = None
+                return self._execute(text, values, changes=changes)
+            raise self._sorted(error) from error
+        if changes and self._warnings:
+            self._let_go()
+            raise ConnectionLost(f"{self.where} warns: {'; '.join(self._warnings)}")
+        return done
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                with self._connected().transaction():
+                    yield
+            except self._driver.Error as error:
+                raise self._sorted(error) from error
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = self._driver.connect(
+                    **self._parameters, autocommit=True, prepare_threshold=self._prepare
+                )
+            except self._driver.Error as error:
+                self._connection = None
+                raise ConnectionLost(f"{self.where} can not be reached: {_line(error)}") from error
+            self._connection.add_notice_handler(self._note)
+        return self._connection
+
+    def _note(self, notice: Any) -> None:
+        """A commit whose wait for the standby was cut short is told of by a warning, and by nothing else."""
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary)
+
+    def _sorted(self, error: Any) -> DatabaseError:
+        """What an error of the driver means to us."""
+        state, connection = error.sqlstate or "", self._connection
+        broken = connection is None or connection.closed
+        text = f"{self.where}: {_line(error)}"
+        if state in _FULL:
+            return DatabaseFull(text)
+        if broken or not state or state in _UNKNOWN or state.startswith("08"):
+            self._let_go()
+            return ConnectionLost(text)
+        if state == _LOCKED:
+            return _Locked(text, state)
+        if state in (_NO_TABLE, _NO_SCHEMA):
+            return DatabaseRefused(f"{self.where} has no journal: {_line(error)}", state)
+        return DatabaseRefused(text, state)
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            with suppress(self._driver.Error):
+                self._connection.close()
+            self._connection = None
+
+
+class _Locked(DatabaseRefused):
+    """Somebody uses the table."""
+
+
+_TABLES = """select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')"""
+_OWNER = "select pg_get_userbyid(relowner), pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass(%s)"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _shard(row: tuple[Any, ...]) -> ShardRow:
+    found = ShardRow._make(row)
+    return found._replace(identity=found.identity % 2**64)
+
+
+def _line(error: Exception) -> str:
+    """What the driver says, in one line."""
+    return " ".join(str(error).split())

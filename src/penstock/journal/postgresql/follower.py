@@ -1,0 +1,87 @@
+"""Reading the journal in a database, while one broker after the other writes it.
+
+A look at the one row of the shard tells how far the journal goes; the extents are listed again only when that row says
+that there are others. Blocks are read from local copies: see ``copies``. ``span_reader`` has what it gives, and what it
+says of losses.
+"""
+
+from __future__ import annotations
+
+from penstock.journal.contract import Checkpoint
+from penstock.journal.errors import JournalDamaged
+from penstock.journal.files.checkpoints import CheckpointReader
+from penstock.journal.files.disk import File
+from penstock.journal.files.mapped_segment import MappedSegment
+from penstock.journal.files.segment import BRIDGE, SegmentHeader
+from penstock.journal.files.tail import StoredTail
+from penstock.journal.postgresql.copies import ExtentCopies, Key, key_of
+from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
+from penstock.journal.postgresql.folder_view import FolderView, stored_tail
+from penstock.journal.postgresql.questions import asked
+from penstock.journal.span_reader import SegmentSpan, SpanReader
+
+
+class DatabaseFollower(SpanReader):
+    """A view of the journal in a database: see ``contract.Follower``. Threads may share one."""
+
+    def __init__(self, database: ReadableDatabase, *, identity: int | None = None) -> None:
+        """Raises JournalRefused if there is no journal, Replaced if it is not the one with this identity."""
+        super().__init__(database.where)
+        self._database = database
+        self._copies = ExtentCopies(database)
+        #: The extents, and what the shard's row said when they were listed.
+        self._listed: tuple[tuple[int, ...], dict[Key, ExtentRow]] = ((), {})
+        self._shard: ShardRow = asked(database.shard)
+        self.identity = self._shard.identity if identity is None else identity
+        self.tail()
+
+    def close(self) -> None:
+        """See Follower."""
+        self._copies.clear()
+        self._database.close()
+
+    def checkpoint(self, stop: int) -> Checkpoint | None:
+        """See Follower."""
+        return CheckpointReader(FolderView(self._database), self.identity).newest_before(stop)
+
+    def _look(self) -> StoredTail:
+        self._shard = asked(self._database.shard)
+        return stored_tail(self._shard)
+
+    def _spans(self, committed: int) -> list[SegmentSpan]:
+        rows = [(key, row) for key, row in self._extents().items() if row.first < committed]
+        spans: list[SegmentSpan] = []
+        after = committed
+        for key, row in reversed(rows):
+            header = self._header(row)
+            end = max(min(row.end if row.finished else after, committed), row.first)
+            bridged = bool(row.flags & BRIDGE)
+            spans.append(SegmentSpan(key, row.first, end, header.after, header.created, row.finished, bridged))
+            after = header.after
+        return spans[::-1]
+
+    def _extents(self) -> dict[Key, ExtentRow]:
+        """Those of the log. They change with the row of the shard only."""
+        shard = self._shard
+        moment = (shard.identity, shard.low, shard.extent)
+        listed_at, rows = self._listed
+        if listed_at != moment:
+            rows = {key_of(row): row for row in asked(self._database.extents) if not row.kept}
+            self._listed = (moment, rows)
+        return rows
+
+    def _header(self, row: ExtentRow) -> SegmentHeader:
+        header = SegmentHeader.decode(row.header)
+        if header is None:
+            name = key_of(row)[0]
+            raise JournalDamaged(self.where, name, 0, (row.first, row.first + 1), "its header is unreadable")
+        return header
+
+    def _segment(self, span: SegmentSpan) -> MappedSegment:
+        row = self._extents().get(span.key)
+        if row is None:
+            raise FileNotFoundError(span.key[0])
+        return asked(lambda: self._copies.mapped(row, span.end))
+
+    def _file(self, name: str) -> File:
+        return self._copies.file(name)

@@ -1,0 +1,185 @@
+"""The journal in PostgreSQL, in its roles: see ``contract``.
+
+Taking over is always the same: the tables are looked at, and the server; the lease is claimed, which raises the epoch;
+a fence is put at the head; then the log is looked at. Only then anything is recovered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from penstock.journal.contract import Durability, OwnerOptions
+from penstock.journal.errors import JournalOwned, JournalRefused, LogError, LogUnavailable
+from penstock.journal.postgresql.address import LEASE, parse_address
+from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError
+from penstock.journal.postgresql.follower import DatabaseFollower
+from penstock.journal.postgresql.lease import DatabaseLease
+from penstock.journal.postgresql.log import Connections, DatabaseLog
+from penstock.journal.postgresql.server import refuse_server, warn_of_server
+from penstock.journal.postgresql.space import DatabaseSpace
+from penstock.journal.postgresql.standby import DatabaseStandby
+from penstock.journal.postgresql.tools import DatabaseTools
+from penstock.journal.postgresql.values import DatabaseValues
+from penstock.journal.postgresql.writer import HeadWriter
+
+#: The value that has the ranges of positions which a repair gave up, of a journal that was copied from files.
+GIVEN_UP = "given_up"
+
+
+class DatabaseJournal:
+    """The journal in a database. Any broker that reaches it may be its owner, one at a time."""
+
+    shared = True
+
+    def __init__(
+        self,
+        connect: Callable[[], Database],
+        *,
+        where: str,
+        url: str,
+        options: OwnerOptions | None = None,
+        lease: float = LEASE,
+        clock: Clock | None = None,
+        owner: Callable[[], str] | None = None,
+        in_thread: bool = True,
+    ) -> None:
+        """``connect`` makes a connection, which connects when it is used. ``owner`` names the next claim."""
+        self.where = where
+        self._url = url
+        self._connect = connect
+        self._options = options or OwnerOptions()
+        self._lease = lease
+        self._clock = clock or Clock()
+        self._owner = owner or name_owner
+        self._in_thread = in_thread
+
+    def own(self) -> OwnedDatabase:
+        """See Journal."""
+        return self._take_over(self._owner(), None)
+
+    def stand_by(self) -> DatabaseStandby:
+        """See Journal."""
+        owner = self._owner()
+        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby))
+
+    def follow(self, *, identity: int | None = None) -> DatabaseFollower:
+        """See Journal."""
+        return DatabaseFollower(self._connect(), identity=identity)
+
+    def tools(self) -> DatabaseTools:
+        """See Journal."""
+        return DatabaseTools(self._connect)
+
+    def _take_over(self, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+        if self._options.durability is not Durability.COMMIT:
+            raise JournalRefused(
+                f"{self.where} commits every append: durability = {self._options.durability.name.lower()} is for"
+                " journals in a folder; leave it out, or set it to commit"
+            )
+        connections = Connections(self._connect(), self._connect(), self._connect())
+        try:
+            return self._claim(connections, owner, standby)
+        except BaseException as error:
+            connections.close()
+            if isinstance(error, ConnectionLost):
+                raise LogUnavailable(str(error)) from error
+            if isinstance(error, DatabaseError):
+                raise JournalRefused(str(error)) from error
+            raise
+
+    def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+        database = connections.head
+        facts = database.facts()
+        refuse_server(self.where, facts)
+        database.make()
+        if standby is not None:
+            standby.check(database.shard())
+        asked_at = self._clock.monotonic()
+        shard = database.claim(owner, self._lease)
+        if shard is None:
+            found = database.shard()
+            raise JournalOwned(self.where, found.owner, found.lease)
+        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock)
+        try:
+            if standby is not None:
+                standby.check(shard)
+            log = DatabaseLog(
+                connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
+            )
+            log.fence(shard)
+            return OwnedDatabase(self._url, connections, writer, log, warn_of_server(self.where, facts), self._clock)
+        except BaseException:
+            with suppress(LogError):
+                writer.release()
+            raise
+
+
+class OwnedDatabase:
+    """A journal that is ours: see ``contract.OwnedJournal``."""
+
+    memory_bytes = 0
+
+    def __init__(
+        self,
+        url: str,
+        connections: Connections,
+        writer: HeadWriter,
+        log: DatabaseLog,
+        warnings: list[str],
+        clock: Clock,
+    ) -> None:
+        self.address = url
+        self.log = log
+        self.lease: DatabaseLease = writer.lease
+        self.checkpoints = DatabaseCheckpoints(connections.aside, log.identity, writer, clock)
+        self.values = DatabaseValues(connections.aside, writer, clock)
+        self.space = DatabaseSpace()
+        self.warnings = warnings
+        self.report = [_PROMOTED] if log.promoted else []
+        found = self.values.get(GIVEN_UP)
+        self.given_up = tuple((first, end) for first, end in json.loads(found)) if found else ()
+
+    @property
+    def expects_checkpoint(self) -> bool:
+        """See OwnedJournal."""
+        return self.log.expects_checkpoint
+
+    def check_reach(self, position: int) -> bool:
+        """See OwnedJournal."""
+        return self.log.check_reach(position)
+
+    def begin(self) -> None:
+        """See OwnedJournal."""
+        self.log.drop_forgotten()
+
+    def close(self) -> None:
+        """See OwnedJournal. The lease is given back."""
+        self.log.close()
+
+
+_PROMOTED = (
+    "another server of the database is the primary now; if its predecessor had commits that it lacks, they are lost."
+    " Positions go on 2³² higher, so that none of them can name two events"
+)
+
+
+def open_database(url: str, options: OwnerOptions | None = None) -> DatabaseJournal:
+    """The journal in PostgreSQL at a URL. Nothing is connected yet. Raises JournalRefused."""
+    address = parse_address(url)
+    PostgresDatabase(address)  # whether the driver is there, and understands it
+    return DatabaseJournal(
+        lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
+    )
+
+
+def name_owner() -> str:
+    """Who we are, for people; and unlike every other claim, so that one whose answer was lost is known again."""
+    return f"{socket.gethostname()} process {os.getpid()} ({secrets.token_hex(4)})"

@@ -1,0 +1,378 @@
+"""The log in PostgreSQL, in the hands of its owner: see ``contract.Log``.
+
+Every append is one commit of the database, so what is appended is committed and synced. Writing goes over one
+connection, in the committer's thread; reading over another, through ``readahead``; trimming, which has no hurry, over a
+third. An owner never goes on with an extent of the one before: its first append begins another, as with files.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import suppress
+from threading import RLock
+from typing import NamedTuple, TypeVar
+
+from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, LogClosed, LogError, LogUnavailable
+from penstock.journal.files.segment import Segment, SegmentHeader
+from penstock.journal.format.block import Batch, Block, BlockError, Encoded, encode
+from penstock.journal.format.rows import MessageRow, gather, gather_numbers
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.database import (
+    BlockRow,
+    Database,
+    DatabaseError,
+    ExtentRow,
+    NewBlock,
+    NewExtent,
+    ReadableDatabase,
+    ShardRow,
+)
+from penstock.journal.postgresql.extents import REMEDY, check_extents, row_of, segment_of
+from penstock.journal.postgresql.readahead import ReadAhead
+from penstock.journal.postgresql.reading import BlockReader
+from penstock.journal.postgresql.schema import partition
+from penstock.journal.postgresql.writer import HeadWriter, insist
+from penstock.schema import Kind
+
+#: Seconds for which reading waits for a database that can't be reached: the broker's loop may be waiting.
+READ_PATIENCE = 10.0
+T = TypeVar("T")
+
+
+class Connections(NamedTuple):
+    """What an owner talks to the database by: for the head, for reading, and for what takes its time."""
+
+    head: Database
+    reading: ReadableDatabase
+    aside: Database
+
+    def close(self) -> None:
+        """Let go of all."""
+        for each in self:
+            each.close()
+
+
+class _Fence(NamedTuple):
+    """A batch of one row: a broker opened the journal."""
+
+    first: int
+    at: array[int]
+    columns: dict[str, array[int] | list[bytes]]
+    kinds: bytearray = bytearray([Kind.STARTED])
+    queues: array[int] = array("I", [0])
+    source: array[int] = array("H", [0])
+    sources: list[bytes] = [b"penstock"]  # noqa: RUF012  # never changed
+
+
+class DatabaseLog:
+    """The log of the broker that owns it."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        writer: HeadWriter,
+        shard: ShardRow,
+        timeline: int,
+        options: OwnerOptions | None = None,
+        clock: Clock | None = None,
+        *,
+        in_thread: bool = True,
+    ) -> None:
+        """``shard`` is what the claim has returned. Nothing is changed yet but by that."""
+        self.options = options or OwnerOptions()
+        self.identity = shard.identity
+        self.sync_seconds = 0.0
+        self._connections = connections
+        self._writer = writer
+        self._clock = clock or Clock()
+        self._timeline = timeline
+        self._where = connections.head.where
+        self._closed = False
+        self._changing = RLock()
+        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        self._kept: list[Segment] = []
+        #: The extent that this owner has begun, if it has.
+        self._growing: Segment | None = None
+        self._end = shard.head
+        self._reader = BlockReader(self._where, self._fetch, self._check_there)
+        self._blocks = ReadAhead(self._fetch, in_thread=in_thread)
+
+    def fence(self, shard: ShardRow) -> None:
+        """Put a block of ours at the head, so that nothing of the owner before can come after it; then look around.
+
+        A log without blocks has nothing that could be continued. Raises what ``append`` does, and JournalDamaged.
+        """
+        if shard.extent:
+            row = _Fence(shard.head, array("q", [self._clock.now()]), {"detail": [self._started()]})
+            encoded = encode(row, self.epoch, shard.chain, synced=True)
+            self._writer.append(_new_block(encoded), shard.extent, None)
+        self._recover(self._ask(self._connections.head.extents))
+
+    def _started(self) -> bytes:
+        return json.dumps({"epoch": self.epoch, "owner": self._writer.owner}).encode()
+
+    def _recover(self, rows: list[ExtentRow]) -> None:
+        shard = self._ask(self._connections.head.shard)
+        segments = [(row, segment_of(self._where, row, self.identity)) for row in rows]
+        self._kept = [segment for row, segment in segments if row.kept]
+        self._segments = [segment for row, segment in segments if not row.kept]
+        check_extents(self._where, shard, self._segments)
+        self._end = self._writer.head
+        last = [row.timeline for row in rows if not row.kept][-1:]
+        self.promoted = bool(last and self._timeline and last[0] and last[0] != self._timeline)
+        if self.promoted:
+            self._end += GAP
+
+    # What it says of itself
+
+    @property
+    def epoch(self) -> int:
+        """See Log."""
+        return self._writer.epoch
+
+    @property
+    def start(self) -> int:
+        """See Log."""
+        return self._segments[0].first if self._segments else self._end
+
+    @property
+    def end(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def committed(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def synced(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def floor(self) -> int:
+        """See Log."""
+        return max(self._writer.floor, self.start)
+
+    @property
+    def wants_roll(self) -> bool:
+        """See Log."""
+        if self._growing is None:
+            return True
+        segment = self._growing
+        is_old = segment.last_at - segment.created >= self.options.extent_age
+        return segment.blocks_end >= self.options.extent_bytes or is_old
+
+    @property
+    def expects_checkpoint(self) -> bool:
+        """See OwnedJournal: before anything is trimmed, or when an extent is finished, one is written."""
+        return self.start > FIRST_POSITION or len(self._segments) > 1
+
+    def extents(self) -> list[Segment]:
+        """See Log."""
+        return list(self._segments)
+
+    def kept(self) -> list[Segment]:
+        """See Log."""
+        return list(self._kept)
+
+    def check_reach(self, position: int) -> bool:
+        """See OwnedJournal."""
+        reached = self._segments[-1].end if self._segments else FIRST_POSITION
+        if reached < position != self._end:
+            reason = f"the journal ends at position {reached}, but there is a checkpoint at {position}"
+            raise JournalDamaged(self._where, "checkpoints", 0, (reached, position), reason, remedy=REMEDY)
+        return not self._segments or self._segments[0].header.after <= position
+
+    # Writing
+
+    def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
+        """See Log."""
+        self._check_usable()
+        if epoch != self.epoch or not expected_position == batch.first == self._end:
+            raise Fenced(
+                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
+                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
+            )
+        began = self._clock.monotonic()
+        if roll or self._growing is None:
+            self._append_extent(batch)
+        else:
+            encoded = encode(batch, epoch, self._growing.chain, synced=True)
+            self._write(encoded, self._growing, None)
+        self.sync_seconds += self._clock.monotonic() - began
+
+    def _append_extent(self, batch: Batch) -> None:
+        before = self._segments[-1] if self._segments else None
+        header = SegmentHeader(
+            durability=Durability.COMMIT,
+            identity=self.identity,
+            first=self._end,
+            after=before.end if before else FIRST_POSITION,
+            created=batch.at[0] if batch.at else 0,
+            chain=before.chain if before else 0,
+            epoch=self.epoch,
+        )
+        segment = Segment(header)
+        segment.name = partition(segment.first)
+        encoded = encode(batch, self.epoch, segment.chain, synced=True)
+        self._writer.prepare(segment.first)
+        finishes = row_of(before, self._timeline) if before else None
+        self._write(encoded, segment, NewExtent(header.encode(), self._timeline, finishes))
+        with self._changing:
+            if before is not None:
+                before.finished = before.clean = True
+            self._growing = segment
+            self._segments = [*self._segments, segment]
+
+    def _write(self, encoded: Encoded, segment: Segment, begins: NewExtent | None) -> None:
+        block = _new_block(encoded)
+        self._writer.append(block, segment.first, begins)
+        segment.add(encoded.header)
+        self._blocks.cache.add(segment.first, block.first, block.end, block.data)
+        self._end = block.end
+
+    def sync(self) -> None:
+        """See Log. All is committed; but readers are to be shown the floor."""
+        self._check_usable()
+        self._writer.show_floor()
+
+    def seal(self, epoch: int) -> None:
+        """See Log."""
+        self._check_usable()
+        if epoch <= self.epoch:
+            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+        self._writer.seal(epoch)
+
+    def set_floor(self, position: int) -> None:
+        """See Log."""
+        self._writer.floor = position
+
+    def trim(self, before: int, keep: Container[int] = ()) -> None:
+        """See Log. Any thread may call it."""
+        self._check_usable()
+        with self._changing:
+            going = [segment for segment in self._segments[:-1] if segment.end <= before]
+            if not going:
+                return
+            low = self._segments[len(going)].first
+            kept = [segment for segment in going if segment.first in keep]
+            firsts = [segment.first for segment in kept]
+            self._writer.ours(lambda epoch: self._connections.aside.trim(epoch, low, firsts))
+            self._segments = self._segments[len(going) :]
+            self._kept = [*self._kept, *kept]
+        self._give_back(segment.first for segment in going if segment not in kept)
+
+    def release(self, extent: Extent) -> None:
+        """See Log."""
+        self._check_usable()
+        first = extent.first
+        with self._changing:
+            self._writer.ours(lambda epoch: self._connections.aside.unkeep(epoch, first))
+            self._kept = [each for each in self._kept if each.first != first]
+        self._give_back([first])
+
+    def drop_forgotten(self) -> None:
+        """Give back what an owner before us has left."""
+        self._give_back(())
+
+    def _give_back(self, extents: Iterable[int]) -> None:
+        for first in extents:
+            self._blocks.cache.forget(first)
+        with suppress(DatabaseError):  # it can be done at any other time
+            self._connections.aside.drop()
+
+    def close(self) -> None:
+        """See Log. The lease is given back, so that another broker may go on at once."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with suppress(LogError):  # it runs out by itself
+                self._writer.release()
+        finally:
+            self._blocks.close()
+            self._connections.close()
+
+    # Reading
+
+    def read(self, start: int) -> Iterator[Block]:
+        """See Log."""
+        limit = self._end
+        for segment in self._segments:
+            if segment.end > start and segment.first < limit:
+                yield from self._reader.read(segment, start, limit)
+
+    def locate(self, position: int) -> Block:
+        """See Log."""
+        segment = self._segment_of(position)
+        if segment is None:
+            raise self._gone(position)
+        try:
+            block = self._blocks.find(segment.first, position)
+        except BlockError as error:
+            raise self._reader.damaged(segment, (position, position + 1), error.reason) from None
+        if block is None:
+            self._check_there(segment)
+            raise self._reader.damaged(segment, (position, position + 1), "its block is missing")
+        return block
+
+    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
+        """See Log."""
+        return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
+
+    def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
+        """See Log."""
+        segment = self._segment_of(extent.first)
+        if segment is None:
+            raise self._gone(extent.first)
+        yield from self._reader.check(segment)
+
+    def forget_damage(self) -> None:
+        """See Log. Nothing is kept of what is damaged."""
+
+    # How it is done
+
+    def _fetch(self, extent: int, position: int, size: int) -> list[BlockRow]:
+        return self._ask(lambda: self._connections.reading.blocks(extent, position, size))
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """Read something. Raises LogUnavailable where the database can't be asked for too long."""
+        try:
+            return insist(ask, self._clock, READ_PATIENCE)
+        except DatabaseError as error:
+            raise LogUnavailable(f"the journal can not be read: {error}") from error
+
+    def _segment_of(self, position: int) -> Segment | None:
+        for segments in (self._segments, self._kept):
+            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
+            if at >= 0 and position < segments[at].end:
+                return segments[at]
+        return None
+
+    def _gone(self, position: int) -> Gone:
+        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
+
+    def _check_there(self, segment: Segment) -> None:
+        """Raise Gone if an extent was trimmed meanwhile."""
+        if self._segment_of(segment.first) is None:
+            raise self._gone(segment.first)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise LogClosed(f"the journal in {self._where} was closed")
+        self._writer.check()
+
+
+def _new_block(encoded: Encoded) -> NewBlock:
+    header = encoded.header
+    return NewBlock(header.first, header.end, header.epoch, header.crc, header.base, encoded.data)

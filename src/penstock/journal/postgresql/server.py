@@ -1,0 +1,42 @@
+"""What a server must promise before a journal is kept there, and what its operator should know."""
+
+from __future__ import annotations
+
+from penstock.journal.errors import JournalRefused
+from penstock.journal.postgresql.database import ServerFacts
+
+#: PostgreSQL 14.
+OLDEST = 140000
+#: Settings without which a commit may be gone, or a table be unreadable, after the server's machine has failed.
+_NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
+#: A commit with this one does not wait for any standby.
+_LOCAL = "local"
+
+
+def refuse_server(where: str, facts: ServerFacts) -> None:
+    """Raise JournalRefused for a server that can not keep what it confirms."""
+    if facts.version < OLDEST:
+        found = f"{facts.version // 10000}"
+        raise JournalRefused(f"{where} is PostgreSQL {found}: this Penstock needs {OLDEST // 10000} or later")
+    if facts.read_only:
+        raise JournalRefused(
+            f"{where} is read-only: name the primary, or all servers, as in postgresql://HOST,HOST/DATABASE; or set"
+            " default_transaction_read_only = off"
+        )
+    for name in _NEEDED:
+        if getattr(facts, name) == "off":
+            raise JournalRefused(
+                f"{where} has {name} = off, and may lose what it has confirmed: set {name} = on for this database"
+            )
+
+
+def warn_of_server(where: str, facts: ServerFacts) -> list[str]:
+    """What is allowed, and should be known."""
+    names, commits = facts.synchronous_standby_names, facts.synchronous_commit
+    if not names:
+        return [f"{where} has no synchronous standby: one machine is one copy (see synchronous_standby_names)"]
+    if commits == _LOCAL:
+        return [f"{where} has synchronous_commit = local: commits do not wait for its standby, which may lack some"]
+    if facts.synchronous_standbys == 0:
+        return [f"{where} waits for a synchronous standby ({names}), and none is connected: commits wait until one is"]
+    return []

@@ -1,0 +1,120 @@
+"""A broker that waits to be the owner: it follows the blocks, and knows how far it has seen them: see ``Standby``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.journal.contract import FIRST_POSITION, Checkpoint
+from penstock.journal.errors import CommitsLost, LogUnavailable, Replaced, Trimmed
+from penstock.journal.files.segment import Segment
+from penstock.journal.format.block import Block
+from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
+from penstock.journal.postgresql.database import BlockMark, BlockRow, Database, DatabaseError, ShardRow
+from penstock.journal.postgresql.extents import segment_of
+from penstock.journal.postgresql.reading import BlockReader
+from penstock.journal.postgresql.writer import Known
+
+if TYPE_CHECKING:
+    from penstock.journal.postgresql.journal import OwnedDatabase
+
+T = TypeVar("T")
+
+
+class DatabaseStandby:
+    """Follows over one connection. One thread at a time uses it."""
+
+    def __init__(self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase]) -> None:
+        """``own`` is the journal's way to take over, which asks ``check`` before it goes on."""
+        self._database = database
+        self._own = own
+        self._reader = BlockReader(database.where, self._fetch, self._check_there)
+        self._identity: int | None = None
+        #: The last block that was seen.
+        self._known: Known | None = None
+        self.position = FIRST_POSITION
+        self.owner = ""
+        self.seconds = 0.0
+
+    def checkpoint(self) -> Checkpoint | None:
+        """See Standby."""
+        self._look()
+        assert self._identity is not None
+        try:
+            found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
+        except OSError as error:
+            raise LogUnavailable(str(error)) from error
+        self.position, self._known = found.position if found is not None else FIRST_POSITION, None
+        return found
+
+    def catch_up(self) -> Iterator[Block]:
+        """See Standby."""
+        shard = self._look()
+        if self.position >= shard.head:
+            return
+        rows = [row for row in self._ask(self._database.extents) if not row.kept and row.end > self.position]
+        segments = [segment_of(self._database.where, row, shard.identity) for row in rows]
+        if not segments or segments[0].header.after > self.position:
+            raise self._trimmed(shard)
+        for segment in segments:
+            for block in self._reader.read(segment, self.position, shard.head):
+                self.position = block.end
+                mark = BlockMark(block.first, block.end, block.epoch, block.header.crc)
+                self._known = Known(segment.first, mark)
+                yield block
+
+    def own(self) -> OwnedDatabase:
+        """See Standby."""
+        return self._own(self)
+
+    def close(self) -> None:
+        """See Standby."""
+        self._database.close()
+
+    def check(self, shard: ShardRow) -> None:
+        """Raise CommitsLost unless the journal has all that was seen of it; Replaced if it is another one."""
+        if self._identity is None:
+            self._identity = shard.identity
+        if shard.identity != self._identity:
+            raise Replaced((FIRST_POSITION, self.position), f"{self._database.where} is another journal now")
+        if shard.head < self.position:
+            raise self._lost(shard, shard.head)
+        known = self._known
+        if known is None or known.mark.first < shard.low:
+            return
+        if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
+            raise self._lost(shard, known.mark.first)
+
+    def _look(self) -> ShardRow:
+        shard = self._ask(self._database.shard)
+        self.owner, self.seconds = shard.owner, max(shard.lease, 0.0)
+        self.check(shard)
+        return shard
+
+    def _lost(self, shard: ShardRow, first: int) -> CommitsLost:
+        lost = (first, max(self.position, first + 1))
+        return CommitsLost(
+            lost,
+            f"{self._database.where} has lost commits that were seen there: it is at position {shard.head}, and was at"
+            f" {self.position}. Lost, or replaced by others: at least positions {lost[0]} to {lost[1] - 1}. A standby"
+            " that is not synchronous was promoted, or an older state of the database restored. If the server that has"
+            " them is still there, go back to it; if not, start the broker again, and it goes on without them",
+        )
+
+    def _trimmed(self, shard: ShardRow) -> Trimmed:
+        return Trimmed((self.position, max(shard.low, self.position + 1)), "they were trimmed meanwhile")
+
+    def _check_there(self, segment: Segment) -> None:
+        shard = self._ask(self._database.shard)
+        if segment.first < shard.low:
+            raise self._trimmed(shard)
+
+    def _fetch(self, extent: int, position: int, size: int) -> list[BlockRow]:
+        return self._ask(lambda: self._database.blocks(extent, position, size))
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """Who stands by has time: it asks once, and again when it is called again."""
+        try:
+            return ask()
+        except DatabaseError as error:
+            raise LogUnavailable(str(error)) from error

@@ -1,0 +1,96 @@
+"""The statements, as text. ``{schema}`` is the schema's name, quoted; the rest is for the driver to fill in."""
+
+from __future__ import annotations
+
+_SHARD = """identity, created, epoch, head, low, floor, extent, chain, owner,
+    extract(epoch from lease_until - clock_timestamp())::float8"""
+_LEASE = "lease_until = clock_timestamp() + make_interval(secs => %(lease)s)"
+#: The row is locked until the end of the transaction, so that no other owner comes in between.
+_OURS = "select 1 as one from {schema}.shard where epoch = %(epoch)s for share"
+_MOVED = f"""update {{schema}}.shard
+    set head = %(end)s, chain = %(checksum)s, floor = %(floor)s, {_LEASE}"""
+_FREE = "where epoch = %(epoch)s and head = %(head)s and low <= %(first)s"
+_BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, at, size, bytes)
+    select extent, %(first)s, %(end)s, %(block_epoch)s, %(checksum)s, %(at)s, %(size)s, %(data)b from moved"""
+
+SHARD = f"select {_SHARD} from {{schema}}.shard"
+
+#: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it.
+CLAIM = f"""update {{schema}}.shard set epoch = epoch + 1, owner = %(owner)s, {_LEASE}
+    where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
+SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
+RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
+RELEASE = "update {schema}.shard set owner = '', lease_until = 'epoch' where epoch = %(epoch)s"
+
+#: The head moves and the block is added, both or neither. Who comes second finds no row to move.
+APPEND = f"with moved as ({_MOVED} {_FREE} returning extent) {_BLOCK}"
+APPEND_EXTENT = f"""with moved as ({_MOVED}, extent = %(first)s {_FREE} returning extent),
+    finished as (update {{schema}}.extents set "end" = %(f_end)s, size = %(f_size)s, blocks = %(f_blocks)s,
+        last_at = %(f_last_at)s, chain = %(f_chain)s, finished = true from moved where first = %(f_first)s),
+    begun as (insert into {{schema}}.extents (first, header, timeline)
+        select %(first)s, %(header)b, %(timeline)s from moved)
+    {_BLOCK}"""
+MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent = %s and first = %s'
+
+EXTENTS = """select first, header, timeline, coalesce(b."end", e."end", e.first), coalesce(b.size, e.size, 0),
+        coalesce(b.blocks, e.blocks), coalesce(b.last_at, e.last_at), coalesce(b.chain, e.chain), flags, finished, kept
+    from {schema}.extents e left join lateral (
+        select max("end") as "end", sum(size)::int8 as size, count(*) as blocks, max(at) as last_at,
+            (select checksum from {schema}.blocks where extent = e.first order by first desc limit 1) as chain
+        from {schema}.blocks where extent = e.first and not e.finished having count(*) > 0) b on true
+    order by first"""
+BLOCKS = """select extent, first, "end", epoch, checksum, bytes from (
+        select *, sum(size) over (order by first) - size as before from (
+            select * from {schema}.blocks where extent = %(extent)s and first >= coalesce(
+                (select max(first) from {schema}.blocks where extent = %(extent)s and first <= %(position)s), 0)
+            order by first limit %(limit)s) near where "end" > %(position)s) counted
+    where before < %(size)s order by first"""
+
+TRIM = """with moved as (update {schema}.shard set low = %(low)s
+        where epoch = %(epoch)s and low <= %(low)s returning one),
+    kept as (update {schema}.extents set kept = true from moved where first < %(low)s and first = any(%(keep)s)),
+    gone as (delete from {schema}.extents using moved
+        where first < %(low)s and not kept and not first = any(%(keep)s))
+    select count(*) from moved"""
+UNKEEP = f"""with ours as ({_OURS}),
+    gone as (delete from {{schema}}.extents using ours where first = %(first)s and kept)
+    select count(*) from ours"""
+
+IS_PARTITION = """select count(*) from pg_inherits where inhrelid = to_regclass(%s)"""
+MAKE_PARTITION = "create table if not exists {schema}.{partition} (like {schema}.blocks including all)"
+ADD_PARTITION = "alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end})"
+#: Tables of extents that were forgotten. What is being made for the next extent lies above ``low``.
+FORGOTTEN = """select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = to_regclass(%s) and c.relname ~ '^blocks_[0-9a-f]{{16}}$'
+        and ('x' || right(c.relname, 16))::bit(64)::int8 < (select low from {schema}.shard)
+        and not exists (select from {schema}.extents where first = ('x' || right(c.relname, 16))::bit(64)::int8)"""
+DROP_PARTITION = "drop table if exists {schema}.{partition}"
+
+CHECKPOINTS = """select position, sum(octet_length(bytes))::int8 from {schema}.checkpoints
+    group by position order by position"""
+CHECKPOINT = "select bytes from {schema}.checkpoints where position = %s order by part"
+CLEAR_CHECKPOINT = "delete from {schema}.checkpoints where position = %s"
+PUT_CHECKPOINT = "insert into {schema}.checkpoints values (%s, %s, %b)"
+OLD_CHECKPOINTS = """delete from {schema}.checkpoints where position not in (
+    select distinct position from {schema}.checkpoints order by position desc limit %s)"""
+OURS = _OURS
+
+VALUE = "select value from {schema}.named_values where name = %s"
+PUT_VALUE = f"""with ours as ({_OURS}) insert into {{schema}}.named_values select %(name)s, %(value)b from ours
+    on conflict (name) do update set value = excluded.value"""
+REMOVE_VALUE = f"""with ours as ({_OURS}), gone as (
+        delete from {{schema}}.named_values using ours where name = %(name)s) select count(*) from ours"""
+RENAME_VALUE = f"""with ours as ({_OURS}),
+    gone as (delete from {{schema}}.named_values using ours where name = %(name)s returning name, value),
+    put as (insert into {{schema}}.named_values select %(to)s, value from gone
+        on conflict (name) do update set value = excluded.value)
+    select count(*) from ours"""
+
+FACTS = """select current_setting('server_version_num')::int, current_setting('fsync'),
+    current_setting('full_page_writes'), current_setting('synchronous_commit'),
+    current_setting('synchronous_standby_names'),
+    (select case when count(*) filter (where sync_state is null) > 0 then -1
+        else count(*) filter (where sync_state in ('sync', 'quorum')) end from pg_stat_replication)::int,
+    pg_is_in_recovery() or current_setting('transaction_read_only') = 'on'"""
+#: The first 8 digits of a file of the write-ahead log. A server that is a standby, or has no such files, does not tell.
+TIMELINE = "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"

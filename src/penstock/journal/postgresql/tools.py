@@ -1,0 +1,69 @@
+"""For operators of a journal in a database: see ``contract.JournalTools``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from penstock.journal.contract import ExtentInfo, JournalInfo, Progress, Repair, Verdict
+from penstock.journal.errors import JournalRefused
+from penstock.journal.files.segment import HEADER_SIZE, SegmentHeader, segment_name
+from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
+from penstock.journal.postgresql.folder_view import FolderView
+from penstock.journal.postgresql.questions import asked
+from penstock.journal.repair.survey import survey, verdict_of
+
+T = TypeVar("T")
+
+
+class DatabaseTools:
+    """Each call has a connection of its own, which it makes with ``connect``."""
+
+    def __init__(self, connect: Callable[[], ReadableDatabase]) -> None:
+        self._connect = connect
+
+    def check(self) -> None:
+        """See JournalTools."""
+        self._with(lambda database: database.shard())
+
+    def size(self) -> int:
+        """See JournalTools."""
+        return self._with(lambda database: sum(row.size for row in database.extents()))
+
+    def verify(self, progress: Progress) -> Verdict:
+        """See JournalTools."""
+        return self._with(lambda database: verdict_of(survey(FolderView(database), progress)))
+
+    def info(self) -> JournalInfo:
+        """See JournalTools."""
+        return self._with(_info)
+
+    def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
+        """See JournalTools."""
+        raise JournalRefused(
+            "a journal in a database is not repaired here: bring back what is damaged from a standby or a backup of the"
+            " database"
+        )
+
+    def _with(self, question: Callable[[ReadableDatabase], T]) -> T:
+        database = asked(self._connect)
+        try:
+            return asked(lambda: question(database))
+        finally:
+            database.close()
+
+
+def _info(database: ReadableDatabase) -> JournalInfo:
+    shard = database.shard()
+    extents = [_extent(row, shard) for row in database.extents() if not row.kept]
+    return JournalInfo(shard.created, extents, database.checkpoints())
+
+
+def _extent(row: ExtentRow, shard: ShardRow) -> ExtentInfo:
+    end = row.end if row.finished else shard.head
+    header = SegmentHeader.decode(row.header)
+    created = header.created if header is not None else 0
+    return ExtentInfo(
+        segment_name(row.first), row.first, end - row.first, created, HEADER_SIZE + row.size, row.finished
+    )

@@ -1,0 +1,249 @@
+"""A database as an end of a copy: see ``transfer``.
+
+While a journal is being copied into one, its row says that the copy owns it, for longer than anybody waits. So no
+broker takes it, and who stands by goes on when the copy is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+from penstock.journal.errors import JournalOwned, JournalRefused
+from penstock.journal.files.disk import RealFile
+from penstock.journal.files.segment_assembly import SegmentSums
+from penstock.journal.files.transfer import in_pieces
+from penstock.journal.postgresql.copies import ExtentCopy
+from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
+from penstock.journal.postgresql.folder_view import FolderView
+from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.schema import partition
+from penstock.journal.repair.survey import survey
+from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
+
+#: What a transaction takes, in bytes.
+_PIECE = 8 * 2**20
+#: A checkpoint is cut into parts of so many bytes.
+_PART = 4 * 2**20
+#: The value that has the ranges that a repair of files has given up, as JSON.
+GIVEN_UP = "given_up.json"
+
+
+class DatabaseSource:
+    """A journal in a database that is copied: see ``transfer.TransferSource``."""
+
+    def __init__(self, database: ReadableDatabase) -> None:
+        """Raises JournalOwned."""
+        self._database = database
+        row = self._row = asked(database.shard)
+        if row.lease > 0:
+            raise JournalOwned(database.where, row.owner, row.lease)
+        rows = asked(database.extents)
+        kept = [row for row in rows if row.kept]
+        if kept:
+            raise JournalRefused(f"{database.where} has damaged messages in the extent from {kept[0].first} on")
+        given_up = json.loads(asked(lambda: database.value(GIVEN_UP)) or b"[]")
+        self.facts = TransferFacts(
+            row.identity, row.created, row.epoch, row.head, row.low, row.floor, tuple(map(tuple, given_up))
+        )
+        self._rows = {row.first: row for row in rows}
+        self.extents = [_extent(row) for row in rows]
+
+    def blocks(self, extent: TransferExtent) -> Iterator[TransferBlock]:
+        """See TransferSource."""
+        row = self._rows[extent.sums.first]
+        copy = ExtentCopy(row)
+        asked(lambda: copy.extend(self._database, row, row.end))
+        with closing(RealFile(copy.descriptor())) as file:
+            yield from checked_blocks(self._database.where, file, extent)
+
+    def checkpoints(self) -> Iterator[tuple[int, bytes]]:
+        """See TransferSource."""
+        for position, _ in asked(self._database.checkpoints):
+            data = self._checkpoint(position)
+            if data is not None:
+                yield position, data
+
+    def _checkpoint(self, position: int) -> bytes | None:
+        return asked(lambda: self._database.checkpoint(position))
+
+    def value(self, name: str) -> bytes | None:
+        """See TransferSource."""
+        return asked(lambda: self._database.value(name))
+
+    def confirm(self) -> None:
+        """See TransferSource."""
+        row = asked(self._database.shard)
+        if row._replace(lease=0.0) != self._row._replace(lease=0.0):
+            raise JournalRefused(
+                f"{self._database.where} was changed while it was copied: stop the brokers on it, and copy again"
+            )
+
+
+def _extent(row: ExtentRow) -> TransferExtent:
+    sums = SegmentSums(row.flags, row.first, row.end, row.last_at, row.chain, row.blocks)
+    return TransferExtent(row.header, sums, row.size)
+
+
+class DatabaseTarget:
+    """A journal that is being copied into a database: see ``transfer.TransferTarget``."""
+
+    def __init__(self, database: ArrivalDatabase) -> None:
+        self._database = database
+        self._facts: TransferFacts | None = None
+        self._extents: list[TransferExtent] = []
+        self._epoch = 0
+
+    def begin(self, facts: TransferFacts, extents: list[TransferExtent]) -> None:
+        """See TransferTarget."""
+        database = self._database
+        self._facts, self._extents = facts, extents
+        asked(database.make)
+        owner = f"an unfinished copy of journal {facts.identity:016x} (penstock journal copy)"
+        epoch = asked(lambda: database.take(owner, facts))
+        if epoch is None:
+            row = asked(database.shard)
+            if row.lease > 0:
+                raise JournalOwned(database.where, row.owner, row.lease)
+            raise JournalRefused(
+                f"{database.where} is not empty: a journal is copied into an empty schema, as in ?schema=NAME"
+            )
+        self._epoch = epoch
+        wanted = {extent.sums.first for extent in extents}
+        for row in asked(database.extents):
+            if row.first not in wanted:
+                self._forget(row.first)
+
+    def _forget(self, first: int) -> None:
+        asked(lambda: self._database.forget(self._epoch, first))
+
+    def reached(self, extent: TransferExtent) -> int:
+        """See TransferTarget."""
+        return asked(lambda: self._database.reached(extent.sums.first)) or extent.sums.first
+
+    def add(self, extent: TransferExtent, blocks: Iterable[TransferBlock], progress: Progress) -> None:
+        """See TransferTarget."""
+        database, first = self._database, extent.sums.first
+        asked(lambda: database.prepare(first))
+        asked(lambda: database.put_extent(self._epoch, extent, finished=extent is not self._extents[-1]))
+        for some in in_pieces(blocks, _PIECE):
+            self._put(first, some)
+            progress(sum(len(block.data) for block in some))
+
+    def _put(self, first: int, blocks: list[TransferBlock]) -> None:
+        self._ours(asked(lambda: self._database.put_blocks(self._epoch, first, blocks)))
+
+    def put_checkpoint(self, position: int, data: bytes) -> None:
+        """See TransferTarget."""
+        parts = [data[at : at + _PART] for at in range(0, len(data), _PART)]
+        self._ours(asked(lambda: self._database.put_checkpoint(self._epoch, position, parts, keep=2)))
+
+    def put_value(self, name: str, value: bytes) -> None:
+        """See TransferTarget."""
+        self._ours(asked(lambda: self._database.put_value(self._epoch, name, value)))
+
+    def end(self, progress: Progress) -> None:
+        """See TransferTarget."""
+        assert self._facts is not None
+        facts, last = self._facts, self._extents[-1].sums if self._extents else None
+        if facts.given_up:
+            self.put_value(GIVEN_UP, json.dumps(facts.given_up).encode())
+        self._ours(asked(lambda: self._database.move_head(self._epoch, facts, last)))
+        found = survey(FolderView(self._database), progress)
+        if found.problems:
+            raise JournalRefused(f"the copy in {self._database.where} is not sound: {found.problems[0].text}")
+        self._ours(asked(lambda: self._database.release(self._epoch)))
+
+    def _ours(self, done: bool) -> None:
+        if not done:
+            raise JournalRefused(f"another copy into {self._database.where} has begun: this one has ended")
+
+
+class ArrivalDatabase(PostgresDatabase):
+    """What a copy asks for besides."""
+
+    def take(self, owner: str, facts: TransferFacts) -> int | None:
+        """Own a journal that has no block yet, or that this owner had before; the epoch, or None."""
+        values = {"owner": owner, "identity": _signed(facts.identity), "created": facts.created, "epoch": facts.epoch}
+        found = self._rows(_TAKE, values, changes=True)
+        return int(found[0][0]) if found else None
+
+    def reached(self, first: int) -> int | None:
+        """Up to which position the blocks of an extent are there; None: there are none."""
+        [(end,)] = self._rows(_REACHED, (first,))
+        return end if end is None else int(end)
+
+    def put_extent(self, epoch: int, extent: TransferExtent, *, finished: bool) -> bool:
+        """Add an extent, if it is not there."""
+        values = {"epoch": epoch, "header": extent.header, "size": extent.size, "finished": finished}
+        return self._count(_PUT_EXTENT, values | extent.sums._asdict())
+
+    def put_blocks(self, epoch: int, extent: int, blocks: list[TransferBlock]) -> bool:
+        """Add blocks, all or none."""
+        with self._transaction():
+            if not self._rows(_OURS, {"epoch": epoch}):
+                return False
+            with (
+                self._connected().cursor() as cursor,
+                cursor.copy(self._text(_PUT_BLOCKS, partition=partition(extent))) as copy,
+            ):
+                copy.set_types(["int8", "int8", "int8", "int8", "int8", "int8", "int4", "bytea"])
+                for header, data in blocks:
+                    numbers = (extent, header.first, header.end, header.epoch, header.crc, header.base)
+                    copy.write_row((*numbers, len(data), data))
+        return True
+
+    def forget(self, epoch: int, first: int) -> bool:
+        """Remove an extent with its blocks."""
+        with self._transaction():
+            if not self._rows(_OURS, {"epoch": epoch}):
+                return False
+            self._change("delete from {schema}.extents where first = %s", (first,))
+            self._change("drop table if exists {schema}.{partition}", partition=partition(first))
+        return True
+
+    def move_head(self, epoch: int, facts: TransferFacts, last: SegmentSums | None) -> bool:
+        """Say how far the journal goes."""
+        values = {"epoch": epoch, "head": facts.head, "low": facts.low, "floor": facts.floor}
+        values |= {"extent": last.first, "chain": last.chain} if last is not None else {"extent": 0, "chain": 0}
+        return self._change(_MOVE_HEAD, values) == 1
+
+
+_OURS = "select 1 from {schema}.shard where epoch = %(epoch)s for share"
+_TAKE = """update {schema}.shard set epoch = greatest(epoch, %(epoch)s) + 1, identity = %(identity)s,
+        created = %(created)s, owner = %(owner)s, lease_until = clock_timestamp() + interval '100 years'
+    where owner = %(owner)s or (head = 1 and extent = 0 and lease_until < clock_timestamp()
+        and not exists (select from {schema}.extents)) returning epoch"""
+_REACHED = 'select max("end") from {schema}.blocks where extent = %s'
+_PUT_EXTENT = """with ours as (select 1 from {schema}.shard where epoch = %(epoch)s for share),
+    put as (insert into {schema}.extents
+            (first, header, timeline, "end", size, blocks, last_at, chain, flags, finished)
+        select %(first)s, %(header)b, 0, %(end)s, %(size)s, %(blocks)s, %(last_at)s, %(chain)s, %(flags)s, %(finished)s
+        from ours on conflict (first) do update set header = excluded.header, "end" = excluded."end",
+            size = excluded.size, blocks = excluded.blocks, last_at = excluded.last_at, chain = excluded.chain,
+            flags = excluded.flags, finished = excluded.finished)
+    select count(*) from ours"""
+_PUT_BLOCKS = """copy {schema}.{partition} (extent, first, "end", epoch, checksum, at, size, bytes)
+    from stdin (format binary)"""
+_MOVE_HEAD = """update {schema}.shard set head = %(head)s, low = %(low)s, floor = %(floor)s, extent = %(extent)s,
+    chain = %(chain)s where epoch = %(epoch)s"""
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+@contextmanager
+def database_source(database: ReadableDatabase) -> Iterator[DatabaseSource]:
+    """The journal in a database. Raises JournalRefused where a broker has it, or there is none."""
+    with closing(database):
+        yield DatabaseSource(database)
+
+
+@contextmanager
+def database_target(database: ArrivalDatabase) -> Iterator[DatabaseTarget]:
+    """A database to be copied into."""
+    with closing(database):
+        yield DatabaseTarget(database)

@@ -1,0 +1,46 @@
+"""Small values in the database: see ``contract.ValueStore``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.journal.errors import LogError
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.database import Database, DatabaseError
+from penstock.journal.postgresql.writer import ASIDE_PATIENCE, HeadWriter, insist
+
+DAMAGED = ".damaged"
+
+
+class DatabaseValues:
+    """The values of the journal's owner. Any thread may use it."""
+
+    def __init__(self, database: Database, writer: HeadWriter, clock: Clock | None = None) -> None:
+        self._database = database
+        self._writer = writer
+        self._clock = clock or Clock()
+
+    def get(self, name: str) -> bytes | None:
+        """See ValueStore."""
+        try:
+            return insist(lambda: self._database.value(name), self._clock, ASIDE_PATIENCE)
+        except DatabaseError as error:
+            raise OSError(str(error)) from error
+
+    def put(self, name: str, value: bytes) -> None:
+        """See ValueStore."""
+        self._change(lambda epoch: self._database.put_value(epoch, name, value))
+
+    def delete(self, name: str) -> None:
+        """See ValueStore."""
+        self._change(lambda epoch: self._database.move_value(epoch, name, None))
+
+    def set_aside(self, name: str) -> None:
+        """See ValueStore."""
+        self._change(lambda epoch: self._database.move_value(epoch, name, name + DAMAGED))
+
+    def _change(self, change: Callable[[int], bool]) -> None:
+        try:
+            self._writer.ours(change)
+        except LogError as error:
+            raise OSError(str(error)) from error

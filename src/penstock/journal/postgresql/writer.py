@@ -1,0 +1,265 @@
+"""The head of the log in the hands of its owner: fencing, and finding out what became of a commit.
+
+Every statement names our epoch, and an append the head that we know. Where no row is changed, somebody else is the
+owner, or the database is not what it was; ``_explain`` finds out which. Where the connection broke, nobody knows
+whether the block is there. ``_settle`` asks the server that is there now:
+
+1. Renew the lease. That is a commit of its own, so on return everything that was seen before it is as durable as the
+   database makes it, also a block whose own wait for a standby was cut short. No row: fenced.
+2. The head is behind the block, and the block there has our epoch and checksum: it is done. The head is where it was:
+   the statement was lost, or it is still on its way, so it is sent again; only one of the two can find the head there.
+3. The head lies before what we know as committed: the database has lost commits. Nobody may hide that, so we stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import RLock
+from typing import NamedTuple, NoReturn, TypeVar
+
+from penstock.journal.errors import CommitsLost, Fenced, LogError, LogFailed, LogFull, LogUnavailable
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.database import (
+    BlockMark,
+    ConnectionLost,
+    Database,
+    DatabaseError,
+    DatabaseFull,
+    DatabaseRefused,
+    NewBlock,
+    NewExtent,
+    ShardRow,
+)
+from penstock.journal.postgresql.lease import DatabaseLease
+
+#: Seconds for which a database that can't be reached is tried again, and between two tries at least and at most.
+PATIENCE = 30.0
+#: The same for what is not the log itself: who asked may ask again.
+ASIDE_PATIENCE = 5.0
+PAUSES = (0.05, 0.5)
+
+T = TypeVar("T")
+
+
+class Known(NamedTuple):
+    """The last block that was committed: its extent, and what it is told by."""
+
+    extent: int
+    mark: BlockMark
+
+
+class HeadWriter:
+    """Moves the head. Any thread may use it; one thing is done at a time."""
+
+    def __init__(
+        self, database: Database, shard: ShardRow, lease: float, asked_at: float, clock: Clock | None = None
+    ) -> None:
+        """``shard`` is what the claim has returned, which was asked for at a moment of the clock."""
+        self._database = database
+        self._clock = clock or Clock()
+        self._lock = RLock()
+        self.owner = shard.owner
+        self.epoch = shard.epoch
+        self.head = shard.head
+        #: What readers are to be shown as the floor, and what they are.
+        self.floor = self._shown_floor = shard.floor
+        self.known: Known | None = None
+        #: Why nothing is accepted any more.
+        self.failure: LogError | None = None
+        self.lease = DatabaseLease(lease, self.renew, self.release)
+        self.lease.extend(asked_at)
+
+    def check(self) -> None:
+        """Raise why nothing is accepted any more, if that is so."""
+        if self.failure is not None:
+            raise self.failure
+
+    def append(self, block: NewBlock, extent: int, begins: NewExtent | None) -> None:
+        """Commit a block. Raises Fenced, LogFull, CommitsLost or LogFailed."""
+        with self._lock:
+            self.check()
+            floor, asked_at = self.floor, self._clock.monotonic()
+            try:
+                done = self._database.append(self.epoch, self.head, block, self.lease.seconds, floor, begins)
+            except ConnectionLost as error:
+                asked_at = self._settle(error, lambda: self._found(block, extent, begins))
+            except DatabaseFull as error:
+                raise LogFull(f"{error}. Make room, and it goes on") from error
+            except DatabaseRefused as error:
+                raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
+            else:
+                if not done:
+                    asked_at = self._settle(None, lambda: self._found(block, extent, begins))
+            self.head, self._shown_floor = block.end, floor
+            self.known = Known(extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
+            self.lease.extend(asked_at)
+
+    def prepare(self, first: int) -> None:
+        """Make a place for the blocks of an extent. Raises LogFull or LogFailed."""
+        self._insist(lambda: self._database.prepare(first))
+
+    def renew(self) -> None:
+        """Renew the lease, and show the floor. Raises Fenced, LogFull, CommitsLost or LogFailed."""
+        with self._lock:
+            self.check()
+            self.lease.extend(self._settle(None, lambda: True))
+
+    def show_floor(self) -> None:
+        """See that readers are shown the floor."""
+        if self.floor != self._shown_floor:
+            self.renew()
+
+    def seal(self, newer: int) -> None:
+        """Go on with another epoch. Raises Fenced, LogFull or LogFailed."""
+        with self._lock:
+            self.check()
+            epoch = self.epoch
+
+            def change() -> bool:
+                if self._database.seal(epoch, newer):
+                    return True
+                found = self._database.shard()  # it may have been done by one whose answer was lost
+                return (found.epoch, found.owner) == (newer, self.owner)
+
+            if not self._insist(change):
+                self._refused()
+            self.epoch = newer
+
+    def ours(self, change: Callable[[int], bool]) -> None:
+        """Do something beside the log that names our epoch, and may be done twice. It must use another connection.
+
+        Raises Fenced, LogFull, or LogUnavailable, after which the log goes on.
+        """
+        self.check()
+        try:
+            done = insist(lambda: change(self.epoch), self._clock, ASIDE_PATIENCE)
+        except DatabaseFull as error:
+            raise LogFull(f"{error}. It is tried again") from error
+        except DatabaseError as error:
+            raise LogUnavailable(str(error)) from error
+        if not done:
+            self._refused()
+
+    def release(self) -> None:
+        """Give the lease back; nothing is accepted any more. Raises LogFailed where that fails: then it runs out."""
+        with self._lock:
+            if self.failure is not None:
+                return
+            self._end(LogFailed("the journal was handed over: nothing more is accepted"))
+            try:
+                self._database.release(self.epoch)
+            except (ConnectionLost, DatabaseFull, DatabaseRefused) as error:
+                raise LogFailed(f"the lease could not be given back, and runs out by itself: {error}") from error
+
+    # How it is done
+
+    def _found(self, block: NewBlock, extent: int, begins: NewExtent | None) -> bool:
+        """Whether a block is there, after it was sent again if it was not. The lease was renewed just now."""
+        mark = self._database.mark(extent, block.first)
+        if mark == (block.first, block.end, block.epoch, block.checksum):
+            return True
+        return self._database.append(self.epoch, self.head, block, self.lease.seconds, self.floor, begins)
+
+    def _settle(self, lost: ConnectionLost | None, settled: Callable[[], bool]) -> float:
+        """Find out what became of a commit, on whatever server there is now: when the lease was asked for."""
+        began, pause = self._clock.monotonic(), PAUSES[0]
+        while True:
+            asked_at = self._clock.monotonic()
+            try:
+                floor = self.floor
+                shard = self._database.renew(self.epoch, self.lease.seconds, floor)
+                if shard is None or not self._may_follow(shard):
+                    self._explain(self._database.shard())
+                elif settled():
+                    self._shown_floor = floor
+                    return asked_at
+            except ConnectionLost as error:
+                lost = error
+            except DatabaseFull as error:
+                raise LogFull(f"{error}. It is tried again") from error
+            except DatabaseRefused as error:
+                raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
+            if self._clock.monotonic() - began > PATIENCE:
+                raise self._end(self._given_up(lost))
+            self._clock.sleep(pause)
+            pause = min(2 * pause, PAUSES[1])
+
+    def _may_follow(self, shard: ShardRow) -> bool:
+        """Whether the head is where we know it, or behind a block that we have just sent."""
+        return shard.epoch == self.epoch and shard.head >= self.head
+
+    def _refused(self) -> NoReturn:
+        """Raise why a statement of ours has changed nothing."""
+        with self._lock:
+            self._insist(lambda: self._explain(self._database.shard()))
+            raise self._end(LogFailed(f"{self._database.where} takes nothing from us, and does not say why"))
+
+    def _explain(self, shard: ShardRow) -> None:
+        """Raise why a statement of ours has changed nothing. Returns where that can't be told: it may be sent again."""
+        known = self.known
+        if shard.head < self.head:
+            raise self._end(self._lost(shard, shard.head))
+        if known is not None and self._replaced(known, shard):
+            raise self._end(self._lost(shard, known.mark.first))
+        if shard.epoch != self.epoch:
+            owner = f"{shard.owner} owns it" if shard.owner else "it was owned by another broker"
+            raise self._end(
+                Fenced(
+                    f"the journal in {self._database.where} was taken over: {owner}, epoch {shard.epoch} at position"
+                    f" {shard.head}; ours was {self.epoch} at {self.head}. Nothing was confirmed since"
+                )
+            )
+
+    def _replaced(self, known: Known, shard: ShardRow) -> bool:
+        """Whether a block that we know as committed is not there any more, though it was not trimmed."""
+        if known.mark.first < shard.low:
+            return False
+        return self._database.mark(known.extent, known.mark.first) != known.mark
+
+    def _lost(self, shard: ShardRow, first: int) -> CommitsLost:
+        lost = (first, self.head)
+        return CommitsLost(
+            lost,
+            f"{self._database.where} has lost commits that it had confirmed: it is at position {shard.head}, epoch"
+            f" {shard.epoch}, and had told us that everything below {self.head} was durable. Lost, or replaced by"
+            f" others: at least positions {lost[0]} to {lost[1] - 1}. A standby that is not synchronous was promoted,"
+            " or an older state of the database restored. If the server that has them is still there, go back to it;"
+            " if not, start the broker again, and it goes on without them",
+        )
+
+    def _given_up(self, lost: ConnectionLost | None) -> LogFailed:
+        return LogFailed(
+            f"the database can not be asked for {PATIENCE:.0f} seconds: {lost}. What was appended last may or may not"
+            " be there"
+        )
+
+    def _insist(self, ask: Callable[[], T]) -> T:
+        """Ask something that may be done twice, until there is an answer."""
+        try:
+            return insist(ask, self._clock, PATIENCE)
+        except DatabaseFull as error:
+            raise LogFull(f"{error}. It is tried again") from error
+        except ConnectionLost as error:
+            raise self._end(self._given_up(error)) from error
+        except DatabaseRefused as error:
+            raise self._end(LogFailed(f"the database refused: {error}")) from error
+
+    def _end(self, failure: LogError) -> LogError:
+        """Nothing is accepted, and nothing may be handed out, from now on."""
+        if self.failure is None:
+            self.failure = failure
+        self.lease.end()
+        return failure
+
+
+def insist(ask: Callable[[], T], clock: Clock, patience: float) -> T:
+    """Ask something that may be done twice, again and again for so many seconds. Raises DatabaseError."""
+    began, pause = clock.monotonic(), PAUSES[0]
+    while True:
+        try:
+            return ask()
+        except ConnectionLost:
+            if clock.monotonic() - began > patience:
+                raise
+        clock.sleep(pause)
+        pause = min(2 * pause, PAUSES[1])

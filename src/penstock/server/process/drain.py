@@ -1,0 +1,74 @@
+"""The end of serving: nobody new, those who wait are told, what is out goes back, what can be sent is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from penstock.server.network.listeners import OpenListener
+from penstock.server.process.companions import Companions
+from penstock.server.runtime import Runtime
+
+#: Seconds that a stop goes on reading at most, while peers go on sending.
+LAST_READS = 0.3
+#: Seconds that a stop waits for room on a full disk, at most.
+WAIT_FOR_ROOM = 1.0
+#: Seconds that slow peers may keep another broker from taking over.
+WAIT_FOR_PEERS = 0.3
+
+
+class Drain:
+    """Ends the sessions of a broker. ``failed`` tells whether something went wrong: then nobody is waited for."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        listeners: Sequence[OpenListener],
+        companions: Companions,
+        failed: Callable[[], bool],
+    ) -> None:
+        self._runtime = runtime
+        self._listeners = listeners
+        self._companions = companions
+        self._failed = failed
+
+    async def run(self, seconds: float) -> None:
+        """Do it, in so many seconds at most."""
+        stuck = self._runtime.commits.full is not None or self._runtime.holding
+        patience = WAIT_FOR_ROOM if stuck else seconds
+        deadline = time.monotonic() + patience
+        await self._read_what_came()
+        for listener in self._listeners:
+            await listener.close()
+        if not self._failed():
+            await self._settle(deadline)
+        for session in list(self._runtime.sessions.values()):
+            session.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _settle(self, deadline: float) -> None:
+        """Have everything committed and answered, and end the sessions."""
+        runtime = self._runtime
+        runtime.broker.drain(runtime.now())
+        runtime.turn()
+        await self._wait(lambda: runtime.broker.log.staged or runtime.awaiting, deadline)
+        await self._companions.close_socket(max(0.0, deadline - time.monotonic()))
+        for session in list(runtime.sessions.values()):
+            session.end()
+        if runtime.lease is not None:
+            deadline = min(deadline, time.monotonic() + WAIT_FOR_PEERS)
+        await self._wait(lambda: runtime.sessions, deadline)
+
+    async def _read_what_came(self) -> None:
+        """Peers that send and hang up have no other way to know: what arrived before the signal is still taken."""
+        runtime, ends = self._runtime, time.monotonic() + LAST_READS
+        while not self._failed() and time.monotonic() < ends:
+            before = runtime.loop.time()
+            await asyncio.sleep(0.02)
+            if runtime.received_at < before and not runtime.congested:
+                return
+
+    async def _wait(self, busy: Callable[[], object], deadline: float) -> None:
+        while busy() and not self._failed() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)

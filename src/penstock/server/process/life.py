@@ -1,0 +1,141 @@
+"""The life of the process: open the journal, or stand by until it can be had; serve; drain; and stand by again, or end.
+
+a journal of its own      open → serve → end
+a shared journal          stand by → serve → end, or another broker has taken over → stand by → …
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from penstock.journal import Journal
+from penstock.server.admin.figures import BrokerMeasures
+from penstock.server.engine.start import Opened, open_engine
+from penstock.server.flight.answers import StandbyAnswers
+from penstock.server.process.companions import Companions
+from penstock.server.process.journals import chosen_journal, chosen_retention
+from penstock.server.process.local_folder import LocalFolder
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
+from penstock.server.process.readiness import ReadyFile, notify
+from penstock.server.process.serving import ProcessParts, Serving
+from penstock.server.process.standing_by import StandingBy
+from penstock.server.process.stopping import Stopping, when_room
+
+
+class Life:
+    """From start to end."""
+
+    def __init__(self, options: BrokerOptions, log: Logger) -> None:
+        """Raises ListenError if a process beside the broker was asked for and can't be."""
+        self._options = options
+        self._log = log
+        self._stopping = Stopping(log, self._reload)
+        self._parts = ProcessParts(
+            options=options,
+            log=log,
+            stopping=self._stopping,
+            ready=ReadyFile(options.ready_file),
+            companions=Companions(options, log),
+            measures=BrokerMeasures(),
+        )
+        self._serving: Serving | None = None
+        self._owner = ""
+
+    async def run(self) -> Exception | None:
+        """Until a signal, or a failure, which is returned. Raises what keeps it from starting."""
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        journal = chosen_journal(self._options)
+        failure = await (self._take_turns(journal) if journal.shared else self._serve_alone(journal))
+        self._log.tell_suppressed(everything=True)
+        return failure
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong in a corner that nobody looks after: say so, and go on."""
+        self._log.error("unexpected error", reason=context["message"], error=repr(context.get("exception")))
+
+    def _reload(self) -> None:
+        if self._serving is not None:
+            self._serving.reload_certificates()
+        self._parts.companions.reload_certificates()
+
+    async def _serve(self, opened: Opened) -> Serving:
+        """Serve until that is over."""
+        serving = self._serving = Serving(self._parts, opened)
+        try:
+            await serving.run()
+        finally:
+            self._serving = None
+        return serving
+
+    # On a journal of its own
+
+    async def _serve_alone(self, journal: Journal) -> Exception | None:
+        opened = await when_room(lambda: self._open(journal), self._stopping, self._log)
+        if opened is None:
+            return None
+        self._stopping.listen_to_signals()
+        return (await self._serve(opened)).failure
+
+    async def _open(self, journal: Journal) -> Opened:
+        began = time.monotonic()
+        if self._options.ephemeral:
+            self._log.warning("ephemeral: nothing is kept after the end")
+        min_free = self._options.journal.min_free_bytes
+        opened = open_engine(journal.own(), time.time_ns() // 1000, chosen_retention(self._options), min_free=min_free)
+        self._tell_of(opened, time.monotonic() - began, data=self._options.data)
+        return opened
+
+    def _tell_of(self, opened: Opened, seconds: float, **where: str) -> None:
+        for line in opened.report:
+            self._log.warning("the journal was put right", what=line)
+        if not self._options.ephemeral:
+            messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
+            self._log.info("journal opened", **where, messages=messages, seconds=round(seconds, 3))
+
+    # In turn with others
+
+    async def _take_turns(self, journal: Journal) -> Exception | None:
+        self._stopping.listen_to_signals()
+        folder = self._parts.folder = LocalFolder(self._options.data)
+        try:
+            return await self._take_turns_with(journal)
+        finally:
+            self._parts.ready.remove()
+            await self._parts.companions.close()
+            folder.close()
+
+    async def _take_turns_with(self, journal: Journal) -> Exception | None:
+        while not self._stopping.asked:
+            waiting = StandingBy(
+                journal,
+                chosen_retention(self._options),
+                self._options.journal.min_free_bytes,
+                self._stopping,
+                self._log,
+                self._stand_by,
+            )
+            opened = await waiting.run()
+            if opened is None:
+                return None
+            self._tell_of(opened, waiting.took, journal=journal.where)
+            serving = await self._serve(opened)
+            if not serving.is_fenced:
+                return serving.failure
+            self._log.error("another broker has taken over: nothing was confirmed since, and this one stands by")
+        return None
+
+    async def _stand_by(self, owner: str) -> None:
+        """It turned out that another broker serves: say so, to all who ask."""
+        self._owner = owner
+        companions = self._parts.companions
+        await companions.open_socket(StandbyAnswers(self._why), self._parts.folder)
+        await companions.start(self._options.journal.url, flight=False)
+        self._parts.ready.write("standby", companions.listening)
+        self._log.info("standing by", owner=owner)
+        notify(f"READY=1\nSTATUS=standing by: {owner} serves")
+
+    def _why(self) -> str:
+        return f"this broker stands by: {self._owner} serves"
