@@ -49,9 +49,14 @@ class SimBroker:
         self.noticed = False
         #: The database has lost something that this broker knew to be committed.
         self.knew = False
-        #: The highest position of which it knows that it was committed.
-        self.known = 1
+        #: Blocks up to here it has seen while it stood by.
+        self._seen = 1
         self.serving: Serving | None = None
+
+    @property
+    def known(self) -> int:
+        """Everything below this position is committed, as far as this broker knows."""
+        return max(self._seen, self.serving.committed if self.serving is not None else 1)
 
     # Time
 
@@ -144,7 +149,7 @@ class SimBroker:
             try:
                 if self.random.random() < 0.7:
                     for block in standby.catch_up():
-                        self.known = max(self.known, block.end)
+                        self._seen = max(self._seen, block.end)
                 return standby.own()
             except JournalOwned as owned:
                 self.sleep(min(owned.seconds, 5.0) * self.random.uniform(0.2, 1.2) + 0.05)
@@ -192,6 +197,11 @@ class Serving:
             self._ended = True
             with suppress(LogError):
                 self.owned.close()
+
+    @property
+    def committed(self) -> int:
+        """Everything below this position is committed, as the journal says."""
+        return self.owned.log.committed
 
     def _alive(self) -> set[int]:
         found: set[int] = set()
@@ -241,11 +251,9 @@ class Serving:
         engine.advance()
         committed = engine.log.committed
         if committed > self._confirmed:
-            if self.broker.knew:
-                self.world.broken(f"{self.broker.name} confirms, but knew commits that are lost")
-            self.world.witness.confirm(self.epoch, self._confirmed, committed)
+            if not self.broker.knew:  # else it is lost, but was committed when the database said so
+                self.world.witness.confirm(self.epoch, self._confirmed, committed)
             self._confirmed = committed
-            self.broker.known = max(self.broker.known, committed)
             self.world.confirmations += 1
         self._held += engine.released()
         held, self._held = self._held, []
@@ -313,6 +321,8 @@ class Serving:
         while not self._ended:
             try:
                 self._opened.engine.write([staged])
+                if self.broker.knew:
+                    self.world.broken(f"{self.broker.name} goes on, but knew commits that are lost")
                 return
             except LogFull:
                 self.broker.sleep(0.2)

@@ -18,17 +18,22 @@ What is checked, at every change of the database, every confirmation, every deli
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import NoReturn
+from unittest.mock import patch
 
 from penstock.journal.contract import Journal, OwnerOptions
+from penstock.journal.postgresql import log, writer
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.server.maintenance.upkeep import Retention
 from simulate.broker import SimBroker
-from simulate.scheduler import Scheduler
+from simulate.scheduler import Scheduler, TaskLock
 from simulate.witness import Broken, Witness
-from support.simdatabase import SimServer
+from support.simdatabase import SimDatabase, SimServer
 
 SECOND = 1_000_000
 #: Seconds of a life, and those without faults at its end, in which somebody has to serve.
@@ -68,21 +73,25 @@ class ClusterWorld:
         bad = random.choice((0.0, 0.01, 0.05))
         self.faults = Faults(bad, bad, random.choice((0.0, bad)), random.choice((0.0, 0.01, 0.05)))
         self.brokers = [SimBroker(self, f"broker {number}") for number in range(random.choice((2, 2, 3)))]
-        self._numbers = count(1)
+        self._numbers, self._claims = count(1), count(1)
         self.take_overs = self.fenced = self.failures = self.noticed = 0
         self.confirmations = self.deliveries = self.fail_overs = 0
 
     def run(self) -> None:
         """Live."""
-        try:
+        with ExitStack() as stack:
+            for module in (writer, log):
+                stack.enter_context(patch.object(module, "RLock", lambda: TaskLock(self.scheduler)))
             for broker in self.brokers:
                 broker.start()
+            stack.callback(self._end)
             self._plan()
             self.scheduler.run(LIFE)
             self._calm_down()
-        finally:
-            for broker in self.brokers:
-                broker.kill()
+
+    def _end(self) -> None:
+        for broker in self.brokers:
+            broker.kill()
 
     def number(self) -> int:
         """The next message."""
@@ -94,7 +103,17 @@ class ClusterWorld:
 
     def journal(self, broker: SimBroker) -> Journal:
         """The journal as a broker opens it."""
-        raise NotImplementedError
+        clock = Clock(broker.clock, broker.wall, broker.sleep)
+        return DatabaseJournal(
+            lambda: SimDatabase(self.server, broker.carry),
+            where="the database",
+            url="postgresql://simulated",
+            options=self.options,
+            lease=LEASE,
+            clock=clock,
+            owner=lambda: f"{broker.name}, claim {next(self._claims)}",
+            in_thread=False,
+        )
 
     def _clock(self) -> float:
         return self._clock_offset + self.scheduler.now

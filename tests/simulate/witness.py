@@ -124,7 +124,12 @@ class Witness:
             self.confirmed[row.first] = row
 
     def deliver(self, epoch: int, position: int) -> None:
-        """A message is handed to a consumer."""
+        """A message is handed to a consumer.
+
+        A database that loses commits may lose that a lease was renewed, or that a message was settled.
+        """
+        if not self._server.synchronous and self._timeline > 1:
+            return
         if self.epoch > epoch:
             raise Broken(f"owner {epoch} hands out message {position} while there is owner {self.epoch}")
         if position in self.ended:

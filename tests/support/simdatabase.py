@@ -151,7 +151,9 @@ class Tables:
     def _finish(self, sums: ExtentRow | None) -> None:
         if sums is not None and sums.first in self.extents:
             row = self.extents[sums.first]
-            self.extents[sums.first] = sums._replace(header=row.header, timeline=row.timeline, flags=row.flags, kept=row.kept)
+            self.extents[sums.first] = sums._replace(
+                header=row.header, timeline=row.timeline, flags=row.flags, kept=row.kept
+            )
 
     def mark(self, extent: int, first: int) -> BlockMark | None:
         for each in self.blocks.get(extent, []):
