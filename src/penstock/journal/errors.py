@@ -24,10 +24,6 @@ class LogFailed(LogError):
     """The disk failed. Nothing more is accepted: what was appended last may or may not be there after a restart."""
 
 
-class LogUnavailable(LogError):
-    """The storage can't be asked now. Nothing is known to be lost: another process, or a later one, goes on from it."""
-
-
 class LogFull(LogError):
     """The disk has no room. Nothing was changed, and the same call may be made again when there is."""
 

@@ -10,8 +10,8 @@ from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
 from penstock.journal.files.disk import RealDisk, write_all
-from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import LOCK, Folder, load_folder, store_folder, take_lock
+from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import inspect
 from penstock.journal.files.segment import HEADER_SIZE, Segment, is_segment

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from penstock.journal.contract import Checkpoint, Columns
-from penstock.journal.errors import Fenced, LogUnavailable
+from penstock.journal.errors import Fenced, LogAway
 from penstock.journal.format.checkpoint import BadCheckpoint, decode_checkpoint, encode_checkpoint
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import Database, DatabaseError, ReadableDatabase
-from penstock.journal.postgresql.writer import ASIDE_PATIENCE, HeadWriter, insist
+from penstock.journal.postgresql.writer import PATIENCE, HeadWriter, insist
 
 #: How many are kept.
 KEPT = 2
@@ -50,7 +50,7 @@ class DatabaseCheckpointReader:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:
-            return insist(ask, self._clock, ASIDE_PATIENCE)
+            return insist(ask, self._clock, PATIENCE)
         except DatabaseError as error:
             raise OSError(str(error)) from error
 
@@ -70,7 +70,7 @@ class DatabaseCheckpoints(DatabaseCheckpointReader):
             self._writer.ours(
                 lambda epoch: self._database.put_checkpoint(epoch, position, in_parts(encoded, PART), KEPT)
             )
-        except (Fenced, LogUnavailable) as error:
+        except (Fenced, LogAway) as error:
             raise OSError(f"the checkpoint was not written: {error}") from error
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.journal.contract import Durability, OwnerOptions
-from penstock.journal.errors import JournalOwned, JournalRefused, LogError, LogUnavailable
+from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
@@ -90,7 +90,7 @@ class DatabaseJournal:
         except BaseException as error:
             connections.close()
             if isinstance(error, ConnectionLost):
-                raise LogUnavailable(str(error)) from error
+                raise LogAway(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
             raise

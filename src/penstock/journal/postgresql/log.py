@@ -16,7 +16,7 @@ from threading import RLock
 from typing import NamedTuple, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, LogClosed, LogError, LogUnavailable
+from penstock.journal.errors import Fenced, Gone, JournalDamaged, LogAway, LogClosed, LogError
 from penstock.journal.files.segment import Segment, SegmentHeader
 from penstock.journal.format.block import Batch, Block, BlockError, Encoded, encode
 from penstock.journal.format.rows import MessageRow, gather, gather_numbers
@@ -346,11 +346,11 @@ class DatabaseLog:
         return self._ask(lambda: self._connections.reading.blocks(extent, position, size))
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        """Read something. Raises LogUnavailable where the database can't be asked for too long."""
+        """Read something. Raises LogAway where the database can't be asked for too long."""
         try:
             return insist(ask, self._clock, READ_PATIENCE)
         except DatabaseError as error:
-            raise LogUnavailable(f"the journal can not be read: {error}") from error
+            raise LogAway(f"the journal can not be read: {error}") from error
 
     def _segment_of(self, position: int) -> Segment | None:
         for segments in (self._segments, self._kept):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, Checkpoint
-from penstock.journal.errors import CommitsLost, LogUnavailable, Replaced, Trimmed
+from penstock.journal.errors import CommitsLost, LogAway, Replaced, Trimmed
 from penstock.journal.files.segment import Segment
 from penstock.journal.format.block import Block
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
@@ -43,7 +43,7 @@ class DatabaseStandby:
         try:
             found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
         except OSError as error:
-            raise LogUnavailable(str(error)) from error
+            raise LogAway(str(error)) from error
         self.position, self._known = found.position if found is not None else FIRST_POSITION, None
         return found
 
@@ -117,4 +117,4 @@ class DatabaseStandby:
         try:
             return ask()
         except DatabaseError as error:
-            raise LogUnavailable(str(error)) from error
+            raise LogAway(str(error)) from error

@@ -14,8 +14,8 @@ from penstock.journal.errors import JournalOwned, JournalRefused
 from penstock.journal.files.disk import RealFile
 from penstock.journal.files.segment_assembly import SegmentSums
 from penstock.journal.files.transfer import in_pieces
-from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.journal.errors import LogError
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import Database, DatabaseError
-from penstock.journal.postgresql.writer import ASIDE_PATIENCE, HeadWriter, insist
+from penstock.journal.postgresql.writer import PATIENCE, HeadWriter, insist
 
 DAMAGED = ".damaged"
 
@@ -23,7 +23,7 @@ class DatabaseValues:
     def get(self, name: str) -> bytes | None:
         """See ValueStore."""
         try:
-            return insist(lambda: self._database.value(name), self._clock, ASIDE_PATIENCE)
+            return insist(lambda: self._database.value(name), self._clock, PATIENCE)
         except DatabaseError as error:
             raise OSError(str(error)) from error
 

@@ -8,6 +8,7 @@ whether the block is there. ``_settle`` asks the server that is there now:
    database makes it, also a block whose own wait for a standby was cut short. No row: fenced.
 2. The head is behind the block, and the block there has our epoch and checksum: it is done. The head is where it was:
    the statement was lost, or it is still on its way, so it is sent again; only one of the two can find the head there.
+   Nobody answers: ``LogAway``, and the same append may be tried again; all of this applies to it as well.
 3. The head lies before what we know as committed: the database has lost commits. Nobody may hide that, so we stop.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import NamedTuple, NoReturn, TypeVar
 
-from penstock.journal.errors import CommitsLost, Fenced, LogError, LogFailed, LogFull, LogUnavailable
+from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
     BlockMark,
@@ -35,7 +36,7 @@ from penstock.journal.postgresql.lease import DatabaseLease
 #: Seconds for which a database that can't be reached is tried again, and between two tries at least and at most.
 PATIENCE = 30.0
 #: The same for what is not the log itself: who asked may ask again.
-ASIDE_PATIENCE = 5.0
+PATIENCE = 5.0
 PAUSES = (0.05, 0.5)
 
 T = TypeVar("T")
@@ -128,15 +129,15 @@ class HeadWriter:
     def ours(self, change: Callable[[int], bool]) -> None:
         """Do something beside the log that names our epoch, and may be done twice. It must use another connection.
 
-        Raises Fenced, LogFull, or LogUnavailable, after which the log goes on.
+        Raises Fenced, LogFull, or LogAway, after which the log goes on.
         """
         self.check()
         try:
-            done = insist(lambda: change(self.epoch), self._clock, ASIDE_PATIENCE)
+            done = insist(lambda: change(self.epoch), self._clock, PATIENCE)
         except DatabaseFull as error:
             raise LogFull(f"{error}. It is tried again") from error
         except DatabaseError as error:
-            raise LogUnavailable(str(error)) from error
+            raise LogAway(str(error)) from error
         if not done:
             self._refused()
 
@@ -180,7 +181,7 @@ class HeadWriter:
             except DatabaseRefused as error:
                 raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
             if self._clock.monotonic() - began > PATIENCE:
-                raise self._end(self._given_up(lost))
+                raise LogAway(f"what became of a commit is not known yet: {lost}")
             self._clock.sleep(pause)
             pause = min(2 * pause, PAUSES[1])
 
@@ -227,12 +228,6 @@ class HeadWriter:
             " if not, start the broker again, and it goes on without them",
         )
 
-    def _given_up(self, lost: ConnectionLost | None) -> LogFailed:
-        return LogFailed(
-            f"the database can not be asked for {PATIENCE:.0f} seconds: {lost}. What was appended last may or may not"
-            " be there"
-        )
-
     def _insist(self, ask: Callable[[], T]) -> T:
         """Ask something that may be done twice, until there is an answer."""
         try:
@@ -240,7 +235,7 @@ class HeadWriter:
         except DatabaseFull as error:
             raise LogFull(f"{error}. It is tried again") from error
         except ConnectionLost as error:
-            raise self._end(self._given_up(error)) from error
+            raise LogAway(str(error)) from error
         except DatabaseRefused as error:
             raise self._end(LogFailed(f"the database refused: {error}")) from error
 
