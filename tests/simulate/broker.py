@@ -51,12 +51,18 @@ class SimBroker:
         self.knew = False
         #: Blocks up to here it has seen while it stood by.
         self._seen = 1
+        self._journal = world.journal(self)
         self.serving: Serving | None = None
+
+    @property
+    def committed(self) -> int:
+        """As an owner it was told that everything below this position is committed."""
+        return self.serving.committed if self.serving is not None else 1
 
     @property
     def known(self) -> int:
         """Everything below this position is committed, as far as this broker knows."""
-        return max(self._seen, self.serving.committed if self.serving is not None else 1)
+        return max(self._seen, self.committed)
 
     # Time
 
@@ -96,9 +102,10 @@ class SimBroker:
             world.scheduler.call(self.random.expovariate(1.0), lambda: self._do_late(statement, timeline))
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("while it was under way")
-        found = statement()
+        found, timeline = statement(), world.server.timeline
         self.sleep(faults.latency(self.random))
-        if world.scheduler.now < self.cut_back or self.random.random() < faults.after:
+        gone = timeline != world.server.timeline
+        if gone or world.scheduler.now < self.cut_back or self.random.random() < faults.after:
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("after it was done")
         return found
@@ -144,7 +151,7 @@ class SimBroker:
 
     def _take_over(self) -> OwnedJournal:
         """Stand by until it is our turn."""
-        standby = self.world.journal(self).stand_by()
+        standby = self._journal.stand_by()
         while True:
             try:
                 if self.random.random() < 0.7:
@@ -172,6 +179,7 @@ class Serving:
         #: Deliveries that wait for the lease to be renewed.
         self._held: list[Effect] = []
         self._given: list[int] = []
+        self._first = self._confirmed = owned.log.committed
         self._opened: Opened
 
     def run(self) -> None:
@@ -181,7 +189,7 @@ class Serving:
         self.epoch = engine.epoch
         if self.broker.knew:
             self.world.broken(f"{self.broker.name} serves, but knew commits that are lost")
-        self._confirmed = engine.log.committed
+        self._confirmed = self._first = engine.log.committed
         self.world.witness.take_over(self.epoch, self._alive())
         self.world.take_overs += 1
         self._queue = self._make_queue()
@@ -189,7 +197,7 @@ class Serving:
         self.broker.spawn(self._write)
         try:
             while not self._ended:
-                self.broker.sleep(self.random.expovariate(4.0))
+                self.broker.sleep(self.random.expovariate(3.0))
                 if self._failure is not None:
                     raise self._failure
                 self._turn()
@@ -200,8 +208,9 @@ class Serving:
 
     @property
     def committed(self) -> int:
-        """Everything below this position is committed, as the journal says."""
-        return self.owned.log.committed
+        """It has committed everything below this position; 1 if it has not committed anything yet."""
+        committed = self.owned.log.committed
+        return committed if committed > self._first else 1
 
     def _alive(self) -> set[int]:
         found: set[int] = set()

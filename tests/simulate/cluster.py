@@ -37,8 +37,8 @@ from support.simdatabase import SimDatabase, SimServer
 
 SECOND = 1_000_000
 #: Seconds of a life, and those without faults at its end, in which somebody has to serve.
-LIFE = 40.0
-CALM = 30.0
+LIFE = 18.0
+CALM = 14.0
 LEASE = 3.0
 
 
@@ -68,6 +68,8 @@ class ClusterWorld:
         self._clock_offset = random.uniform(-1e4, 1e4)
         self.server = SimServer(self._clock, synchronous=random.random() < 0.7)
         self.witness = Witness(self.server)
+        cut_short = random.choice((0.0, 0.0, 0.02))
+        self.server.cuts_short = lambda: random.random() < cut_short
         self.retention = Retention(age=random.choice((0, 5, 100)) * SECOND)
         self.options = OwnerOptions(extent_bytes=random.choice((2_000, 8_000, 100_000)), extent_age=3600 * SECOND)
         bad = random.choice((0.0, 0.01, 0.05))
@@ -155,11 +157,12 @@ class ClusterWorld:
         """The standby becomes the primary."""
         self.fail_overs += 1
         self._clock_offset += self.random.uniform(-0.1, 0.1)
-        before = len(self.witness.lost)
         self.server.fail_over(self.random.randint(0, self.server.unseen))
-        if len(self.witness.lost) > before:
-            for broker in self.brokers:
-                broker.knew |= not broker.dead and broker.known > self.witness.head
+        for broker in self.brokers:
+            if broker.known > self.witness.head and not self.server.synchronous:
+                broker.knew = True
+            elif broker.committed > self.witness.head:
+                raise Broken(f"{broker.name} knew that events are committed, and the standby does not have them")
 
     def _fill(self) -> None:
         self.server.full = True
@@ -170,6 +173,7 @@ class ClusterWorld:
 
     def _calm_down(self) -> None:
         """Nothing goes wrong from now on."""
+        self.server.cuts_short = lambda: False
         self.faults.before = self.faults.after = self.faults.late = self.faults.slow = 0.0
         self.server.full = False
         for broker in self.brokers:

@@ -1,9 +1,10 @@
 """A database in memory that does what the journal asks of PostgreSQL, and can be lost like one.
 
 ``Tables`` are what a server has: each statement is a method, done as a whole. ``SimServer`` is a primary with a standby
-that follows it. What a primary has answered, a *synchronous* standby has; what it has done and not answered yet, it may
-have or not. ``SimDatabase`` is a connection to whichever server is the primary now; what happens to statements on their
-way there and back is decided by its ``carry``.
+that follows it. What others can see on a primary, a *synchronous* standby has, but for a commit whose wait for the
+standby was cut short: that is seen, and the standby has it no later than with the next commit. ``SimDatabase``
+is a connection to whichever server is the primary now; what happens to statements on their way there and back is
+decided by its ``carry``.
 
 tests/journal/test_simulated_database.py holds it against a real PostgreSQL.
 """
@@ -222,23 +223,24 @@ class SimServer:
         self._standby = Tables()
         #: Changes that the standby has not made for certain, each as a function of tables.
         self._changes: list[Callable[[Tables], object]] = []
-        self._made = 0
+        #: Whether the next commit's wait for the standby is cut short.
+        self.cuts_short: Callable[[], bool] = lambda: False
         #: Told of every change.
         self.on_change: Callable[[], None] = lambda: None
 
-    def change(self, statement: Callable[[Tables], T]) -> tuple[T, int]:
-        """Do a statement; and the number of the change, for ``answered``."""
+    def change(self, statement: Callable[[Tables], T]) -> T:
+        """Do a statement. Raises ConnectionLost if it was done, and the wait for the standby cut short."""
         found = statement(self.tables)
         self._changes.append(statement)
+        cut_short = self.cuts_short()
+        if self.synchronous and not cut_short:
+            for change in self._changes:
+                change(self._standby)
+            self._changes.clear()
         self.on_change()
-        return found, self._made + len(self._changes)
-
-    def answered(self, number: int) -> None:
-        """A client was told of a change: a synchronous standby has it, and all before."""
-        if self.synchronous:
-            while self._made < number:
-                self._changes.pop(0)(self._standby)
-                self._made += 1
+        if cut_short:
+            raise ConnectionLost("the wait for the standby was cut short")
+        return found
 
     def is_safe(self, row: BlockRow) -> bool:
         """Whether a block is where the loss of the primary does not reach it, as far as the server promises that."""
@@ -260,7 +262,6 @@ class SimServer:
             change(self._standby)
         self.tables, self._standby = self._standby, self._standby.copy()
         self._changes.clear()
-        self._made = 0
         self.timeline += 1
         self.clock = clock or self.clock
         self.on_change()
@@ -292,17 +293,13 @@ class SimDatabase:
     def _change(self, statement: Callable[[Tables, float], T], *, grows: bool = False) -> T:
         """``now`` is read once, so that a standby makes the same change."""
 
-        def done() -> tuple[T, int, int]:
+        def done() -> T:
             if grows and self._server.full:
                 raise DatabaseFull("no space left on device")
             now = self._server.clock()
-            return *self._server.change(lambda tables: statement(tables, now)), self._server.timeline
+            return self._server.change(lambda tables: statement(tables, now))
 
-        found, number, timeline = self._carry(done)
-        if timeline != self._server.timeline:
-            raise ConnectionLost("the server is gone")
-        self._server.answered(number)
-        return found
+        return self._carry(done)
 
     # What readers ask for
 

@@ -23,6 +23,7 @@ from penstock.journal.postgresql.database import ConnectionLost, Database, Datab
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
+from penstock.journal.postgresql.seen import Seen
 from penstock.journal.postgresql.server import refuse_server, warn_of_server
 from penstock.journal.postgresql.space import DatabaseSpace
 from penstock.journal.postgresql.standby import DatabaseStandby
@@ -60,15 +61,20 @@ class DatabaseJournal:
         self._clock = clock or Clock()
         self._owner = owner or name_owner
         self._in_thread = in_thread
+        self._seen = Seen()
 
     def own(self) -> OwnedDatabase:
         """See Journal."""
-        return self._take_over(self._owner(), None)
+        standby = self.stand_by()
+        try:
+            return standby.own()
+        finally:
+            standby.close()
 
     def stand_by(self) -> DatabaseStandby:
         """See Journal."""
         owner = self._owner()
-        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby))
+        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby), self._seen)
 
     def follow(self, *, identity: int | None = None) -> DatabaseFollower:
         """See Journal."""
@@ -78,7 +84,7 @@ class DatabaseJournal:
         """See Journal."""
         return DatabaseTools(self._connect)
 
-    def _take_over(self, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+    def _take_over(self, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
             raise JournalRefused(
                 f"{self.where} commits every append: durability = {self._options.durability.name.lower()} is for"
@@ -89,28 +95,26 @@ class DatabaseJournal:
             return self._claim(connections, owner, standby)
         except BaseException as error:
             connections.close()
-            if isinstance(error, ConnectionLost):
+            if isinstance(error, ConnectionLost | OSError):
                 raise LogAway(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
             raise
 
-    def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+    def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
         facts = database.facts()
         refuse_server(self.where, facts)
         database.make()
-        if standby is not None:
-            standby.check(database.shard())
+        standby.check(database.shard())
         asked_at = self._clock.monotonic()
         shard = database.claim(owner, self._lease)
         if shard is None:
             found = database.shard()
             raise JournalOwned(self.where, found.owner, found.lease)
-        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock)
+        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
         try:
-            if standby is not None:
-                standby.check(shard)
+            standby.check(shard)
             log = DatabaseLog(
                 connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
             )
