@@ -94,11 +94,11 @@ class Tables:
         if self.shard is None:
             self.shard = ShardRow(identity, created, 0, 1, 1, 0, 0, 0, "", 0.0)
 
-    def claim(self, owner: str, lease: float, now: float) -> ShardRow | None:
+    def claim(self, owner: str, lease: float, least: int, now: float) -> ShardRow | None:
         shard = self.row(now)
         if self.lease_until >= now and shard.owner != owner:
             return None
-        self.shard = shard._replace(epoch=shard.epoch + 1, owner=owner)
+        self.shard = shard._replace(epoch=max(shard.epoch + 1, least), owner=owner)
         self.lease_until = now + lease
         return self.row(now)
 
@@ -336,8 +336,8 @@ class SimDatabase:
     def make(self) -> None:
         self._change(lambda tables, now: tables.make(self._server.identity, int(now * 1e6)))
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
-        return self._change(lambda tables, now: tables.claim(owner, lease, now))
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
+        return self._change(lambda tables, now: tables.claim(owner, lease, least, now))
 
     def seal(self, epoch: int, newer: int) -> bool:
         return self._change(lambda tables, now: tables.seal(epoch, newer))

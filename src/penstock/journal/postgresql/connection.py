@@ -137,9 +137,9 @@ class PostgresDatabase:
 
     # What the owner asks for
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
         """See Database."""
-        return self._one(statements.CLAIM, {"owner": owner, "lease": lease})
+        return self._one(statements.CLAIM, {"owner": owner, "lease": lease, "least": least})
 
     def seal(self, epoch: int, newer: int) -> bool:
         """See Database."""

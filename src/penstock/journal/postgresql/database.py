@@ -186,8 +186,8 @@ class Database(ReadableDatabase, Protocol):
     def make(self) -> None:
         """Make the tables, if there are none. Raises DatabaseRefused where others' are, or a newer version's."""
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
-        """Raise the epoch by one, and be the owner for so many seconds: the row after that.
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
+        """Raise the epoch by one, or to ``least``, and be the owner for so many seconds: the row after that.
 
         None: the owner before has a lease that still runs.
         """

@@ -19,7 +19,7 @@ from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.connection import PostgresDatabase
-from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError
+from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError, ServerFacts, ShardRow
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
@@ -33,6 +33,8 @@ from penstock.journal.postgresql.writer import HeadWriter
 
 #: The value that has the ranges of positions which a repair gave up, of a journal that was copied from files.
 GIVEN_UP = "given_up"
+#: How many epochs a history of the database has; the next one has others.
+EPOCHS = 2**16
 
 
 class DatabaseJournal:
@@ -103,15 +105,9 @@ class DatabaseJournal:
 
     def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
-        facts = database.facts()
-        refuse_server(self.where, facts)
         database.make()
         standby.check(database.shard())
-        asked_at = self._clock.monotonic()
-        shard = database.claim(owner, self._lease)
-        if shard is None:
-            found = database.shard()
-            raise JournalOwned(self.where, found.owner, found.lease)
+        facts, shard, asked_at = self._claim_epoch(database, owner)
         writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
         try:
             standby.check(shard)
@@ -124,6 +120,23 @@ class DatabaseJournal:
             with suppress(LogError):
                 writer.release()
             raise
+
+    def _claim_epoch(self, database: Database, owner: str) -> tuple[ServerFacts, ShardRow, float]:
+        """Be the owner, with an epoch that no claim can have had which a promoted standby has not heard of.
+
+        Each history of the database has its own epochs; the server's was another one if it changes meanwhile.
+        """
+        facts = database.facts()
+        while True:
+            refuse_server(self.where, facts)
+            asked_at, before = self._clock.monotonic(), facts.timeline
+            shard = database.claim(owner, self._lease, max(before - 1, 0) * EPOCHS)
+            if shard is None:
+                found = database.shard()
+                raise JournalOwned(self.where, found.owner, found.lease)
+            facts = database.facts()
+            if facts.timeline == before:
+                return facts, shard, asked_at
 
 
 class OwnedDatabase:

@@ -16,7 +16,7 @@ _BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, 
 SHARD = f"select {_SHARD} from {{schema}}.shard"
 
 #: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it.
-CLAIM = f"""update {{schema}}.shard set epoch = epoch + 1, owner = %(owner)s, {_LEASE}
+CLAIM = f"""update {{schema}}.shard set epoch = greatest(epoch + 1, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
 RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
