@@ -14,6 +14,7 @@ import pytest
 
 from penstock.cli.api import ApiAddress
 from penstock.client import connect
+from support import absent
 from support.certificates import Authority
 from support.commands import COMMAND, Outcome, environment, penstock, penstock_here
 from support.terminal import Terminal
@@ -467,6 +468,14 @@ class TestProblems:
         assert code == 1
         assert "http://127.0.0.1:1 does not answer: Connection refused" in err
         assert "penstock serve --http" in err
+
+    def test_of_several_the_one_that_serves(self, where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.cli.api.CONNECT_PATIENCE", 0.2)
+        with absent.refusing() as standby, absent.silent() as gone:
+            several = where[0].replace("=", f"=http://{standby},http://{gone},")
+            assert penstock_here("status", several, where[1]).code == 0
+            code, _, err = penstock_here("status", f"--url=http://{standby},http://{standby}/x")
+            assert (code, f"http://{standby} and http://{standby}/x do not answer" in err) == (1, True)
 
     @pytest.mark.parametrize("url", ["nonsense", "ftp://127.0.0.1", "http://", "http://127.0.0.1:x", "http+unix:"])
     def test_no_address(self, url: str) -> None:

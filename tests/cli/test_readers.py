@@ -58,7 +58,8 @@ class TestReaders:
         assert penstock("readers", "forget", "nightly", *who).code == 0
         assert penstock("readers", "forget", "nightly", *who).code == 4
         assert penstock("readers", "forget", "sülze", "--json", *who).json == [{"reader": "sülze", "known": True}]
-        code, out, err = penstock("readers", "list", *who)
+        several = [each.replace("--endpoint=", "--endpoint=grpc://127.0.0.1:1,") for each in who]
+        code, out, err = penstock("readers", "list", *several)
         assert (code, out, err) == (0, "", "nobody has said that they read\n")
 
 
@@ -67,6 +68,8 @@ class TestProblems:
         code, _, err = penstock("readers", "list", "--endpoint=grpc://127.0.0.1:1")
         assert code == 1
         assert "grpc://127.0.0.1:1 does not answer" in err
+        code, _, err = penstock("readers", "list", "--endpoint=grpc://127.0.0.1:1,grpc://127.0.0.1:2")
+        assert (code, "grpc://127.0.0.1:1,grpc://127.0.0.1:2 does not answer" in err) == (1, True)
 
     @pytest.mark.parametrize("endpoint", ["nonsense", "http://127.0.0.1:1", "grpc://"])
     def test_no_endpoint(self, endpoint: str) -> None:

@@ -19,6 +19,7 @@ from penstock.client.options import ClientSettings
 from penstock.wire.kokaq import Opcode
 from penstock.wire.phpmq import Consume
 from penstock.wire.sspq import NoReceive, Receive, Send
+from support import absent
 from support.brokers import BrokerProcess
 from support.certificates import Authority
 from support.fakebroker import Fake, Peer, Script, dispatch, quiet, run
@@ -28,32 +29,20 @@ QUICK = Reconnect(first=0.01, most=0.05)
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """Where a broker stands by: nobody listens, and nobody else will."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{closed.getsockname()[1]}"
+    with absent.refusing() as place:
+        yield place
 
 
 @pytest.fixture
 def stopped() -> Iterator[str]:
-    """Where a broker is stopped or stuck: the system accepts, and nobody ever answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    with absent.stopped() as place:
+        yield place
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Where a machine is gone, as far as one can tell: no connection comes about, and none is refused."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        waiting = [socket.socket() for _ in range(2)]
-        for each in waiting:  # they fill the queue of those who wait to be accepted
-            each.setblocking(False)
-            each.connect_ex(listening.getsockname())
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-        for each in waiting:
-            each.close()
+    with absent.silent() as place:
+        yield place
 
 
 def url(protocol: str, *places: Fake | str) -> str:

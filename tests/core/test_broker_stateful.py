@@ -260,6 +260,13 @@ class BrokerMachine(RuleBasedStateMachine):
         out = self.broker.lock(self.peer(number), self.queue(name), self.now, duration)
         assert (out and out.item.position) == self.model.lock(number, name, self.now, duration)
 
+    @rule(number=NUMBERS, pick=PICKS, count=st.integers(0, 4), duration=SPANS)
+    def lock_run(self, number: int, pick: int, count: int, duration: int) -> None:
+        name = self.name(pick)
+        outs = self.broker.lock_run(self.peer(number), self.queue(name), count, self.now, duration)
+        expected = [self.model.lock(number, name, self.now, duration) for _ in range(count)]
+        assert [out.item.position for out in outs] == [position for position in expected if position is not None]
+
     @rule(pick=PICKS, duration=SPANS)
     def renew(self, pick: int, duration: int) -> None:
         number, _, position = self.owned(pick)
@@ -277,6 +284,14 @@ class BrokerMachine(RuleBasedStateMachine):
         name = self.name(pick)
         popped = self.broker.pop(self.peer(number), self.queue(name), self.now)
         assert (popped and (popped[0].position, popped[1])) == self.model.pop(name, self.now)
+
+    @rule(number=NUMBERS, pick=PICKS, count=st.integers(0, 4))
+    def pop_run(self, number: int, pick: int, count: int) -> None:
+        name = self.name(pick)
+        items, deliveries = self.broker.pop_run(self.peer(number), self.queue(name), count, self.now)
+        expected = [self.model.pop(name, self.now) for _ in range(count)]
+        popped = [(item.position, before) for item, before in zip(items, deliveries, strict=True)]
+        assert popped == [each for each in expected if each is not None]
 
     # Settling
 

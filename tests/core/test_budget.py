@@ -112,6 +112,7 @@ EXEMPT = {
     "schedule_requests": "one entry",
     "unschedule_requests": "one entry",
     "lock_until": "one entry",
+    "lock_new": "an entry for each of the messages that a command has handed out",
     "unlock": "one entry",
     "forget_message": "the notes on one message",
     "drop_damaged": "for the start",
@@ -243,7 +244,7 @@ def a_window_of_a_connection_that_has_many_messages(size: int) -> Command:
     return lambda: world.broker.subscribe(world.other, queue, 1, NOW)
 
 
-@scenario("receive", "lock", "pop", "peek", "lease")
+@scenario("receive", "lock", "lock_run", "pop", "pop_run", "peek", "lease")
 def many_expired_stand_before_the_next(size: int) -> Command:
     world = World()
     world.publish(size, ttl=SECOND)
@@ -251,7 +252,9 @@ def many_expired_stand_before_the_next(size: int) -> Command:
     commands: list[Command] = [
         lambda: broker.peek(world.queue, later),
         lambda: broker.lock(world.peer, world.queue, later),
+        lambda: broker.lock_run(world.peer, world.queue, 500, later),
         lambda: broker.pop(world.peer, world.queue, later),
+        lambda: broker.pop_run(world.peer, world.queue, 500, later),
         lambda: broker.lease("r", world.queue, later, SECOND),
         lambda: broker.receive(world.peer, world.queue, later),
     ]
@@ -259,6 +262,18 @@ def many_expired_stand_before_the_next(size: int) -> Command:
     def do() -> None:
         for command in commands:
             quietly(command)()
+
+    return do
+
+
+@scenario("lock_run", "pop_run")
+def runs_are_taken_from_many(size: int) -> Command:
+    world = World()
+    world.publish(size)
+
+    def do() -> None:
+        assert len(world.broker.lock_run(world.peer, world.queue, 500, NOW)) == 500
+        assert len(world.broker.pop_run(world.peer, world.queue, 500, NOW)[0]) == 500
 
     return do
 

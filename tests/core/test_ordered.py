@@ -42,6 +42,15 @@ def test_it_is_a_sorted_list_of_which_no_part_is_long(start: set[int], steps: li
     assert (list(ordered), ordered.head) == ([], None)
 
 
+@given(start=st.sets(st.integers(0, 20)), added=st.sets(st.integers(0, 60)))
+def test_runs_are_added_anywhere(start: set[int], added: set[int]) -> None:
+    ordered = Ordered(start)
+    ordered.add_run(sorted(added - start))
+    assert list(ordered) == sorted(start | added)
+    assert (len(ordered), ordered.head) == (len(start | added), min(start | added, default=None))
+    assert all(0 < len(chunk) <= 3 for chunk in ordered._chunks)
+
+
 @given(values=st.sets(st.integers(0, 30)), value=st.integers(-1, 31))
 def test_it_is_read_from_a_value_on(values: set[int], value: int) -> None:
     ordered = Ordered(values)

@@ -8,9 +8,11 @@ import pytest
 from penstock.flight.calls import Range, Read, Status, TakeLease
 from penstock.flight.requests import Leased
 from penstock.spark import endpoint, schemas
+from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import BrokerAway, DataLoss
 from penstock.spark.executor import MOST_BYTES, MOST_ROWS, ReadPart, cut, fetch
 from penstock.spark.options import Use, parse
+from support import absent
 from support.cutting import cutting
 from support.sparks import SparkBroker
 
@@ -35,6 +37,30 @@ def test_a_read_goes_on_behind_the_last_row(broker: SparkBroker, queue: str, col
     with cutting(broker.endpoint, list(CUTS)) as way:
         assert payloads(f"grpc://{way.address}", read) == texts
         assert way.cut == len(CUTS)
+
+
+def test_the_endpoint_that_serves_is_found_and_stays_found(
+    broker: SparkBroker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "CONNECT_SECONDS", 0.3)
+    texts = [f"{n:06}".encode() * 30 for n in range(20_000)]
+    broker.publish(queue, *texts)
+    status = broker.ask(Status(), Range)
+    read = Read(queue=f"default/{queue}", start=status.earliest, stop=status.latest, columns=["payload"])
+    with (
+        absent.refusing() as standby,
+        absent.stopped() as stuck,
+        absent.silent() as gone,
+        cutting(broker.endpoint, list(CUTS)) as way,
+    ):
+        places = ",".join(f"grpc://{each}" for each in (standby, stuck, gone, way.address))
+        assert payloads(places, read) == texts, "each row once, whichever was asked in between"
+        assert way.cut == len(CUTS)
+        assert endpoint._SERVED[places] == 3, "where the next task begins"
+        with pytest.raises(BrokerAway, match=r"no penstock broker answers at grpc://.*,grpc://"):
+            FlightEndpoint(parse({"endpoint": ",".join(places.split(",")[:2])}, Use.BATCH), patience=1.0).ask(
+                Status(), Range
+            )
 
 
 def test_a_machine_that_is_gone_without_a_word(

@@ -26,6 +26,7 @@ def test_names_have_no_case() -> None:
     [
         ("endpoint", "grpc://broker", "endpoint", "grpc://broker:8815"),
         ("endpoint", "grpc+tls://[::1]:99/", "endpoint", "grpc+tls://[::1]:99"),
+        ("endpoint", "grpc://a, grpc://b:99", "endpoint", "grpc://a:8815,grpc://b:99"),
         ("queue", "jobs", "queue", "default/jobs"),
         ("queue", "shop/orders/new", "queue", "shop/orders/new"),
         ("queuePattern", "*/order-?", "pattern", "*/order-?"),
@@ -79,6 +80,10 @@ def test_writing() -> None:
         ("endpoint", "http://broker", "an endpoint is as in grpc://broker:8815"),
         ("endpoint", "grpc://a:password@broker", "an endpoint is as in"),
         ("endpoint", "grpc://broker:x", "an endpoint is as in"),
+        ("endpoint", "grpc://a,", "several have commas between them"),
+        ("endpoint", "grpc://a,b", "an endpoint is as in"),
+        ("endpoint", "grpc://a,grpc://a:8815", "stands there twice"),
+        ("endpoint", "grpc+tls://a,grpc://b", "either all endpoints have TLS"),
         ("queue", "", "it is empty"),
         ("queue", "/x", "namespace/queue"),
         ("queuePattern", "orders-*", "two parts, namespace/queue"),

@@ -84,7 +84,7 @@ KOKAQ = Codec(
     decoder=_kokaq_decoder,
     encode=_kokaq_encode,
     singles=kokaq.singles,
-    frames=_by_name(kokaq.Request, kokaq.Pushes, kokaq.Response, kokaq.Pushed, kokaq.Deliveries),
+    frames=_by_name(kokaq.Request, kokaq.Pushes, kokaq.Requests, kokaq.Response, kokaq.Pushed, kokaq.Deliveries),
 )
 
 CODECS = {codec.name: codec for codec in (SSPQ, PHPMQ, KOKAQ)}

@@ -187,7 +187,8 @@ class Tables:
             del self.blocks[first]
 
     def put_checkpoint(self, epoch: int, position: int, data: bytes, keep: int) -> bool:
-        if self.of(epoch) is None:
+        shard = self.of(epoch)
+        if shard is None or shard.head < position:
             return False
         self.checkpoints[position] = data
         for old in sorted(self.checkpoints)[:-keep]:
@@ -368,8 +369,9 @@ class SimDatabase:
     def unkeep(self, epoch: int, first: int) -> bool:
         return self._change(lambda tables, now: tables.unkeep(epoch, first))
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         self._change(lambda tables, now: tables.drop())
+        return True
 
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
         data = b"".join(parts)

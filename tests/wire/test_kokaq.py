@@ -79,7 +79,7 @@ class TestVariantIsLearned:
     def read(self, *type_bytes: int) -> tuple[list[tuple[MessageType, bool]], ServerDecoder]:
         decoder = ServerDecoder()
         frames = decoder.feed(b"".join(map(nop, type_bytes)))
-        return [(each.message_type, each.two_way) for each in frames], decoder
+        return [(each.message_type, each.two_way) for each in kokaq.singles(frames)], decoder
 
     @pytest.mark.parametrize("variant", VARIANTS, ids=str)
     @pytest.mark.parametrize("message_type", MessageType)

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.wire import kokaq
 from penstock.wire.kokaq import (
@@ -20,13 +21,16 @@ from penstock.wire.kokaq import (
     Pushed,
     Pushes,
     Request,
+    Requests,
     Response,
+    Responses,
     ServerDecoder,
     Status,
     Tags,
     Variant,
     singles,
 )
+from penstock.wire.kokaq.frames import RUN_OPCODES
 from support.protocols import KOKAQ, decode_in_pieces
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
@@ -106,6 +110,25 @@ def push_runs(draw: st.DrawFn) -> Pushes:
 
 
 @st.composite
+def request_runs(draw: st.DrawFn) -> Requests:
+    """Requests that are alike, mostly of those that come in runs."""
+    first = draw(requests().filter(lambda each: each.opcode is not Opcode.NOP))
+    first = replace(first, opcode=draw(st.sampled_from([*RUN_OPCODES, first.opcode])))
+    rows = draw(st.lists(st.tuples(opaque, byte, identifier), min_size=1, max_size=8))
+    opaques, op_opaques, uuids = zip(*rows, strict=True)
+    if draw(st.booleans()):
+        return Requests(first, opaques, bytes(op_opaques))
+    named = replace(first, metadata=replace(first.metadata or Metadata(), uuid=uuids[0]))
+    return Requests(named, opaques, bytes(op_opaques), uuids)
+
+
+@st.composite
+def response_runs(draw: st.DrawFn) -> Responses:
+    opaques, op_opaques = zip(*draw(st.lists(st.tuples(opaque, byte), min_size=1, max_size=8)), strict=True)
+    return Responses(draw(responses()), opaques, bytes(op_opaques))
+
+
+@st.composite
 def answer_runs(draw: st.DrawFn) -> Pushed:
     rows = draw(st.lists(st.tuples(opaque, byte, identifier), min_size=1, max_size=8))
     opaques, op_opaques, uuids = zip(*rows, strict=True)
@@ -125,8 +148,8 @@ def delivery_runs(draw: st.DrawFn) -> Deliveries:
 
 #: A two-way request in front settles the variant, so that one-way requests behind it are read in it.
 SETTLES = Request(MessageType.OPERATIONAL, True, b"\0\0\0\0", Opcode.NOP)
-client_frames = st.lists(requests() | push_runs(), max_size=5).map(lambda frames: [SETTLES, *frames])
-server_frames = st.lists(responses() | answer_runs() | delivery_runs(), max_size=5)
+client_frames = st.lists(requests() | push_runs() | request_runs(), max_size=5).map(lambda frames: [SETTLES, *frames])
+server_frames = st.lists(responses() | answer_runs() | delivery_runs() | response_runs(), max_size=5)
 
 
 def options(spoken: Variant) -> dict[str, str]:

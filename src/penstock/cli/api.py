@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from penstock.cli.errors import FAILED, NOT_ENOUGH, REFUSED, WRONG_USE, CommandE
 DEFAULT_URL = "http://127.0.0.1:9180"
 #: Seconds that an answer may take: longer than the longest query in SQL.
 PATIENCE = 90.0
+#: Seconds that a connection may take where another broker can be asked.
+CONNECT_PATIENCE = 3.0
 
 #: The exit code of each problem; all others are failures.
 CODES: dict[Code, int] = {
@@ -60,7 +63,8 @@ url_option = click.option(
     metavar="URL",
     envvar="PENSTOCK_URL",
     default=DEFAULT_URL,
-    help=f"The broker's HTTP: http://HOST:PORT, https://HOST:PORT or http+unix:PATH. [default: {DEFAULT_URL}]",
+    help=f"The broker's HTTP: http://HOST:PORT, https://HOST:PORT or http+unix:PATH; of several, with commas "
+    f"between them, the one that serves. [default: {DEFAULT_URL}]",
 )
 #: Who we are, and whom we trust: the same for HTTP and for Flight.
 identity_options = (
@@ -147,13 +151,13 @@ class ApiAddress(NamedTuple):
         """What stands before the paths of the API."""
         return "" if self.scheme == "http+unix" else self.path
 
-    def connection(self, tls: Tls) -> http.client.HTTPConnection:
+    def connection(self, tls: Tls, timeout: float) -> http.client.HTTPConnection:
         """To it; connected when it is used first."""
         if self.scheme == "http+unix":
-            return _UnixConnection(self.path)
+            return _UnixConnection(self.path, timeout)
         if self.scheme == "https":
-            return _TlsConnection(self.host, self.port, tls)
-        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+            return _TlsConnection(self.host, self.port, tls, timeout)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
 
 def _no_place(url: str) -> CommandError:
@@ -163,13 +167,13 @@ def _no_place(url: str) -> CommandError:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=PATIENCE)
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -178,8 +182,8 @@ class _TlsConnection(http.client.HTTPConnection):
 
     default_port = 443
 
-    def __init__(self, host: str, port: int, tls: Tls) -> None:
-        super().__init__(host, port, timeout=PATIENCE)
+    def __init__(self, host: str, port: int, tls: Tls, timeout: float) -> None:
+        super().__init__(host, port, timeout=timeout)
         self._tls_context = tls.context()
         self._name = tls.server_name or host
 
@@ -192,10 +196,15 @@ class _TlsConnection(http.client.HTTPConnection):
 
 
 class Api:
-    """The API of one broker, for one caller. Raises CommandError; what the API has refused is an ApiError."""
+    """The API of a broker, or of the one of several that serves, for one caller.
+
+    Raises CommandError; what the API has refused is an ApiError.
+    """
 
     def __init__(self, url: str = DEFAULT_URL, token: str = "", tls: Tls | None = None) -> None:
-        self.place = ApiAddress.of(url)
+        self._places = [ApiAddress.of(each) for each in re.split(",(?=http)", url)]
+        #: The one that was connected to last.
+        self.place = self._places[0]
         self._token = token
         self._tls = tls or Tls()
         #: Of the last answer.
@@ -232,12 +241,27 @@ class Api:
     def _path(self, route: Route, places: tuple[str, ...], query: Any) -> str:
         values = iter(places)
         parts = [quote(next(values), safe="") if part.startswith("{") else part for part in route.path.split("/")]
-        return self.place.prefix + "/".join(parts) + _query_of(query)
+        return "/".join(parts) + _query_of(query)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        """A connection to the one that serves, beginning with the last one that did. Those that stand by refuse it."""
+        first = self._places.index(self.place)
+        for place in (*self._places[first:], *self._places[:first]):
+            self.place = place
+            connection = place.connection(self._tls, PATIENCE if len(self._places) == 1 else CONNECT_PATIENCE)
+            try:
+                connection.connect()
+            except OSError as error:
+                failed = error
+            else:
+                connection.sock.settimeout(PATIENCE)
+                return connection
+        raise failed
 
     def _request(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         try:
-            with closing(self.place.connection(self._tls)) as connection:
-                connection.request(method, path, data, headers)
+            with closing(self._connected()) as connection:
+                connection.request(method, self.place.prefix + path, data, headers)
                 answer = connection.getresponse()
                 self.headers = {name.lower(): value for name, value in answer.getheaders()}
                 return answer.status, answer.read()
@@ -259,8 +283,9 @@ class Api:
     # What went wrong
 
     def _nobody(self, reason: str) -> CommandError:
+        alone = len(self._places) == 1
         return CommandError(
-            f"{self.place.url} does not answer: {reason}",
+            f"{' and '.join(each.url for each in self._places)} {'does' if alone else 'do'} not answer: {reason}",
             "is the broker running, and is its HTTP on there? `penstock serve --http 127.0.0.1:9180` turns it on,",
             "pip install 'penstock[http]' brings what it needs; --url says where it is",
         )

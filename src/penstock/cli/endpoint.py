@@ -26,7 +26,8 @@ def endpoint_options(command: Any) -> Any:
     flight = click.option(
         "--endpoint",
         metavar="URL",
-        help="Ask Flight, not HTTP: grpc://HOST:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH.",
+        help="Ask Flight, not HTTP: grpc://HOST:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH; of several, with "
+        "commas between them, the one that serves.",
     )
     return with_options(command, url_option, flight, *identity_options)
 
@@ -48,16 +49,21 @@ def ask(
 
     shown = token_of(token, token_file)
     headers = [(b"authorization", f"Bearer {shown}".encode())] if shown else []
-    try:
-        with fl.FlightClient(endpoint, **_tls(**tls)) as client:
-            body = msgspec.json.encode(action)
-            options = fl.FlightCallOptions(timeout=PATIENCE, headers=headers)
-            [result] = client.do_action(fl.Action(str(action.__struct_config__.tag), body), options)
-            return msgspec.json.decode(result.body.to_pybytes(), type=answer)
-    except fl.FlightError as error:
-        raise _explained(endpoint, error) from None
-    except (pa.ArrowException, OSError) as error:
-        raise CommandError(f"{endpoint}: {str(error).splitlines()[0]}", exit_code=WRONG_USE) from None
+    request = fl.Action(str(action.__struct_config__.tag), msgspec.json.encode(action))
+    *others, last = endpoint.split(",")
+    for each in (*others, last):
+        try:
+            with fl.FlightClient(each, **_tls(**tls)) as client:
+                [result] = client.do_action(request, fl.FlightCallOptions(timeout=PATIENCE, headers=headers))
+                return msgspec.json.decode(result.body.to_pybytes(), type=answer)
+        except fl.FlightUnavailableError as error:  # one of them serves, and those that stand by are not there
+            if each == last:
+                raise _explained(endpoint, error) from None
+        except fl.FlightError as error:
+            raise _explained(each, error) from None
+        except (pa.ArrowException, OSError) as error:
+            raise CommandError(f"{each}: {str(error).splitlines()[0]}", exit_code=WRONG_USE) from None
+    raise AssertionError
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None, server_name: str | None) -> dict[str, Any]:

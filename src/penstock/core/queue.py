@@ -282,6 +282,15 @@ class Queue:
         """The message that ``take`` would give."""
         return self.lanes[self.priorities.last].head() if self.priorities else None
 
+    def next_positions(self, count: int) -> list[int]:
+        """The positions of the messages that ``take`` would give."""
+        found: list[int] = []
+        for priority in self.priorities.down_from(None):
+            found += self.lanes[priority].positions(count - len(found))
+            if len(found) >= count:
+                break
+        return found
+
     def oldest(self) -> Item | None:
         """The ready message of the lowest rank, whatever its priority. For a queue that drops its oldest."""
         return self.heads.oldest(self.lanes) if self.heads is not None else None

@@ -7,7 +7,7 @@ a message is in :mod:`penstock.core.commands`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core import budget
@@ -134,6 +134,14 @@ class BrokerState:
         self.lock_serial += 1
         out.deadline, out.lock = deadline, self.lock_serial
         self.lock_ends.add((deadline, self.lock_serial, out))
+
+    def lock_new(self, outs: Sequence[Out], deadline: int) -> None:
+        """Messages are locked that were not, all until the same time."""
+        serial = self.lock_serial
+        self.lock_serial += len(outs)
+        for number, out in enumerate(outs, serial + 1):
+            out.deadline, out.lock = deadline, number
+        self.lock_ends.add_run([(deadline, out.lock, out) for out in outs])
 
     def unlock(self, out: Out) -> None:
         """A message has no lock any more, if it had one."""

@@ -6,6 +6,7 @@
     committer     group commit in a thread
     span_reader   ranges of positions over mapped extents: what all followers share
     backup        a copy of a journal that others write, and putting it back
+    transfer      copying a journal to another place: a folder, a database
     format/       one commit in bytes and back, single messages out of blocks, the names of the queues
     files/        the journal in a folder
     postgresql/   the journal in a PostgreSQL; needs psycopg, so it is imported when it is asked for
@@ -50,9 +51,9 @@ def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
     if scheme == "file" and rest:
         return FileJournal(rest, options)
     if scheme in ("postgresql", "postgres"):
-        from penstock.journal.postgresql.journal import open_database  # noqa: PLC0415  # few need it
+        from penstock.journal.postgresql.journal import PostgresJournal  # noqa: PLC0415  # few need it
 
-        return open_database(url, options)
+        return PostgresJournal(url, options)
     raise JournalRefused(
         f"{url!r} is no journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
         f" (./{url} is a path in any case)"

@@ -25,7 +25,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -33,6 +33,9 @@ from penstock.journal.errors import DataLoss, JournalDamaged
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.rows import MessageRow
+
+if TYPE_CHECKING:
+    from penstock.journal.transfer import TransferSource, TransferTarget
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
 FIRST_POSITION = 1
@@ -612,7 +615,13 @@ class Repair(Protocol):
 
 
 class JournalTools(Protocol):
-    """For operators. All but ``repair`` work while a broker runs, and change nothing."""
+    """For operators. All but ``create``, ``upgrade`` and ``repair`` work while a broker runs, and change nothing."""
+
+    def create(self) -> bool:
+        """Make a new, empty one. False: there is one. A broker that starts does it as well. Raises JournalRefused."""
+
+    def upgrade(self) -> tuple[int, int]:
+        """Make one that an older Penstock has left this one's; the versions before and after. Raises JournalRefused."""
 
     def check(self) -> None:
         """Raise JournalRefused unless it is a journal."""
@@ -696,3 +705,9 @@ class Journal(Protocol):
 
     def tools(self) -> JournalTools:
         """Check, show and repair it."""
+
+    def transfer_source(self) -> AbstractContextManager[TransferSource]:
+        """Have it copied elsewhere. Raises JournalRefused where somebody owns it."""
+
+    def transfer_target(self) -> AbstractContextManager[TransferTarget]:
+        """Have another one copied into it. Raises JournalRefused where there is something, or somebody owns it."""

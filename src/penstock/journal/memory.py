@@ -70,6 +70,14 @@ class MemoryJournal:
         """See Journal."""
         raise JournalRefused("a journal in memory can not be checked or repaired: it ends with its broker")
 
+    def transfer_source(self) -> NoReturn:
+        """See Journal."""
+        raise JournalRefused("a journal in memory can not be copied: it ends with its broker")
+
+    def transfer_target(self) -> NoReturn:
+        """See Journal."""
+        self.transfer_source()
+
 
 def _parse(address: str) -> tuple[int, int]:
     process, _, number = address.partition("/")

@@ -471,14 +471,14 @@ class Runtime:
             sound = [out for out in outs if out.item.position not in damaged]
             return sound, self.engine.payloads([out.item.position for out in sound])
 
-    def sound_head(self, queue: Queue) -> bool:
-        """See to it that the next message of a queue can be read: damaged ones before it are set aside.
+    def sound_heads(self, queue: Queue, count: int = 1) -> bool:
+        """See to it that the next messages of a queue can be read: damaged ones among them are set aside.
 
         So nothing is taken for good that nobody can be shown. False: there are more damaged ones than fit into a turn.
         """
         for _ in range(HEADS):
             item = self.broker.peek(queue, self.now())
-            damaged = self.engine.damage([item.position]) if item is not None else {}
+            damaged = self.engine.damage(queue.next_positions(count)) if item is not None else {}
             if not damaged:
                 return True
             self.set_aside(queue, damaged)

@@ -2,7 +2,8 @@
 
 Everything here can be done again without harm: reads are reads, a chunk that was written before is answered as done,
 and leasing with the same start gives the same leases. So a call whose connection broke is simply made again, until the
-patience is at its end.
+patience is at its end. Of several endpoints the next one is asked then: one of them serves at a time, and all tell of
+one journal.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ ANSWER_SECONDS = 120.0
 #: Seconds without a sign of life after which the other end is asked for one, and then counts as gone. Rows may come as
 #: late as they like, so a read has no other end than this when a machine has lost its power.
 SILENCE_SECONDS = 30.0
+#: Seconds that a connection may take to come about where another endpoint can be asked.
+CONNECT_SECONDS = 3.0
 #: Seconds between attempts: from, to.
 PAUSES = (0.05, 1.0)
 #: Seconds between two lines of the log about a broker that is away.
@@ -52,6 +55,12 @@ _KINDS: dict[str, type[errors.SourceError]] = {
 }
 #: What gRPC says when the connection is there and TLS does not come about. Waiting does not help then.
 _TLS_WORDS = ("handshake", "certificate", "ssl", "tls")
+#: What it says when a connection did not come about in time. Its TCP has a "handshaker" too.
+_TIMED_OUT = "handshaker shutdown"
+
+
+#: Which of several endpoints has answered last in this process: the one to begin with.
+_SERVED: dict[str, int] = {}
 
 
 class FlightEndpoint:
@@ -63,6 +72,8 @@ class FlightEndpoint:
         self._patience = settings.patience / 1e6 if patience is None else patience
         self._client: fl.FlightClient | None = None
         self._answered = False
+        self._which = _SERVED.get(settings.endpoint, 0)
+        self._silent = 0
 
     def trusted(self) -> FlightEndpoint:
         """Itself, after somebody else has found that the broker is there: the first call gets the whole patience."""
@@ -82,9 +93,9 @@ class FlightEndpoint:
             try:
                 batch = reader.read_chunk().data
             except StopIteration:
-                self._answered = True
+                self._heard()
                 return
-            self._answered = True
+            self._heard()
             yield batch
 
     def put(self, write: Write, batch: pa.RecordBatch) -> Written:
@@ -100,12 +111,19 @@ class FlightEndpoint:
             except pa.ArrowException as error:
                 waiting.pause(error)
             else:
-                self._answered = True
+                self._heard()
                 return found
 
     def waiting(self) -> RetryBudget:
         """Patience for one undertaking, which may need several attempts."""
         return RetryBudget(self, self._patience if self._answered else min(self._patience, FIRST_PATIENCE))
+
+    def turn(self) -> bool:
+        """Hang up, and ask the next endpoint from now on. False: all have been asked since one answered."""
+        self.close()
+        self._which = (self._which + 1) % len(self._settings.endpoints)
+        self._silent = (self._silent + 1) % len(self._settings.endpoints)
+        return self._silent > 0
 
     def close(self) -> None:
         """Hang up. The next call connects again."""
@@ -122,7 +140,7 @@ class FlightEndpoint:
         if isinstance(error, fl.FlightUnauthenticatedError | fl.FlightUnauthorizedError):
             return errors.Denied(f"penstock at {place} says no: {_first_line(str(error))}. Check option token")
         text = _first_line(str(error))
-        if isinstance(error, fl.FlightUnavailableError) and any(word in text.lower() for word in _TLS_WORDS):
+        if isinstance(error, fl.FlightUnavailableError) and _is_about_tls(text):
             return errors.Denied(f"no TLS connection to {place} came about: {text}. Check tlsCa and tlsServerName")
         if isinstance(error, _PASSING):
             return errors.BrokerAway(f"no penstock broker answers at {place}: {text}")
@@ -130,10 +148,18 @@ class FlightEndpoint:
 
     def _connected(self) -> fl.FlightClient:
         if self._client is None:
+            endpoints = self._settings.endpoints
             self._client = fl.FlightClient(
-                self._settings.endpoint, generic_options=_signs_of_life(), **_tls(self._settings)
+                endpoints[self._which],
+                generic_options=_signs_of_life(several=len(endpoints) > 1),
+                **_tls(self._settings),
             )
         return self._client
+
+    def _heard(self) -> None:
+        self._answered = True
+        self._silent = 0
+        _SERVED[self._settings.endpoint] = self._which
 
     def _calling(self, seconds: float | None = ANSWER_SECONDS) -> fl.FlightCallOptions:
         if seconds is not None and not self._answered:
@@ -165,8 +191,8 @@ class RetryBudget:
             self._told = now
             log.warning("%s. Waiting for %.0f of %.0f s", meaning, now - self._began, self._seconds)
         # A client whose connection broke connects anew, but only after a pause of its own that gets long.
-        if isinstance(meaning, errors.BrokerAway):
-            self._endpoint.close()
+        if isinstance(meaning, errors.BrokerAway) and self._endpoint.turn():
+            return
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, PAUSES[1])
 
@@ -191,10 +217,14 @@ def _put(client: fl.FlightClient, write: Write, batch: pa.RecordBatch, options: 
     return msgspec.json.decode(found.to_pybytes(), type=Written)
 
 
-def _signs_of_life() -> list[tuple[str, int]]:
-    """As gRPC calls it. Its own limit for an answer to a ping is a minute, whatever that of keep-alive is."""
+def _signs_of_life(*, several: bool) -> list[tuple[str, int]]:
+    """As gRPC calls it. Its own limit for an answer to a ping is a minute, whatever that of keep-alive is.
+
+    A connection has 20 seconds to come about, by the limit that gRPC calls the least back-off.
+    """
     names = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
-    return [(name, int(SILENCE_SECONDS * 1000)) for name in names]
+    connecting = [("grpc.min_reconnect_backoff_ms", int(CONNECT_SECONDS * 1000))] if several else []
+    return [(name, int(SILENCE_SECONDS * 1000)) for name in names] + connecting
 
 
 def _tls(settings: SourceSettings) -> dict[str, Any]:
@@ -205,6 +235,10 @@ def _tls(settings: SourceSettings) -> dict[str, Any]:
         "override_hostname": settings.tls_server_name,
     }
     return {name: value for name, value in given.items() if value}
+
+
+def _is_about_tls(text: str) -> bool:
+    return _TIMED_OUT not in text and any(word in text.lower() for word in _TLS_WORDS)
 
 
 def _problem(error: BaseException) -> Problem | None:

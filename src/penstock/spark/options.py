@@ -124,6 +124,11 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
 
     @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Of the brokers, of which one serves at a time."""
+        return tuple(self.endpoint.split(","))
+
+    @property
     def where(self) -> str:
         """What is read, in words."""
         return self.queue or self.pattern or "all queues"

@@ -154,7 +154,16 @@ def pattern(given: str) -> str:
 
 
 def endpoint(given: str) -> str:
-    """The address of a Flight endpoint."""
+    """The address of a Flight endpoint, or those of several brokers of which one serves, with commas between them."""
+    found = [_endpoint(each) for each in given.split(",")]
+    if len(set(found)) < len(found):
+        raise ValueError("one of the endpoints stands there twice")
+    if len({each.partition("://")[0] == "grpc+tls" for each in found}) > 1:
+        raise ValueError("either all endpoints have TLS (grpc+tls://) or none: a token must not go to one without")
+    return ",".join(found)
+
+
+def _endpoint(given: str) -> str:
     try:
         split = urlsplit(given.strip())
         port = split.port or DEFAULT_PORT
@@ -167,7 +176,9 @@ def endpoint(given: str) -> str:
 
 
 #: The text that was given is not repeated: somebody may have put a password into it.
-_NO_ENDPOINT = "an endpoint is as in grpc://broker:8815 or, with TLS, grpc+tls://broker:8815"
+_NO_ENDPOINT = (
+    "an endpoint is as in grpc://broker:8815 or, with TLS, grpc+tls://broker:8815; several have commas between them"
+)
 
 
 def file(given: str) -> str:

@@ -75,7 +75,7 @@ class KokaqClientSession(KokaqAdministration):
         self.link.write(kokaq.encode_requests(requests, self._variant))
         index = 0
         for request in requests:
-            for opaque in request.opaques if isinstance(request, kokaq.Pushes) else (request.opaque,):
+            for opaque in (request.opaque,) if isinstance(request, kokaq.Request) else request.opaques:
                 self._waiting[opaque] = pending, index
                 index += 1
 

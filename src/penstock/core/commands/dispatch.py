@@ -113,12 +113,18 @@ def resume_throttled(state: BrokerState, now: int) -> bool:
 
 def take_next(state: BrokerState, queue: Queue, now: int) -> Item | None:
     """Remove the next ready message that has not expired. None: there is none, or none may be given. Or TryAgain."""
-    if state.draining:
-        return None
-    items = take_ready(state, queue, 1, now)
-    if not items and queue.ready and not queue.policy.paused:
-        raise TryAgain
+    items = take_run(state, queue, 1, now)
     return items[0] if items else None
+
+
+def take_run(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:
+    """The next so many; fewer where there are not so many, or the budget for expired ones ends between them."""
+    if state.draining:
+        return []
+    items = take_ready(state, queue, count, now)
+    if not items and count and queue.ready and not queue.policy.paused:
+        raise TryAgain
+    return items
 
 
 def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[Item]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core import budget
-from penstock.core.commands.dispatch import dispatch, hand_out, take_next
+from penstock.core.commands.dispatch import dispatch, hand_out, take_next, take_run
 from penstock.core.commands.settle import end_deliveries, return_messages
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import BrokerState
@@ -19,6 +19,20 @@ def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, dur
     queue.count_delivered(1, 1 if out.deliveries else 0)
     state.lock_until(out, now + (duration or queue.policy.lock_duration))
     return out
+
+
+def lock_run(
+    state: BrokerState, connection: Connection, queue: Queue, count: int, now: int, duration: int = 0
+) -> list[Out]:
+    """``lock`` so often, or as often as there are messages. Or TryAgain, before the first.
+
+    Fewer than there are: so many expired ones stand before the next that it takes another tick to get there.
+    """
+    items = take_run(state, queue, count, now)
+    outs = [hand_out(state, queue, item, connection, now) for item in items]
+    queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
+    state.lock_new(outs, now + (duration or queue.policy.lock_duration))
+    return outs
 
 
 def renew(state: BrokerState, connection: Connection, position: int, now: int, duration: int = 0) -> Out | None:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.core.commands.dispatch import TryAgain, dispatch, dispatch_dead, leave_line, take_next, update_credit
+from array import array
+
+from penstock.core.commands.dispatch import (
+    TryAgain,
+    dispatch,
+    dispatch_dead,
+    leave_line,
+    take_next,
+    take_run,
+    update_credit,
+)
 from penstock.core.commands.expiry import dead_letter_expired
+from penstock.core.events import Values
 from penstock.core.queue import Connection, Queue, Subscription
 from penstock.core.state import BrokerState
 from penstock.core.structures.lane import Item
@@ -84,3 +95,25 @@ def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> t
     queue.count_delivered(1, 1 if deliveries else 0)
     state.forget_message(queue, item.position)
     return item, deliveries
+
+
+def pop_run(
+    state: BrokerState, connection: Connection, queue: Queue, count: int, now: int
+) -> tuple[list[Item], list[int]]:
+    """``pop`` so often, or as often as there are messages; fewer as for ``lock_run``. Or TryAgain, before the first."""
+    items = take_run(state, queue, count, now)
+    if not items:
+        return [], []
+    before = [queue.deliveries.get(item.position, 0) for item in items] if queue.deliveries else [0] * len(items)
+    columns: dict[str, Values] = {
+        "message": array("Q", [item.position for item in items]),
+        "deliveries": array("I", [deliveries + 1 for deliveries in before]),
+        "delivered_at": array("q", (now,)) * len(items),
+    }
+    state.log.others(Kind.POPPED, now, queue.id, connection.source, len(items), columns)
+    queue.counters.popped += len(items)
+    queue.count_delivered(len(items), sum(deliveries > 0 for deliveries in before))
+    if state.moved_to or queue.has_notes:
+        for item in items:
+            state.forget_message(queue, item.position)
+    return items, before

@@ -289,6 +289,15 @@ class Lane:
         """The first message, left where it is."""
         return self._item(0, 0) if self._chunks else None
 
+    def positions(self, count: int) -> list[int]:
+        """The positions of the first ``count`` messages, or as many as there are, left where they are."""
+        found: list[int] = []
+        for chunk in self._chunks:
+            if len(found) >= count:
+                break
+            found += chunk.positions[: count - len(found)]
+        return found
+
     def get(self, rank: int) -> Item | None:
         """The message of this rank, left where it is."""
         found = self._find(rank)

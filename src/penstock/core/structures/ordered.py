@@ -76,6 +76,21 @@ class Ordered(Generic[T]):
             del chunk[half:]
         self.head = self._chunks[0][0]
 
+    def add_run(self, values: list[T]) -> None:
+        """Put values in, sorted, that are not there yet. It costs next to nothing if all are above those that are."""
+        chunks = self._chunks
+        if not values or (chunks and not chunks[-1][-1] < values[0]):
+            for value in values:
+                self.add(value)
+            return
+        self._length += len(values)
+        room = CHUNK - len(chunks[-1]) if chunks else 0
+        if room > 0:
+            chunks[-1] += values[:room]
+        room = max(room, 0)
+        chunks += [values[at : at + CHUNK] for at in range(room, len(values), CHUNK)]
+        self.head = chunks[0][0]
+
     def remove(self, value: T) -> None:
         """Take a value out that is there."""
         number = self._chunk_of(value)

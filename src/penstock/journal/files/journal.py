@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +16,9 @@ from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment import is_segment
+from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
+from penstock.journal.format.block import VERSION
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey, verdict_of
@@ -47,6 +49,14 @@ class FileJournal:
     def tools(self) -> FileTools:
         """See Journal."""
         return FileTools(self.where)
+
+    def transfer_source(self) -> AbstractContextManager[FolderSource]:
+        """See Journal."""
+        return folder_source(self.where)
+
+    def transfer_target(self) -> AbstractContextManager[FolderTarget]:
+        """See Journal."""
+        return folder_target(self.where)
 
 
 class OwnedFiles:
@@ -100,6 +110,18 @@ class FileTools:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+
+    def create(self) -> bool:
+        """See JournalTools."""
+        if os.path.isfile(os.path.join(self._folder, NAME)):
+            return False
+        FileLog(RealDisk(self._folder)).close()
+        return True
+
+    def upgrade(self) -> tuple[int, int]:
+        """See JournalTools. What is older is read as it is, and what is written is of this version."""
+        self.check()
+        return VERSION, VERSION
 
     def check(self) -> None:
         """See JournalTools."""

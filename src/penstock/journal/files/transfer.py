@@ -37,8 +37,8 @@ class FolderSource:
         kept = load_kept(disk, found.folder.identity)
         if kept:
             raise JournalRefused(
-                f"{disk.where} has damaged messages in {kept[0].name}: put the file right, or give them up with penstock"
-                f" journal repair {disk.where}"
+                f"{disk.where} has damaged messages in {kept[0].name}: put that file right, or give them up with"
+                f" penstock journal repair {disk.where}"
             )
         folder, segments = found.folder, found.segments
         low = segments[0].first if segments else found.end

@@ -31,6 +31,9 @@ _URL = re.compile(
     r"postgres(?:ql)?://(?:(?P<user>[^/?#@]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<query>[^#]*))?"
 )
 
+#: After a name or an address, which may have colons in brackets.
+_PORT = re.compile(r":([^:\]]*)$")
+
 
 @dataclass(frozen=True)
 class Address:
@@ -52,6 +55,10 @@ def parse_address(url: str) -> Address:
             f"{_hidden(url)} is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE, and what is not a"
             " letter or a digit in a name or a password is written as %XX"
         )
+    for host in matched["hosts"].split(","):
+        port = _PORT.search(host)
+        if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) < 2**16):
+            raise JournalRefused(f"{_hidden(url)} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
     parameters = dict(parse_qsl(matched["query"] or "", keep_blank_values=True))
     schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
     if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from penstock.journal.contract import Checkpoint, Columns
-from penstock.journal.errors import Fenced, LogAway
+from penstock.journal.errors import Fenced, LogAway, LogFailed
 from penstock.journal.format.checkpoint import BadCheckpoint, decode_checkpoint, encode_checkpoint
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import Database, DatabaseError, ReadableDatabase
@@ -70,7 +70,7 @@ class DatabaseCheckpoints(DatabaseCheckpointReader):
             self._writer.ours(
                 lambda epoch: self._database.put_checkpoint(epoch, position, in_parts(encoded, PART), KEPT)
             )
-        except (Fenced, LogAway) as error:
+        except (Fenced, LogAway, LogFailed) as error:
             raise OSError(f"the checkpoint was not written: {error}") from error
 
 

@@ -30,7 +30,7 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
-from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, VERSION, partition
+from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
 if TYPE_CHECKING:
     import psycopg
@@ -44,6 +44,8 @@ _NOT_PREPARED = {"26000", "42P05"}
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
 #: How long a table that is to go may be waited for: everybody who writes waits as well.
 _DROP_PATIENCE = "100ms"
+#: What a server says that wants us at another time.
+_PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
 #: A block takes more than this, so a window of so many bytes has no more rows than that.
 _SMALL_BLOCK = 256
 
@@ -84,7 +86,7 @@ class PostgresDatabase:
                 f"{self.where} is no URL of a journal: {str(error).strip()} (parameters are libpq's, schema and lease)"
             ) from None
         if self._writable:
-            parameters.setdefault("target_session_attrs", "read-write")
+            parameters.setdefault("target_session_attrs", "primary")
         return dict(parameters)
 
     # What readers ask for
@@ -188,7 +190,7 @@ class PostgresDatabase:
             for number, part in enumerate(parts):
                 self._change(statements.PUT_CHECKPOINT, (position, number, part))
             self._change(statements.OLD_CHECKPOINTS, (keep,))
-            if not self._rows(statements.OURS, {"epoch": epoch}):
+            if not self._rows(statements.OURS_UP_TO, {"epoch": epoch, "position": position}):
                 raise self._driver.Rollback
             return True
         return False
@@ -212,12 +214,19 @@ class PostgresDatabase:
             if not self._rows(statements.IS_PARTITION, (f"{self._quoted}.{name}",))[0][0]:
                 self._change(statements.ADD_PARTITION, partition=name, first=first, end=first + 1)
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         """See Database."""
-        for (name,) in self._rows(statements.FORGOTTEN, (f"{self._quoted}.blocks",)):
-            with suppress(_Locked), self._transaction():
+        forgotten = self._rows(statements.FORGOTTEN, (f"{self._quoted}.blocks",))
+        return sum(self._drop(name) for (name,) in forgotten) == len(forgotten)
+
+    def _drop(self, name: str) -> bool:
+        try:
+            with self._transaction():
                 self._change(f"set local lock_timeout = '{_DROP_PATIENCE}'")
                 self._change(statements.DROP_PARTITION, partition=name)
+        except _Locked:
+            return False
+        return True
 
     def make(self) -> None:
         """See Database."""
@@ -251,6 +260,29 @@ class PostgresDatabase:
         if missing:
             raise DatabaseRefused(f"{self.where} misses tables of its journal: {', '.join(missing)}. Restore a backup")
         return int(found[0][0])
+
+    def upgrade(self) -> tuple[int, int]:
+        """Make older tables those of this version, all or nothing. Returns the versions before and after.
+
+        Raises DatabaseRefused where there are none, others' or a newer Penstock's, or a broker runs on them.
+        """
+        with self._transaction():
+            self._rows("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"penstock {self._schema}",))
+            found = self.version()
+            if found is None:
+                raise DatabaseRefused(f"{self.where} has no journal: penstock journal init '{self.where}'")
+            if found > VERSION:
+                raise DatabaseRefused(
+                    f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: use a newer"
+                    " Penstock"
+                )
+            if found < VERSION and self._rows(_LEASED):
+                raise DatabaseRefused(f"{self.where} is in use by a broker: stop all brokers on it first")
+            for number in range(found, VERSION):
+                for statement in UPGRADES[number]:
+                    self._change(statement)
+            self._change("update {schema}.version set number = %s", (VERSION,))
+        return found, VERSION
 
     def _make_new(self) -> None:
         identity = int.from_bytes(os.urandom(8), "little", signed=True)
@@ -338,7 +370,8 @@ class PostgresDatabase:
                 )
             except self._driver.Error as error:
                 self._connection = None
-                raise ConnectionLost(f"{self.where} can not be reached: {_line(error)}") from error
+                text = _line(error)
+                raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
         return self._connection
 
@@ -376,6 +409,7 @@ class _Locked(DatabaseRefused):
 
 _TABLES = """select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')"""
+_LEASED = "select from {schema}.shard where lease_until > clock_timestamp()"
 _OWNER = "select pg_get_userbyid(relowner), pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass(%s)"
 
 
@@ -386,6 +420,11 @@ def _quoted(name: str) -> str:
 def _shard(row: tuple[Any, ...]) -> ShardRow:
     found = ShardRow._make(row)
     return found._replace(identity=found.identity % 2**64)
+
+
+def _is_final(text: str) -> bool:
+    """Whether a server that was connected to does not want us. libpq tells the reason as text alone."""
+    return "FATAL:" in text and not any(each in text for each in _PASSING)
 
 
 def _line(error: Exception) -> str:

@@ -24,7 +24,14 @@ class DatabaseError(Exception):
 
 
 class ConnectionLost(DatabaseError):
-    """The connection broke, or could not be made: the statement was done, or it was not."""
+    """The connection broke, or could not be made: the statement was done, or it was not.
+
+    ``refused``: a server answered that it does not want us, by a reason that does not pass by itself.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False) -> None:
+        super().__init__(text)
+        self.refused = refused
 
 
 class DatabaseFull(DatabaseError):
@@ -226,14 +233,14 @@ class Database(ReadableDatabase, Protocol):
     def unkeep(self, epoch: int, first: int) -> bool:
         """Forget a kept extent."""
 
-    def drop(self) -> None:
-        """Give back the room of extents that were forgotten. What somebody reads at this moment stays for another time.
+    def drop(self) -> bool:
+        """Give back the room of extents that were forgotten. False: somebody reads some, which stay for another time.
 
         They can never be part of the log again, so whoever is asked to may do it.
         """
 
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
-        """Keep one, whole or not at all, and remove all but the newest few."""
+        """Keep one, whole or not at all, and remove all but the newest few. False as well if it lies above the head."""
 
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
         """Keep a value by its name."""

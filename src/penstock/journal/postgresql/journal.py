@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError
@@ -27,12 +27,17 @@ from penstock.journal.postgresql.seen import Seen
 from penstock.journal.postgresql.server import refuse_server, warn_of_server
 from penstock.journal.postgresql.space import DatabaseSpace
 from penstock.journal.postgresql.standby import DatabaseStandby
-from penstock.journal.postgresql.tools import DatabaseTools
-from penstock.journal.postgresql.values import DatabaseValues
+from penstock.journal.postgresql.tools import PostgresTools
+from penstock.journal.postgresql.transfer import (
+    ArrivalDatabase,
+    DatabaseSource,
+    DatabaseTarget,
+    database_source,
+    database_target,
+)
+from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
 
-#: The value that has the ranges of positions which a repair gave up, of a journal that was copied from files.
-GIVEN_UP = "given_up"
 #: How many epochs a history of the database has; the next one has others.
 EPOCHS = 2**16
 
@@ -82,10 +87,6 @@ class DatabaseJournal:
         """See Journal."""
         return DatabaseFollower(self._connect(), identity=identity)
 
-    def tools(self) -> DatabaseTools:
-        """See Journal."""
-        return DatabaseTools(self._connect)
-
     def _take_over(self, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
             raise JournalRefused(
@@ -97,7 +98,7 @@ class DatabaseJournal:
             return self._claim(connections, owner, standby)
         except BaseException as error:
             connections.close()
-            if isinstance(error, ConnectionLost | OSError):
+            if isinstance(error, OSError) or (isinstance(error, ConnectionLost) and not error.refused):
                 raise LogAway(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
@@ -105,36 +106,39 @@ class DatabaseJournal:
 
     def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
+        facts = database.facts()
+        refuse_server(self.where, facts)
         database.make()
         standby.check(database.shard())
-        facts, shard, asked_at = self._claim_epoch(database, owner)
+        facts, shard, asked_at = self._claim_epoch(database, owner, facts)
         writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
         try:
             standby.check(shard)
             log = DatabaseLog(
                 connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
             )
-            log.fence(shard)
+            log.take_over(shard)
             return OwnedDatabase(self._url, connections, writer, log, warn_of_server(self.where, facts), self._clock)
         except BaseException:
             with suppress(LogError):
                 writer.release()
             raise
 
-    def _claim_epoch(self, database: Database, owner: str) -> tuple[ServerFacts, ShardRow, float]:
+    def _claim_epoch(
+        self, database: Database, owner: str, facts: ServerFacts
+    ) -> tuple[ServerFacts, ShardRow, float]:
         """Be the owner, with an epoch that no claim can have had which a promoted standby has not heard of.
 
         Each history of the database has its own epochs; the server's was another one if it changes meanwhile.
         """
-        facts = database.facts()
         while True:
-            refuse_server(self.where, facts)
             asked_at, before = self._clock.monotonic(), facts.timeline
             shard = database.claim(owner, self._lease, max(before - 1, 0) * EPOCHS)
             if shard is None:
                 found = database.shard()
                 raise JournalOwned(self.where, found.owner, found.lease)
             facts = database.facts()
+            refuse_server(self.where, facts)
             if facts.timeline == before:
                 return facts, shard, asked_at
 
@@ -188,13 +192,28 @@ _PROMOTED = (
 )
 
 
-def open_database(url: str, options: OwnerOptions | None = None) -> DatabaseJournal:
-    """The journal in PostgreSQL at a URL. Nothing is connected yet. Raises JournalRefused."""
-    address = parse_address(url)
-    PostgresDatabase(address)  # whether the driver is there, and understands it
-    return DatabaseJournal(
-        lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
-    )
+class PostgresJournal(DatabaseJournal):
+    """The same in a PostgreSQL, with what takes more than the statements of a ``Database``."""
+
+    def __init__(self, url: str, options: OwnerOptions | None = None) -> None:
+        """Nothing is connected yet. Raises JournalRefused for a URL that is none, or without the driver."""
+        address = self._address = parse_address(url)
+        PostgresDatabase(address)  # whether the driver is there, and understands it
+        super().__init__(
+            lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
+        )
+
+    def tools(self) -> PostgresTools:
+        """See Journal."""
+        return PostgresTools(self._address)
+
+    def transfer_source(self) -> AbstractContextManager[DatabaseSource]:
+        """See Journal."""
+        return database_source(PostgresDatabase(self._address))
+
+    def transfer_target(self) -> AbstractContextManager[DatabaseTarget]:
+        """See Journal."""
+        return database_target(ArrivalDatabase(self._address))
 
 
 def name_owner() -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, LogAway, LogClosed, LogError
-from penstock.journal.files.segment import Segment, SegmentHeader
+from penstock.journal.files.segment import Segment, SegmentHeader, SparseIndex
 from penstock.journal.format.block import Batch, Block, BlockError, Encoded, encode
 from penstock.journal.format.rows import MessageRow, gather, gather_numbers
 from penstock.journal.postgresql.clock import Clock
@@ -25,7 +25,6 @@ from penstock.journal.postgresql.database import (
     BlockRow,
     Database,
     DatabaseError,
-    ExtentRow,
     NewBlock,
     NewExtent,
     ReadableDatabase,
@@ -98,34 +97,33 @@ class DatabaseLog:
         #: The extent that this owner has begun, if it has.
         self._growing: Segment | None = None
         self._end = shard.head
+        #: Whether there may be something to be given back that somebody was reading.
+        self._is_left = False
         self._reader = BlockReader(self._where, self._fetch, self._check_there)
         self._blocks = ReadAhead(self._fetch, in_thread=in_thread)
 
-    def fence(self, shard: ShardRow) -> None:
-        """Put a block of ours at the head, so that nothing of the owner before can come after it; then look around.
+    def take_over(self, shard: ShardRow) -> None:
+        """Look at what is there, and put a block of ours at the head, so that nothing of the owner before follows it.
 
-        A log without blocks has nothing that could be continued. Raises what ``append`` does, and JournalDamaged.
+        A log without blocks has nothing that could be followed. Raises what ``append`` does, and JournalDamaged.
         """
-        if shard.extent:
-            row = _Fence(shard.head, array("q", [self._clock.now()]), {"detail": [self._started()]})
-            encoded = encode(row, self.epoch, shard.chain, synced=True)
-            self._writer.append(_new_block(encoded), shard.extent, None)
-        self._recover(self._ask(self._connections.head.extents))
-
-    def _started(self) -> bytes:
-        return json.dumps({"epoch": self.epoch, "owner": self._writer.owner}).encode()
-
-    def _recover(self, rows: list[ExtentRow]) -> None:
-        shard = self._ask(self._connections.head.shard)
+        rows = self._ask(self._connections.head.extents)
         segments = [(row, segment_of(self._where, row, self.identity)) for row in rows]
         self._kept = [segment for row, segment in segments if row.kept]
         self._segments = [segment for row, segment in segments if not row.kept]
         check_extents(self._where, shard, self._segments)
-        self._end = self._writer.head
+        if self._segments:
+            self._fence(self._segments[-1])
         last = [row.timeline for row in rows if not row.kept][-1:]
         self.promoted = bool(last and self._timeline and last[0] and last[0] != self._timeline)
         if self.promoted:
             self._end += GAP
+
+    def _fence(self, segment: Segment) -> None:
+        detail = json.dumps({"epoch": self.epoch, "owner": self._writer.owner}).encode()
+        row = _Fence(segment.end, array("q", [self._clock.now()]), {"detail": [detail]})
+        segment.index = SparseIndex()
+        self._write(encode(row, self.epoch, segment.chain, synced=True), segment, None)
 
     # What it says of itself
 
@@ -258,15 +256,14 @@ class DatabaseLog:
         self._check_usable()
         with self._changing:
             going = [segment for segment in self._segments[:-1] if segment.end <= before]
-            if not going:
-                return
-            low = self._segments[len(going)].first
             kept = [segment for segment in going if segment.first in keep]
-            firsts = [segment.first for segment in kept]
-            self._writer.ours(lambda epoch: self._connections.aside.trim(epoch, low, firsts))
-            self._segments = self._segments[len(going) :]
-            self._kept = [*self._kept, *kept]
-        self._give_back(segment.first for segment in going if segment not in kept)
+            if going:
+                low, firsts = self._segments[len(going)].first, [segment.first for segment in kept]
+                self._writer.ours(lambda epoch: self._connections.aside.trim(epoch, low, firsts))
+                self._segments = self._segments[len(going) :]
+                self._kept = [*self._kept, *kept]
+        if going or self._is_left:
+            self._give_back(segment.first for segment in going if segment not in kept)
 
     def release(self, extent: Extent) -> None:
         """See Log."""
@@ -284,8 +281,9 @@ class DatabaseLog:
     def _give_back(self, extents: Iterable[int]) -> None:
         for first in extents:
             self._blocks.cache.forget(first)
+        self._is_left = True
         with suppress(DatabaseError):  # it can be done at any other time
-            self._connections.aside.drop()
+            self._is_left = not self._connections.aside.drop()
 
     def close(self) -> None:
         """See Log. The lease is given back, so that another broker may go on at once."""

@@ -79,6 +79,8 @@ FILL = (
     "insert into {schema}.version values (%s, %s)",
     "insert into {schema}.shard (identity, created) values (%s, %s)",
 )
+#: What makes tables of a version those of the next one. Version 1 is the first there was.
+UPGRADES: dict[int, tuple[str, ...]] = {}
 TABLES = ("version", "shard", "extents", "blocks", "checkpoints", "named_values")
 
 

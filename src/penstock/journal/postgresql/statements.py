@@ -35,7 +35,8 @@ MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent =
 EXTENTS = """select first, header, timeline, coalesce(b."end", e."end", e.first), coalesce(b.size, e.size, 0),
         coalesce(b.blocks, e.blocks), coalesce(b.last_at, e.last_at), coalesce(b.chain, e.chain), flags, finished, kept
     from {schema}.extents e left join lateral (
-        select max("end") as "end", sum(size)::int8 as size, count(*) as blocks, max(at) as last_at,
+        select e.first + sum("end" - first)::int8 as "end", sum(size)::int8 as size, count(*) as blocks,
+            max(at) as last_at,
             (select checksum from {schema}.blocks where extent = e.first order by first desc limit 1) as chain
         from {schema}.blocks where extent = e.first and not e.finished having count(*) > 0) b on true
     order by first"""
@@ -73,7 +74,8 @@ CLEAR_CHECKPOINT = "delete from {schema}.checkpoints where position = %s"
 PUT_CHECKPOINT = "insert into {schema}.checkpoints values (%s, %s, %b)"
 OLD_CHECKPOINTS = """delete from {schema}.checkpoints where position not in (
     select distinct position from {schema}.checkpoints order by position desc limit %s)"""
-OURS = _OURS
+#: A checkpoint of events that this server does not have, since it has lost them, would be taken for one of others later.
+OURS_UP_TO = "select 1 from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
 
 VALUE = "select value from {schema}.named_values where name = %s"
 PUT_VALUE = f"""with ours as ({_OURS}) insert into {{schema}}.named_values select %(name)s, %(value)b from ours

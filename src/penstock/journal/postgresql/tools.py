@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from penstock.journal.contract import ExtentInfo, JournalInfo, Progress, Repair, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.segment import HEADER_SIZE, SegmentHeader, segment_name
+from penstock.journal.postgresql.address import Address
+from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked
@@ -17,11 +19,19 @@ from penstock.journal.repair.survey import survey, verdict_of
 T = TypeVar("T")
 
 
-class DatabaseTools:
-    """Each call has a connection of its own, which it makes with ``connect``."""
+class PostgresTools:
+    """Each call has a connection of its own."""
 
-    def __init__(self, connect: Callable[[], ReadableDatabase]) -> None:
-        self._connect = connect
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def create(self) -> bool:
+        """See JournalTools."""
+        return self._with(_create)
+
+    def upgrade(self) -> tuple[int, int]:
+        """See JournalTools."""
+        return self._with(PostgresDatabase.upgrade)
 
     def check(self) -> None:
         """See JournalTools."""
@@ -46,12 +56,15 @@ class DatabaseTools:
             " database"
         )
 
-    def _with(self, question: Callable[[ReadableDatabase], T]) -> T:
-        database = asked(self._connect)
-        try:
+    def _with(self, question: Callable[[PostgresDatabase], T]) -> T:
+        with closing(PostgresDatabase(self._address)) as database:
             return asked(lambda: question(database))
-        finally:
-            database.close()
+
+
+def _create(database: PostgresDatabase) -> bool:
+    is_new = database.version() is None
+    database.make()
+    return is_new
 
 
 def _info(database: ReadableDatabase) -> JournalInfo:

@@ -20,6 +20,7 @@ from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked
 from penstock.journal.postgresql.schema import partition
+from penstock.journal.postgresql.values import GIVEN_UP
 from penstock.journal.repair.survey import survey
 from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
 
@@ -27,8 +28,6 @@ from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, T
 _PIECE = 8 * 2**20
 #: A checkpoint is cut into parts of so many bytes.
 _PART = 4 * 2**20
-#: The value that has the ranges that a repair of files has given up, as JSON.
-GIVEN_UP = "given_up.json"
 
 
 class DatabaseSource:
@@ -104,9 +103,9 @@ class DatabaseTarget:
         owner = f"an unfinished copy of journal {facts.identity:016x} (penstock journal copy)"
         epoch = asked(lambda: database.take(owner, facts))
         if epoch is None:
-            row = asked(database.shard)
-            if row.lease > 0:
-                raise JournalOwned(database.where, row.owner, row.lease)
+            shard = asked(database.shard)
+            if shard.lease > 0:
+                raise JournalOwned(database.where, shard.owner, shard.lease)
             raise JournalRefused(
                 f"{database.where} is not empty: a journal is copied into an empty schema, as in ?schema=NAME"
             )

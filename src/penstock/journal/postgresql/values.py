@@ -10,6 +10,8 @@ from penstock.journal.postgresql.database import Database, DatabaseError
 from penstock.journal.postgresql.writer import PATIENCE, HeadWriter, insist
 
 DAMAGED = ".damaged"
+#: The value that has the ranges of positions which a repair gave up, of a journal that was copied from files.
+GIVEN_UP = "given_up"
 
 
 class DatabaseValues:

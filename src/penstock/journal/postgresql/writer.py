@@ -24,7 +24,6 @@ from penstock.journal.postgresql.database import (
     BlockMark,
     ConnectionLost,
     Database,
-    DatabaseError,
     DatabaseFull,
     DatabaseRefused,
     NewBlock,
@@ -34,10 +33,9 @@ from penstock.journal.postgresql.database import (
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.seen import Seen
 
-#: Seconds for which a database that can't be reached is tried again, and between two tries at least and at most.
-PATIENCE = 30.0
-#: The same for what is not the log itself: who asked may ask again.
-PATIENCE = 5.0
+#: Seconds for which a database that can't be reached is tried again before who asked is told of it, and may ask again.
+PATIENCE = 2.0
+#: Seconds between two tries, at least and at most.
 PAUSES = (0.05, 0.5)
 
 T = TypeVar("T")
@@ -129,15 +127,17 @@ class HeadWriter:
     def ours(self, change: Callable[[int], bool]) -> None:
         """Do something beside the log that names our epoch, and may be done twice. It must use another connection.
 
-        Raises Fenced, LogFull, or LogAway, after which the log goes on.
+        Raises Fenced, or LogFull, LogAway or LogFailed, after which the log goes on.
         """
         self.check()
         try:
             done = insist(lambda: change(self.epoch), self._clock, PATIENCE)
         except DatabaseFull as error:
             raise LogFull(f"{error}. It is tried again") from error
-        except DatabaseError as error:
+        except ConnectionLost as error:
             raise LogAway(str(error)) from error
+        except DatabaseRefused as error:
+            raise LogFailed(f"the database refused: {error}") from error
         if not done:
             self._refused()
 

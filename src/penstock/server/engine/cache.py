@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ _CARRIES = np.zeros(256, np.bool_)
 _CARRIES[list(MESSAGE_KINDS)] = True
 
 
+class PlainMessage(NamedTuple):
+    """All that most messages have. Where they have more, there is a MessageRow of them."""
+
+    payload: bytes
+    at: int
+    source: bytes
+
+
+#: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
+SPECIAL = frozenset(("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info"))
+
+
 class _Recent:
     """One batch, and where its messages are in it."""
 
@@ -60,6 +72,15 @@ class _Recent:
             return [column[position - first] for position in positions]
         indices = np.searchsorted(self.rows, np.array(positions, np.int64) - first)
         return [column[index] for index in indices.tolist()]
+
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
+        """Messages that are all in this batch; nothing if there are any of ``SPECIAL`` in it."""
+        batch = self.batch
+        if not SPECIAL.isdisjoint(batch.columns):
+            return []
+        rows = [position - batch.first for position in positions]
+        sources = [batch.sources[batch.source[row]] for row in rows]
+        return list(map(PlainMessage, self.payloads(positions), [batch.at[row] for row in rows], sources))
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
         """A fixed-width column of messages that are all in this batch."""
@@ -138,7 +159,7 @@ class RecentMessages:
     def _by_batch(
         self,
         positions: Sequence[int],
-        take: Callable[[_Recent, Sequence[int]], Sequence[T]],
+        take: Callable[[_Recent, Sequence[int]], Sequence[T | None]],
         note: Callable[[_Recent, int], None] | None = None,
     ) -> list[T | None]:
         found: list[T | None] = []
@@ -165,9 +186,24 @@ class RecentMessages:
         if before < recent.batch.messages <= recent.lookups:
             self._delivered.append(recent)
 
-    def has(self, position: int) -> bool:
-        """Whether a message is here."""
-        return self._holding(position) is not None
+    def span(self, position: int) -> tuple[int, int] | None:
+        """The positions, end excluded, of the batch that has a message; None if it is not here."""
+        at = self._holding(position)
+        if at is None:
+            return None
+        batch = cast(_Recent, self._batches[at]).batch
+        return batch.first, batch.end
+
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage | None]:
+        """Messages without any of ``SPECIAL``; None for those that are not here, or have some."""
+        return self._by_batch(positions, self._plain)
+
+    def _plain(self, recent: _Recent, positions: Sequence[int]) -> Sequence[PlainMessage | None]:
+        found = recent.plain(positions)
+        if not found:
+            return [None] * len(positions)
+        self._looked_up(recent, len(positions))
+        return found
 
     def message(self, position: int) -> MessageRow | None:
         """A message with all that was published with it, if it is here."""

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ from penstock.journal.contract import Checkpoint, Lease, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
-from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
+from penstock.server.engine.cache import DEFAULT_BYTES, SPECIAL, PlainMessage, RecentMessages
 
 
 class Damage(NamedTuple):
@@ -143,15 +143,29 @@ class Engine:
         stored = iter(self.log.messages(missing) if missing else ())
         return [next(stored) if message is None else message for message in found]
 
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage | MessageRow]:
+        """Live messages: all that was published with them, where that is not just what every message has."""
+        found = self.recent.plain(positions)
+        missing = [position for position, message in zip(positions, found, strict=True) if message is None]
+        if not missing:
+            return cast(list[PlainMessage | MessageRow], found)
+        stored = map(_plainly, self.messages(missing))
+        return [next(stored) if message is None else message for message in found]
+
     def damage(self, positions: Iterable[int]) -> dict[int, Damage]:
         """Those of these live messages that can't be read, and why. What is not committed yet is in memory."""
         damaged: dict[int, Damage] = {}
+        sound = 0, 0
         for position in positions:
             place = self.moved.get(position, position)
-            if place >= self.broker.committed or self.recent.has(position) or self.recent.has(place):
+            if sound[0] <= place < sound[1] or place >= self.broker.committed:
+                continue
+            if (kept := self.recent.span(position) or self.recent.span(place)) is not None:
+                sound = kept
                 continue
             try:
-                self.log.locate(place)
+                block = self.log.locate(place)
+                sound = block.first, block.end
             except JournalDamaged as error:
                 damaged[position] = Damage(f"{error.place}: {error.reason}", error.lost)
             except (Gone, LogFailed) as error:
@@ -165,6 +179,13 @@ class Engine:
                 self._released.append(effect)
             else:
                 heappush(self._waiting, (after, next(self._serial), effect))
+
+
+def _plainly(row: MessageRow) -> PlainMessage | MessageRow:
+    """A message of the log, without what it does not have."""
+    if any(getattr(row, name) for name in SPECIAL):
+        return row
+    return PlainMessage(row.payload, row.at, row.source)
 
 
 def table_of(checkpoint: Checkpoint | None) -> Table:

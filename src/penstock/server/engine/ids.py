@@ -46,6 +46,14 @@ class Ids:
         identity, position = _RAW.unpack(raw)
         return position if identity == self.identity else None
 
+    def raw_positions(self, ids: Sequence[bytes]) -> list[int]:
+        """The positions that IDs of 16 bytes name, whether or not anything is there; 0 for those that are not ours."""
+        if not self._broker.asked:
+            numbers = unpack(f">{2 * len(ids)}Q", b"".join(ids))
+            if numbers[::2].count(self.identity) == len(ids):
+                return list(numbers[1::2])
+        return [self.position(raw) or 0 for raw in ids]
+
     def positions(self, texts: Sequence[bytes]) -> list[int]:
         """The positions that IDs in hex name; those that are ill-formed or not ours are left out."""
         if not self._broker.asked and (ours := self._own_positions(texts)) is not None:

@@ -265,7 +265,7 @@ NOT_BY_PEERS = {
     "server/maintenance/scrub:Scrub._reading": "what is being read, one stretch at a time",
     "server/maintenance/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/maintenance/upkeep:Upkeep.pins": "a function",
-    "server/protocols/kokaq/session:PendingAnswer.words": "a function",
+    "server/protocols/kokaq/answers:MessageAnswer._messages": "one for each of its requests; counted when read early",
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
     "journal/files/log:FileLog._kept": "segments that are kept because of damage",
     "journal/files/log:FileLog.report": "what was found at the start",

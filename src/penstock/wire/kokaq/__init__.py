@@ -5,7 +5,7 @@ The largest of the three protocols, so its parts have files of their own:
 * ``frames`` has the vocabulary: numbers, variants, and the frames themselves.
 * ``fields`` has the metadata of a message.
 * ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``shapes`` and ``runs`` help
-  with runs of deliveries.
+  with runs of messages that are alike.
 * ``pieces`` splits what is larger than one message, and puts it together again.
 """
 
@@ -28,7 +28,9 @@ from penstock.wire.kokaq.frames import (
     Pushes,
     Reason,
     Request,
+    Requests,
     Response,
+    Responses,
     Status,
     Tags,
     Variant,
@@ -62,7 +64,9 @@ __all__ = [
     "Reason",
     "Reassembler",
     "Request",
+    "Requests",
     "Response",
+    "Responses",
     "ServerDecoder",
     "Status",
     "Tags",

@@ -39,6 +39,7 @@ from penstock.wire.kokaq.frames import (
     OPCODES,
     PUSHED_MIDDLES,
     PUSHED_OP,
+    RUN_OPCODES,
     START,
     VERSION,
     WIRE_MAX_NAME,
@@ -54,13 +55,14 @@ from penstock.wire.kokaq.frames import (
     Pushes,
     Reason,
     Request,
+    Requests,
     Response,
     Status,
     Tags,
     Variant,
 )
 from penstock.wire.kokaq.runs import MetadataRun
-from penstock.wire.kokaq.shapes import shape_at
+from penstock.wire.kokaq.shapes import request_shape, shape_at
 from penstock.wire.stream import StreamDecoder, too_large
 
 FrameT = TypeVar("FrameT")
@@ -300,7 +302,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         return _request(reading, opaque, operation, body)
 
     def _run(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
-        """Take the complete requests that teach nothing about the variant, plain pushes to one queue as one batch."""
+        """Take the complete requests that teach nothing about the variant; those that are alike are one frame."""
         last = len(data) - 12
         while pos <= last:
             after = self._pushes(data, pos, frames)
@@ -361,8 +363,33 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         found = self._whole_components(data, pos + 12, tag)
         if found is None:
             return pos
-        frames.append(_request(reading, opaque, operation, found[1]))
-        return found[0]
+        after, body = found
+        frame = _request(reading, opaque, operation, body)
+        if operation[0] in RUN_OPCODES and data.startswith(data[pos : pos + 4], after):
+            after, frame = _alike_requests(data, pos, after, frame)
+        frames.append(frame)
+        return after
+
+
+def _alike_requests(data: bytes, first: int, pos: int, frame: KokaqRequest) -> tuple[int, KokaqRequest]:
+    """Take the requests at ``pos`` that look like the one at ``first``, which was read into ``frame``."""
+    if not isinstance(frame, Request) or frame.problem is not None:
+        return pos, frame
+    shape = request_shape(data[first:pos], named=frame.metadata is not None and frame.metadata.uuid is not None)
+    if shape is None:
+        return pos, frame
+    mask, unpack, size = shape.mask, shape.record.unpack_from, shape.record.size
+    number = int.from_bytes
+    expected = number(data[first:pos], "big") & mask
+    end = len(data)
+    rows = [unpack(data, first)]
+    while (stop := pos + size) <= end and number(data[pos:stop], "big") & mask == expected:
+        rows.append(unpack(data, pos))
+        pos = stop
+    if len(rows) == 1:
+        return pos, frame
+    opaques, op_opaques, *uuids = zip(*rows, strict=True)
+    return pos, Requests(frame, opaques, bytes(op_opaques), *uuids)
 
 
 def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:

@@ -22,8 +22,11 @@ from penstock.wire.kokaq.frames import (
     Opcode,
     Pushed,
     Pushes,
+    Reason,
     Request,
+    Requests,
     Response,
+    Responses,
     Status,
     Tags,
     Variant,
@@ -43,11 +46,18 @@ def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL
     """
     parts: list[bytes] = []
     for frame in frames:
-        parts += _pushes_parts(frame, variant) if isinstance(frame, Pushes) else _request_parts(frame, variant)
+        if isinstance(frame, Pushes):
+            parts += _pushes_parts(frame, variant)
+        elif isinstance(frame, Requests):
+            parts += _requests_parts(frame, variant)
+        else:
+            parts += _request_parts(frame, variant)
     return b"".join(parts)
 
 
-def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONICAL, tags: Tags = Tags.DRAWN) -> bytes:
+def encode_responses(
+    frames: Iterable[KokaqResponse | Responses], variant: Variant = CANONICAL, tags: Tags = Tags.DRAWN
+) -> bytes:
     """The bytes of these responses to a client that speaks ``variant``, with ``tags`` on their components.
 
     Raises ``ValueError`` as :func:`encode_requests` does. A larger payload than one response can hold is first to be
@@ -57,10 +67,10 @@ def encode_responses(frames: Iterable[KokaqResponse], variant: Variant = CANONIC
     for frame in frames:
         if isinstance(frame, Pushed):
             parts += _pushed_parts(frame, variant, tags)
-        elif isinstance(frame, Deliveries):  # a run is how they are read; who sends them has them one by one
-            _check_lengths(frame.opaques, frame.op_opaques, frame.metadata, frame.payloads)
-            for response in singles([frame]):
-                parts += _response_parts(response, variant, tags)
+        elif isinstance(frame, Deliveries):
+            parts += _deliveries_parts(frame, variant, tags)
+        elif isinstance(frame, Responses):
+            parts += _alike_parts(b"".join(_response_parts(frame.first, variant, tags)), frame)
         else:
             parts += _response_parts(frame, variant, tags)
     return b"".join(parts)
@@ -195,4 +205,44 @@ def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
+    return parts
+
+
+def _requests_parts(frame: Requests, variant: Variant) -> list[bytes]:
+    if frame.uuids:
+        _check_lengths(frame.opaques, frame.op_opaques, frame.uuids)
+        return [part for request in singles([frame]) for part in _request_parts(request, variant)]
+    return _alike_parts(b"".join(_request_parts(frame.first, variant)), frame)
+
+
+def _alike_parts(first: bytes, frame: Requests | Responses) -> list[bytes]:
+    """Three parts a message: four bytes, its opaque, all else. ``first`` is one of them as bytes."""
+    opaques, op_opaques = frame.opaques, frame.op_opaques
+    _check_lengths(opaques, op_opaques)
+    _check_opaques(opaques)
+    parts = [first[:4]] * (3 * len(opaques))
+    parts[1::3] = opaques
+    rests = {byte: b"%b%c%b" % (first[8:10], byte, first[11:]) for byte in _distinct(op_opaques)}
+    parts[2::3] = _each(rests, op_opaques)
+    return parts
+
+
+def _deliveries_parts(frame: Deliveries, variant: Variant, tags: Tags) -> list[bytes]:
+    """Six parts a delivery: four bytes, its opaque, all up to the metadata, that, all up to the payload, and that."""
+    opaques, op_opaques, payloads = frame.opaques, frame.op_opaques, frame.payloads
+    _check_lengths(opaques, op_opaques, frame.metadata, payloads)
+    _check_opaques(opaques)
+    _check_byte("the opcode", frame.opcode)
+    if not frame.opcode and payloads:
+        raise ValueError(_NOP_ANSWER)
+    outcome, tag = Status.SUCCESS << 4 | Reason.OK, tags.metadata | tags.payload
+    starts = {byte: bytes((frame.opcode, outcome, byte, tag)) + tags.metadata_start for byte in _distinct(op_opaques)}
+    sizes = list(map(len, payloads))
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    parts = [head] * (6 * len(payloads))
+    parts[1::6] = opaques
+    parts[2::6] = _each(starts, op_opaques)
+    parts[3::6] = frame.metadata.raw
+    parts[4::6] = _each(_sized(set(sizes), *_component(frame.namespace, frame.queue, tags.payload)), sizes)
+    parts[5::6] = payloads
     return parts

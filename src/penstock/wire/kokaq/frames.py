@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, overload
 
 from msgspec import Struct as Frame
+from msgspec.structs import replace
 
 from penstock.wire.kokaq.fields import COMPONENT_START, Metadata
 from penstock.wire.kokaq.runs import MetadataRun
@@ -167,6 +168,24 @@ class Pushes(Frame, frozen=True, gc=False):
     tags: Tags = Tags.DRAWN
 
 
+class Requests(Frame, frozen=True, gc=False):
+    """A run of two or more requests like ``first`` that differ in their opaques and, where they carry one, their UUID.
+
+    So come requests to take messages (AcquirePeekLock and Pop without a UUID) and to settle them (Delete with one): see
+    ``RUN_OPCODES``. ``uuids`` is empty where there are none. Lone requests decode to a Request.
+    """
+
+    first: Request
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+    uuids: tuple[bytes, ...] = ()
+
+    def part(self, start: int, stop: int | None = None) -> Requests:
+        """Some of them. ``first`` stays, as a pattern."""
+        of = slice(start, stop)
+        return Requests(self.first, self.opaques[of], self.op_opaques[of], self.uuids[of])
+
+
 class Response(Frame, frozen=True, gc=False):
     """One response. ``status`` and ``reason`` are a Status and a Reason where the number is known.
 
@@ -197,6 +216,14 @@ class Pushed(Frame, frozen=True, gc=False):
     uuids: tuple[bytes, ...]
 
 
+class Responses(Frame, frozen=True, gc=False):
+    """A run of responses like ``first`` that differ in their opaques: for encoders. Each decodes to a Response."""
+
+    first: Response
+    opaques: tuple[bytes, ...]
+    op_opaques: bytes
+
+
 class Deliveries(Frame, frozen=True, gc=False):
     """A run of sound Success/Ok answers to one opcode, with metadata and payload, from one queue.
 
@@ -213,11 +240,13 @@ class Deliveries(Frame, frozen=True, gc=False):
     payloads: tuple[bytes, ...]
 
 
-KokaqRequest = Request | Pushes
+KokaqRequest = Request | Pushes | Requests
 KokaqResponse = Response | Pushed | Deliveries
 
 #: The opcodes by their number.
 OPCODES = {opcode.value: opcode for opcode in Opcode}
+#: Requests that come in runs, and whether they carry a UUID then: see :class:`Requests`.
+RUN_OPCODES = {Opcode.ACQUIRE_PEEK_LOCK.value: False, Opcode.POP.value: False, Opcode.DELETE.value: True}
 #: The first three bytes of every message as a number: magic and version.
 START = MAGIC << 8 | VERSION
 #: The first two bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
@@ -232,13 +261,15 @@ PUSHED_MIDDLES = {
 @overload
 def singles(frames: Iterable[KokaqRequest]) -> Iterator[Request]: ...
 @overload
-def singles(frames: Iterable[KokaqResponse]) -> Iterator[Response]: ...
-def singles(frames: Iterable[KokaqRequest] | Iterable[KokaqResponse]) -> Iterator[Request] | Iterator[Response]:
+def singles(frames: Iterable[KokaqResponse | Responses]) -> Iterator[Response]: ...
+def singles(
+    frames: Iterable[KokaqRequest] | Iterable[KokaqResponse | Responses],
+) -> Iterator[Request] | Iterator[Response]:
     """The same frames with every batch taken apart into requests or responses."""
     return chain.from_iterable(map(_apart, frames))
 
 
-def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
+def _apart(frame: KokaqRequest | KokaqResponse | Responses) -> Iterable[Any]:
     if isinstance(frame, Pushes):
         common = frame.message_type, frame.two_way
         columns = zip(frame.opaques, frame.op_opaques, frame.payloads, strict=True)
@@ -249,6 +280,11 @@ def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
             )
             for opaque, byte, payload in columns
         ]  # fmt: skip
+    if isinstance(frame, Requests):
+        return _requests_apart(frame)
+    if isinstance(frame, Responses):
+        opaques = zip(frame.opaques, frame.op_opaques, strict=True)
+        return [replace(frame.first, opaque=opaque, op_opaque=byte) for opaque, byte in opaques]
     if isinstance(frame, Pushed):
         outcome = Opcode.PUSH, Status.SUCCESS, Reason.OK
         return [
@@ -263,3 +299,13 @@ def _apart(frame: KokaqRequest | KokaqResponse) -> Iterable[Any]:
             for opaque, byte, metadata, payload in rows
         ]
     return (frame,)
+
+
+def _requests_apart(frame: Requests) -> list[Request]:
+    columns = zip(frame.opaques, frame.op_opaques, strict=True)
+    requests = [replace(frame.first, opaque=opaque, op_opaque=byte) for opaque, byte in columns]
+    if not frame.uuids:
+        return requests
+    assert frame.first.metadata is not None
+    named = [replace(frame.first.metadata, uuid=uuid) for uuid in frame.uuids]
+    return [replace(request, metadata=metadata) for request, metadata in zip(requests, named, strict=True)]

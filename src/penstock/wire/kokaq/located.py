@@ -22,7 +22,7 @@ class LocatedServerDecoder(Located[kokaq.KokaqRequest], kokaq.ServerDecoder):  #
     def _single(self, data: bytes, pos: int, frames: list[kokaq.KokaqRequest]) -> int:
         before = len(frames)
         stop = super()._single(data, pos, frames)
-        return self._note(pos, stop, frames, before, [0], 0)
+        return self._note(pos, stop, frames, before, _lengths(frames, before, stop - pos), 0)
 
 
 class LocatedClientDecoder(Located[kokaq.KokaqResponse], kokaq.ClientDecoder):  # type: ignore[misc]  # as above
@@ -44,13 +44,15 @@ class LocatedClientDecoder(Located[kokaq.KokaqResponse], kokaq.ClientDecoder):  
         return self._note(pos, stop, frames, before, _lengths(frames, before), 0)
 
 
-def _lengths(frames: list[kokaq.KokaqRequest] | list[kokaq.KokaqResponse], before: int) -> list[int]:
-    """The lengths of the messages of a run that was just added, if one was."""
+def _lengths(frames: list[kokaq.KokaqRequest] | list[kokaq.KokaqResponse], before: int, total: int = 0) -> list[int]:
+    """The lengths of the messages of a run that was just added, if one was. ``total`` is for those of one length."""
     frame = frames[-1] if len(frames) > before else None
     match frame:
         case kokaq.Pushes():
             common = _HEADERS + _COMPONENT + _names(frame)
             return [common + len(payload) for payload in frame.payloads]
+        case kokaq.Requests():
+            return [total // len(frame.opaques)] * len(frame.opaques)
         case kokaq.Pushed():
             return [_PUSHED] * len(frame.uuids)
         case kokaq.Deliveries():

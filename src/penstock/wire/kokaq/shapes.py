@@ -1,4 +1,4 @@
-"""Runs of deliveries that look alike: each is compared as a whole, and read with one unpacking.
+"""Runs of messages that look alike: each is compared as a whole, and read with one unpacking.
 
 A server gives out its messages with the same metadata fields in the same sizes, one after the other. The tags and sizes
 of those fields (the *shape*) make everything up to the payload a record of fixed length::
@@ -10,6 +10,8 @@ of those fields (the *shape*) make everything up to the payload a record of fixe
 A record whose *same* bytes equal those of a delivery that was read field by field is sound as well, since its fields
 then lie at the same places and have the same kinds. What does not fit the shape is left to the exact code, and so are
 all complaints.
+
+Requests that take or settle messages are alike to their last byte, but for their opaques and the UUID.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.wire.kokaq.fields import KNOWN, MAX_FIELDS
+from penstock.wire.kokaq.fields import KNOWN, MAX_FIELDS, TAGS
+from penstock.wire.kokaq.frames import RUN_OPCODES
 
 
 class Shape(NamedTuple):
@@ -26,7 +29,8 @@ class Shape(NamedTuple):
 
     #: The record as a number, with this mask, is the same in a run.
     mask: int
-    #: Unpacks to opaque, opaque byte, metadata from its field count on, payload size.
+    #: Unpacks a delivery to opaque, opaque byte, metadata from its field count on, payload size; a request to opaque,
+    #: opaque byte and, if it has one, UUID.
     record: Struct
 
 
@@ -61,3 +65,30 @@ def _shape_of(tags_and_sizes: bytes, names: int) -> Shape | None:
     mask = start + fields + bytes.fromhex("ffffffffffff 0000") + b"\xff" * names
     record = Struct(f">4x4s2xB5x{4 + len(fields)}s6xH{names}x")
     return Shape(int.from_bytes(mask, "big"), record)
+
+
+def request_shape(request: bytes, *, named: bool) -> Shape | None:
+    """The shape of a sound request in a run, which is ``named`` by a UUID or not: see ``RUN_OPCODES``.
+
+    None for one that is not of those, or whose metadata does not come first.
+    """
+    if named is not RUN_OPCODES[request[8]]:
+        return None
+    if not named:
+        return _request_shape(len(request), 0)
+    if request[16:18] != b"\0\0":
+        return None
+    at = 20
+    while request[at] != TAGS["uuid"]:
+        at += 2 + request[at + 1]
+    return _request_shape(len(request), at + 2)
+
+
+@lru_cache(maxsize=256)
+def _request_shape(size: int, uuid_at: int) -> Shape:
+    mask = bytearray(b"\xff" * size)
+    mask[4:8], mask[10] = bytes(4), 0
+    if not uuid_at:
+        return Shape(int.from_bytes(mask, "big"), Struct(f">4x4s2xB{size - 11}x"))
+    mask[uuid_at : uuid_at + 16] = bytes(16)
+    return Shape(int.from_bytes(mask, "big"), Struct(f">4x4s2xB{uuid_at - 11}x16s{size - uuid_at - 16}x"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.core.commands.publish import PublishResult
@@ -11,8 +13,10 @@ from penstock.core.structures.lane import Item
 from penstock.journal.errors import UNREADABLE
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason as Why
+from penstock.server.engine.cache import PlainMessage
 from penstock.wire import kokaq
-from penstock.wire.kokaq import Metadata, Reason, Request, Response, Status
+from penstock.wire.kokaq import Metadata, Reason, Requests, Response, Status
+from penstock.wire.kokaq.fields import parse_fields, write_fields
 
 if TYPE_CHECKING:
     from penstock.server.runtime import Runtime
@@ -34,11 +38,17 @@ class Answers:
         uuids = tuple(raw(queue, position) for position in range(done.first, done.first + count))
         return kokaq.Pushed(frame.message_type, frame.opaques[:count], frame.op_opaques[:count], uuids)
 
-    def message(
-        self, request: Request, queue: Queue, item: Item, deliveries: int, began: int, lock: Out | None = None
+    def messages(
+        self,
+        requests: Requests,
+        queue: Queue,
+        items: Sequence[Item],
+        deliveries: Sequence[int],
+        began: int,
+        locks: Sequence[Out] = (),
     ) -> MessageAnswer:
-        """A message with its metadata, in as many pieces as it takes."""
-        return MessageAnswer(self._runtime, request, queue, item, deliveries, began, lock)
+        """Messages with their metadata, one for each request, in as many pieces as they take."""
+        return MessageAnswer(self._runtime, requests, queue, items, deliveries, began, locks)
 
     def queue_facts(self, queue: Queue) -> Metadata:
         """What a queue says of itself: how many messages are ready, since when it is there, and its rules."""
@@ -69,89 +79,149 @@ class Answers:
 
 
 class MessageAnswer:
-    """A message for who asked for it, read from the log when the answer's turn has come."""
+    """Messages for who asked for them, read from the log when the answers' turn has come."""
 
     def __init__(
         self,
         runtime: Runtime,
-        request: Request,
+        requests: Requests,
         queue: Queue,
-        item: Item,
-        deliveries: int,
+        items: Sequence[Item],
+        deliveries: Sequence[int],
         began: int,
-        lock: Out | None,
+        locks: Sequence[Out],
     ) -> None:
-        self.position = item.position
         self._runtime = runtime
-        self._request = request
+        self._requests = requests
         self._queue = queue
-        self._item = item
+        self._items = items
         self._deliveries = deliveries
         self._began = began
-        self._lock = lock
-        self._lock_ends = lock.deadline if lock is not None else 0
-        self._message: MessageRow | None = None
-        self._is_damaged = False
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the answer has."""
-        return METADATA + self._item.size
+        self._locks = locks
+        self._lock_ends = [lock.deadline for lock in locks] or [0] * len(items)
+        #: What was read, None for what can't be; empty as long as nothing was.
+        self._messages: list[PlainMessage | MessageRow | None] = []
+        #: About how many bytes the answers have, and where the first of the messages lies.
+        self.size = METADATA * len(items) + sum(item.size for item in items)
+        self.position = min(item.position for item in items)
 
     @property
     def kept_bytes(self) -> int:
         """What it has read before its turn."""
-        return 0 if self._message is None else self.size
+        return self.size if self._messages else 0
 
     def keep(self) -> None:
-        """The log will not have the message much longer: read it now."""
-        if self._message is None and not self._is_damaged:
+        """The log will not have the messages much longer: read them now."""
+        if not self._messages:
+            positions = [item.position for item in self._items]
             try:
-                (self._message,) = self._runtime.engine.messages([self.position])
-            except UNREADABLE as error:  # it could be when it was taken
-                self._is_damaged = True
-                if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([self.position])):
-                    facts = {"queue": self._queue.full_name, "position": self.position}
-                    self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
+                self._messages = [*self._runtime.engine.plain(positions)]
+            except UNREADABLE:  # one of them, and it could be when it was taken
+                self._messages = [self._read(position) for position in positions]
+
+    def _read(self, position: int) -> PlainMessage | MessageRow | None:
+        try:
+            return self._runtime.engine.plain([position])[0]
+        except UNREADABLE as error:
+            if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([position])):
+                facts = {"queue": self._queue.full_name, "position": position}
+                self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
+            return None
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
-        """The answer, in as many pieces as it takes."""
+        """The answers."""
         self.keep()
-        if self._message is None:
-            told = self._request
-            failed = told.opcode, Status.FAIL, Reason.INFRA, told.op_opaque
-            return [Response(told.message_type, told.opaque, *failed, None)]
-        metadata = self._metadata(self._message)
-        if self._lock is not None:
-            self._lock.shown = True
-        request, names = self._request, (self._queue.namespace, self._queue.name)
-        outcome = request.opcode, Status.SUCCESS, Reason.OK, request.op_opaque
-        response = Response(request.message_type, request.opaque, *outcome, metadata, *names, self._message.payload)
-        return [*kokaq.in_pieces(response)]
+        for lock, message in zip(self._locks, self._messages, strict=False):
+            lock.shown = lock.shown or message is not None
+        payloads = [message.payload for message in self._messages if message is not None]
+        if len(payloads) == len(self._messages) and max(map(len, payloads)) <= kokaq.WIRE_MAX_PAYLOAD:
+            told, requests = self._requests.first, self._requests
+            kind = told.message_type, told.opcode, self._queue.namespace, self._queue.name
+            run = kokaq.MetadataRun(tuple(self._metadata()))
+            return [kokaq.Deliveries(*kind, requests.opaques, requests.op_opaques, run, tuple(payloads))]
+        return [piece for number in range(len(self._messages)) for piece in self._one_by_one(number)]
 
-    def _metadata(self, message: MessageRow) -> Metadata:
-        item, deliveries = self._item, self._deliveries
+    def _one_by_one(self, number: int) -> list[kokaq.Response]:
+        """One of the answers, in as many pieces as it takes; or that the message can't be read."""
+        told, message = self._requests.first, self._messages[number]
+        kind = told.message_type, self._requests.opaques[number], told.opcode
+        opaque = self._requests.op_opaques[number]
+        if message is None:
+            return [Response(*kind, Status.FAIL, Reason.INFRA, opaque, None)]
+        (raw,) = self._metadata(number, number + 1)
+        metadata, names = parse_fields(raw[4:])[0], (self._queue.namespace, self._queue.name)
+        return kokaq.in_pieces(Response(*kind, Status.SUCCESS, Reason.OK, opaque, metadata, *names, message.payload))
+
+    def _metadata(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """What is told of each message, which must have been read, from the field count on.
+
+        Plain messages of a run mostly differ in their UUID and time alone: the rest is written once for all of them.
+        """
         now = self._runtime.now()
-        published = message.published_at or message.at
-        ends = self._lock_ends or item.expires
+        handling = max(0, min(now - self._began, _MOST))
+        identity, asked = self._runtime.ids.identity, self._queue.asked
+        pattern, pack = None, Struct("").pack
+        before = between = behind = b""
+        of = slice(start, stop)
+        rows = zip(self._items[of], self._deliveries[of], self._lock_ends[of], self._messages[of], strict=True)
+        for item, deliveries, lock_ends, message in rows:
+            if isinstance(message, PlainMessage) and not (item.expires or item.priority or item.reason or asked):
+                told = deliveries, lock_ends, message.at // SECOND, message.source
+                if told != pattern:
+                    pattern = told
+                    before, between, behind = _plain_fields(deliveries, lock_ends, message, handling)
+                    pack = Struct(f">{len(before)}sQQ{len(between)}sQ{len(behind)}s").pack
+                yield pack(before, identity, item.position, between, message.at * 1000, behind)
+            else:
+                assert message is not None
+                yield write_fields(self._all_fields(item, deliveries, lock_ends, message, now))
+
+    def _all_fields(
+        self, item: Item, deliveries: int, lock_ends: int, message: PlainMessage | MessageRow, now: int
+    ) -> Metadata:
+        published, ends = message.at, lock_ends or item.expires
+        asked = request_id = correlation_id = b""
+        if isinstance(message, MessageRow):
+            published, asked = message.published_at or message.at, message.asked_id  # popped: only the log knows it
+            request_id, correlation_id = message.request_id, message.correlation_id
         return Metadata(
             time_to_live=min(max(1, -((now - item.expires) // SECOND)), _MOST) if item.expires else None,
             version=deliveries + 1,
             created_at=min(published // SECOND, _MOST),
             expires_at=min(-(-ends // SECOND), _MOST) if ends else None,
-            uuid=message.asked_id or self._runtime.ids.raw(self._queue, item.position),  # popped: only the log knows it
+            uuid=asked or self._runtime.ids.raw(self._queue, item.position),
             source=_source(message),
             modified_at=message.at * 1000,
-            request_id=message.request_id or None,
-            correlation_id=message.correlation_id or None,
+            request_id=request_id or None,
+            correlation_id=correlation_id or None,
             handling_time=max(0, min(now - self._began, _MOST)),
             priority=item.priority or None,
             dead_reason=Why(item.reason).name.lower() if item.reason else None,
         )
 
 
-def _source(message: MessageRow) -> str:
+def _plain_fields(deliveries: int, lock_ends: int, message: PlainMessage, handling: int) -> tuple[bytes, bytes, bytes]:
+    """The fields of a plain message before its UUID, between that and its time, and behind it: with their tags."""
+    uuid, modified_at = bytes(16), 0
+    told = Metadata(
+        version=deliveries + 1,
+        created_at=min(message.at // SECOND, _MOST),
+        expires_at=min(-(-lock_ends // SECOND), _MOST) if lock_ends else None,
+        uuid=uuid,
+        source=_source(message),
+        modified_at=modified_at,
+        handling_time=handling,
+    )
+    raw = write_fields(told)
+    at = 4 + 6 * (3 if lock_ends else 2) + 2
+    behind = 6
+    return raw[:at], raw[at + 16 : -behind - 8], raw[-behind:]
+
+
+def _source(message: PlainMessage | MessageRow) -> str:
     """What the publisher said of itself, if it did; else its protocol, address and client."""
+    if isinstance(message, PlainMessage):
+        return message.source.decode("utf-8", "replace")[:80]
     if message.source_info:
         return message.source_info.decode("utf-8", "replace")
     return (message.carried_source or message.source).decode("utf-8", "replace")[:80]

@@ -7,7 +7,7 @@ each is put into words when its turn comes, so what it tells of a message is rea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,13 +18,16 @@ from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.policy import MILLISECOND, SECOND, Policy
 from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
+from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
-from penstock.server.protocols.kokaq.answers import Answers, MessageAnswer
+from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
-from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status, Tags
+from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Requests, Response, Status, Tags
+
+AnyResponse = kokaq.KokaqResponse | kokaq.Responses
 
 NO_METADATA = Metadata()
 #: The namespace of a queue that is named without one.
@@ -32,6 +35,11 @@ DEFAULT_NAMESPACE = "default"
 #: Queues that are asked for a message of which only the ID is known, before others have their turn: 1 millisecond.
 SEARCHED_QUEUES = 200
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+#: Requests of a run that are worked on before others have their turn, how many of them count as a frame, and bytes of
+#: messages that are put into words at a time.
+RUN = 500
+RUN_EFFORT = 5
+GIVE_BYTES = 64 * 1024
 #: About how many bytes an answer without a message has.
 SMALL_ANSWER = 40
 #: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
@@ -54,7 +62,7 @@ class PendingAnswer(NamedTuple):
     requests: int
     #: About how many bytes it has.
     size: int
-    words: Callable[[], list[kokaq.KokaqResponse]]
+    words: Callable[[], Sequence[AnyResponse]]
     tags: Tags
 
 
@@ -103,11 +111,14 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
-        self._note_client(frame.client)
-        if self._tags is None and _has_payload(frame):
-            self._tags = frame.tags
+        pattern = frame.first if isinstance(frame, kokaq.Requests) else frame
+        self._note_client(pattern.client)
+        if self._tags is None and (isinstance(pattern, kokaq.Pushes) or pattern.payload is not None):
+            self._tags = pattern.tags
         if isinstance(frame, kokaq.Pushes):
             return self._push_run(frame)
+        if isinstance(frame, kokaq.Requests):
+            return self._run(frame)
         operation = frame.operation
         if frame.problem is not None or operation is None:
             self.runtime.count("bad_requests")
@@ -136,11 +147,13 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def after_loss(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
         """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
+        if isinstance(frame, kokaq.Requests):
+            return replace(frame, first=replace(frame.first, two_way=False))
         return replace(frame, two_way=False)
 
     def release(self, committed: int) -> None:
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
-        responses: list[kokaq.KokaqResponse] = []
+        responses: list[AnyResponse] = []
         room = self.room
         tags = self._waiting[0].tags if self._waiting else Tags.DRAWN
         self._answers_starved = False
@@ -165,7 +178,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
 
-    def _write(self, responses: list[kokaq.KokaqResponse], tags: Tags) -> None:
+    def _write(self, responses: list[AnyResponse], tags: Tags) -> None:
         if responses:
             self.write(kokaq.encode_responses(responses, self.decoder.variant, tags))
 
@@ -174,7 +187,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """See Session."""
         return self._answers_starved or super().starved
 
-    def _grant(self, responses: list[kokaq.KokaqResponse], tags: Tags, size: int) -> int:
+    def _grant(self, responses: list[AnyResponse], tags: Tags, size: int) -> int:
         """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
         self._write(responses, tags)
         responses.clear()
@@ -182,7 +195,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._answers_starved = not granted
         return granted
 
-    def _put_into_words(self, waiting: PendingAnswer) -> list[kokaq.KokaqResponse]:
+    def _put_into_words(self, waiting: PendingAnswer) -> Sequence[AnyResponse]:
         if isinstance(waiting.words, MessageAnswer):
             self._kept_bytes -= waiting.words.kept_bytes
         return waiting.words()
@@ -203,12 +216,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     # Answers
 
-    def _answer(self, request: Request, words: Callable[[], list[kokaq.KokaqResponse]], after: int = 0) -> None:
+    def _answer(self, request: Request, words: Callable[[], Sequence[AnyResponse]], after: int = 0) -> None:
         """Answer a request in its turn, once the log is durable up to ``after``. One-way requests get none."""
         if request.two_way:
             self._await(words, after)
 
-    def _await(self, words: Callable[[], list[kokaq.KokaqResponse]], after: int, requests: int = 1) -> None:
+    def _await(self, words: Callable[[], Sequence[AnyResponse]], after: int, requests: int = 1) -> None:
         size = words.size if isinstance(words, MessageAnswer) else SMALL_ANSWER * requests
         self._waiting.append(PendingAnswer(after, requests, size, words, self._tags or Tags.DRAWN))
         self._requests += requests
@@ -221,6 +234,107 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """Success, once everything that happened so far is durable."""
         after = self.runtime.broker.log.next_position
         self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, metadata)], after)
+
+    def _answer_run(self, requests: Requests, status: Status, reason: Reason, after: int = 0) -> None:
+        """The same answer to each of them, in their turn. One-way requests get none."""
+        if requests.opaques and requests.first.two_way:
+            first = _response(requests.first, status, reason)
+            words = kokaq.Responses(first, requests.opaques, requests.op_opaques)
+            self._await(lambda: [words], after, len(requests.opaques))
+
+    def _give(
+        self,
+        requests: Requests,
+        queue: Queue,
+        items: Sequence[Item],
+        deliveries: Sequence[int],
+        now: int,
+        *,
+        locks: Sequence[Out] = (),
+        after: int = 0,
+    ) -> None:
+        """Messages are the answers, some at a time, each once it is durable, and the log is so up to ``after``."""
+        committed, start, size = self.runtime.broker.committed, 0, 0
+        for number, item in enumerate(items):
+            size += METADATA + item.size
+            last = number + 1 == len(items)
+            if last or size > GIVE_BYTES or (item.position < committed) != (items[number + 1].position < committed):
+                of = slice(start, number + 1)
+                part = requests.part(start, number + 1)
+                words = self.answers.messages(part, queue, items[of], deliveries[of], now, locks[of])
+                self._await(words, max(after, max(each.position for each in items[of]) + 1), number + 1 - start)
+                start, size = number + 1, 0
+
+    # Runs
+
+    def _run(self, requests: Requests) -> bool:
+        """Requests that are alike: so many at a time, then others have their turn."""
+        first, now = requests.first, self.runtime.now()
+        try:
+            if first.opcode == Opcode.DELETE:
+                done = self._delete_run(requests, now)
+            elif not first.two_way:
+                done = len(requests.opaques)
+            else:
+                done = self._take_run(requests, now)
+        except TryAgain:
+            done = 0
+        except (Missing, NotAllowed) as error:
+            self._answer_run(requests, Status.FAIL, Reason.NOT_ALLOWED if isinstance(error, NotAllowed) else Reason.BAD)
+            return True
+        self.effort += done // RUN_EFFORT
+        if done >= len(requests.opaques):
+            return True
+        self.inbox[0] = requests.part(done)
+        self.work_soon()  # behind the tick that goes on with it
+        return False
+
+    def _take_run(self, requests: Requests, now: int) -> int:
+        """Lock or pop messages for as many of them as may be done now. Returns how many are answered."""
+        first, broker = requests.first, self.runtime.broker
+        queue = self._queue(first, "consume")
+        wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._requests))
+        locking = first.opcode == Opcode.ACQUIRE_PEEK_LOCK
+        allowed = min(wanted, self._locks_left()) if locking else wanted
+        if not self.runtime.sound_heads(queue, allowed):
+            return 0
+        if locking:
+            duration = (first.metadata.lock_duration or 0) * MILLISECOND if first.metadata else 0
+            outs = broker.lock_run(self.connection, queue, allowed, now, duration)
+            taken = len(outs)
+            items, deliveries = [out.item for out in outs], [out.deliveries for out in outs]
+            self._give(requests, queue, items, deliveries, now, locks=outs)
+        else:
+            self._warn_of_pops(first)
+            items, deliveries = broker.pop_run(self.connection, queue, allowed, now)
+            taken = len(items)
+            self._give(requests, queue, items, deliveries, now, after=broker.log.next_position)
+        if taken < allowed and queue.ready and not queue.policy.paused and not broker.draining:
+            return taken  # others, which have expired, stand before the next
+        reason = Reason.OK if taken < allowed else Reason.NOT_ALLOWED
+        self._answer_run(requests.part(taken, wanted), Status.FAIL, reason)
+        return wanted
+
+    def _locks_left(self) -> int:
+        """How many messages more this connection may lock: each that it has leaves fewer for all."""
+        held, allowance = len(self.connection.out), self.runtime.broker.allowance
+        return max(0, min(self.limits.messages_out - held, -(-(allowance - held) // 2)))
+
+    def _delete_run(self, requests: Requests, now: int) -> int:
+        """Settle the messages that are held. Returns how many requests are answered."""
+        count = min(len(requests.opaques), RUN) if requests.first.two_way else len(requests.opaques)
+        part = requests.part(0, count)
+        positions = self.runtime.ids.raw_positions(part.uuids)
+        held = self.connection.out
+        outs = [held.get(position) for position in positions]
+        queue = outs[0].queue if outs[0] is not None else None
+        if queue is None or len(set(positions)) < count or any(out is None or out.queue is not queue for out in outs):
+            for request in kokaq.singles([part]):
+                self._delete(request, request.metadata or NO_METADATA)
+            return count
+        self.runtime.broker.acknowledge(self.connection, queue, positions, now)
+        self._answer_run(part, Status.SUCCESS, Reason.OK, self.runtime.broker.log.next_position)
+        return count
 
     # Pushing
 
@@ -292,7 +406,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
-        if not self.runtime.sound_head(queue):
+        if not self.runtime.sound_heads(queue):
             self._fail(request, Reason.INFRA)
             return
         item = self.runtime.broker.peek(queue, self.runtime.now())
@@ -300,13 +414,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(request, Reason.OK)
             return
         deliveries = queue.deliveries.get(item.position, 0)
-        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, item.position + 1)
+        self._give(_alone(request), queue, [item], [deliveries], self.runtime.now())
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
         self._warn_of_pops(request)
-        if not self.runtime.sound_head(queue):
+        if not self.runtime.sound_heads(queue):
             self._fail(request, Reason.INFRA)
             return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
@@ -314,8 +427,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._fail(request, Reason.OK)
             return
         item, deliveries = taken
-        words = self.answers.message(request, queue, item, deliveries, self.runtime.now())
-        self._answer(request, words, self.runtime.broker.log.next_position)
+        after = self.runtime.broker.log.next_position
+        self._give(_alone(request), queue, [item], [deliveries], self.runtime.now(), after=after)
 
     def _warn_of_pops(self, request: Request) -> None:
         """Who holds locks may mean ReleasePeekLock by 0x05, as the protocol's document numbers it: say what it is."""
@@ -339,18 +452,17 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
-        if len(self.connection.out) >= min(self.limits.messages_out, broker.allowance):
+        if not self._locks_left():
             self._fail(request, Reason.NOT_ALLOWED)
             return
-        if not self.runtime.sound_head(queue):
+        if not self.runtime.sound_heads(queue):
             self._fail(request, Reason.INFRA)
             return
         out = broker.lock(self.connection, queue, now, duration)
         if out is None:
             self._fail(request, Reason.OK)
             return
-        words = self.answers.message(request, queue, out.item, out.deliveries, now, out)
-        self._answer(request, words, out.item.position + 1)
+        self._give(_alone(request), queue, [out.item], [out.deliveries], now, locks=[out])
 
     def _release_lock(self, request: Request, metadata: Metadata) -> None:
         out = self._held(metadata)
@@ -447,8 +559,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if found is None or not self.allowed("consume", found.queue.namespace, found.queue.name):
             self._fail(request, Reason.BAD)
             return
-        words = self.answers.message(request, found.queue, found.item, found.deliveries, self.runtime.now())
-        self._answer(request, words, found.item.position + 1)
+        self._give(_alone(request), found.queue, [found.item], [found.deliveries], self.runtime.now())
 
     def _find(self, request: Request, position: int) -> FoundMessage | None:
         """A message in the queue that the request names, or in any, a few at a time. Or TryAgain: there are more."""
@@ -513,9 +624,9 @@ def _after(run: kokaq.Pushes, taken: int) -> kokaq.Pushes:
     return replace(run, **columns)
 
 
-def _has_payload(frame: kokaq.KokaqRequest) -> bool:
-    """Whether a payload component came with it."""
-    return isinstance(frame, kokaq.Pushes) or frame.payload is not None
+def _alone(request: Request) -> Requests:
+    """A run of one."""
+    return Requests(request, (request.opaque,), bytes((request.op_opaque,)))
 
 
 def _names(request: Request) -> tuple[str, str]:

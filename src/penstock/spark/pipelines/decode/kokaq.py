@@ -38,6 +38,10 @@ def _rows(frame: kokaq.KokaqRequest | kokaq.KokaqResponse) -> FrameRows:
             return FrameRows("PUSH", len(frame.uuids), ids=frame.uuids, opaques=frame.opaques, fields=fields)
         case kokaq.Deliveries():
             return _deliveries(frame)
+        case kokaq.Requests():
+            rows, count = _single(frame.first), len(frame.opaques)
+            payloads = None if rows.payloads is None else [*rows.payloads] * count
+            return rows._replace(messages=count, payloads=payloads, ids=frame.uuids or None, opaques=frame.opaques)
     return _single(frame)
 
 
