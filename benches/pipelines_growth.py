@@ -30,8 +30,10 @@ from penstock.spark.session import session
 from penstock.wire import sspq
 
 SIZES = (10_000, 100_000, 500_000)
-BACKLOGS = (0, 100_000, 1_000_000)
+BACKLOGS = (0, 100_000, 1_000_000, 5_000_000)
 SMALL = 1000
+#: Small batches of each sort.
+REPEATED = 3
 #: Events of a batch while a backlog is made: what the pipeline takes at most.
 BATCH = 250_000
 #: Where time starts, and how many events there are in a second of it. Microseconds.
@@ -67,12 +69,23 @@ def published(first: int, count: int) -> pa.Table:
     return events(first, ["published"] * count, np.arange(first, first + count, dtype="int64"))
 
 
-def in_and_out(first: int, count: int, oldest: int | None = None) -> pa.Table:
-    """Half of the events put a message in, the others take one out: the ``oldest`` and those behind it, or these."""
+def in_and_out(first: int, count: int, gone: np.ndarray | None = None) -> pa.Table:
+    """Half of the events put a message in, the others take one out: those that are named, or these."""
     half = count // 2
     come = np.arange(first, first + half, dtype="int64")
-    gone = come if oldest is None else np.arange(oldest, oldest + half, dtype="int64")
-    return events(first, ["published"] * half + ["acknowledged"] * half, np.concatenate([come, gone]))
+    messages = np.concatenate([come, come if gone is None else gone])
+    return events(first, ["published"] * half + ["acknowledged"] * half, messages)
+
+
+def taken(number: int, backlog: int, *, spread: bool) -> np.ndarray | None:
+    """The messages that a small batch takes: the oldest, or some from all over the backlog. No two batches the same."""
+    half = SMALL // 2
+    if not backlog:
+        return None
+    if not spread:
+        return np.arange(1 + number * half, 1 + (number + 1) * half, dtype="int64")
+    kept = 2 * REPEATED * half  # the oldest are others'
+    return kept + number + 2 * REPEATED * np.arange(half, dtype="int64") * ((backlog - kept) // (2 * REPEATED * half))
 
 
 @contextmanager
@@ -152,20 +165,27 @@ def show_growth(name: str, sizes: Sequence[int], took: Sequence[float]) -> bool:
 
 
 def growing_backlog(spark: SparkSession, backlogs: Sequence[int]) -> bool:
-    """Print what a small batch costs over each backlog. Returns whether that stays flat."""
+    """Print what a small batch costs over each backlog. Returns whether that stays flat.
+
+    Once the oldest messages are taken, and once some from all over the backlog, as with priorities.
+    """
     out, found = sys.stdout.write, []
-    out(f"\na batch of {SMALL:,} events over a backlog\n   backlog   seconds\n")
+    out(f"\na batch of {SMALL:,} events over a backlog\n")
+    out("   backlog  the oldest  from all over   the backlog itself\n")
     for backlog in backlogs:
         with pipeline(spark) as (insight, folder):
+            made = 0.0
             for number, first in enumerate(range(1, backlog + 1, BATCH)):
-                seconds(spark, insight, folder, number, published(first, min(BATCH, backlog + 1 - first)))
-            times = []
-            for number in range(3):
-                first = backlog + 1 + number * SMALL
-                oldest = 1 + number * SMALL // 2 if backlog else None
-                times.append(seconds(spark, insight, folder, backlog + number, in_and_out(first, SMALL, oldest)))
-        found.append(min(times))
-        out(f"{backlog:10,} {found[-1]:9.2f}\n")
+                made += seconds(spark, insight, folder, number, published(first, min(BATCH, backlog + 1 - first)))
+            times: dict[bool, list[float]] = {False: [], True: []}
+            for number in range(2 * REPEATED):
+                spread, first = number % 2 == 1, backlog + 1 + number * SMALL
+                gone = taken(number, backlog, spread=spread)
+                rows = in_and_out(first, SMALL, gone)
+                times[spread].append(seconds(spark, insight, folder, backlog + number, rows))
+        found.append(max(map(min, times.values())))
+        oldest, spread_out, message = min(times[False]), min(times[True]), 1e6 * made / max(1, backlog)
+        out(f"{backlog:10,} {oldest:9.2f} s {spread_out:11.2f} s {message:9.1f} µs a message\n")
     flat = found[-1] <= found[0] * AIM_BACKLOG
     out(f"the largest against none: aim {AIM_BACKLOG}, {'met' if flat else 'MISSED'}\n")
     return flat

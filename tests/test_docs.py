@@ -13,7 +13,7 @@ import pytest
 
 from penstock.journal.views import arrow
 from penstock.spark.pipelines.decode.frames import FRAMES
-from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.insight.tables import TABLES as INSIGHT
 from support.brokers import BrokerProcess
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def test_sql_for_duckdb_is_sql(page: Path, query: str) -> None:
 #: Tables that we make, and the page that describes each.
 TABLES = {
     "journal.md": (arrow.EVENTS, arrow.MESSAGES),
-    "pipelines.md": (FRAMES, *insight_main.TABLES.values()),
+    "pipelines.md": (FRAMES, *INSIGHT.values()),
 }
 
 

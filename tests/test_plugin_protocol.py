@@ -99,6 +99,8 @@ def test_configuration(tmp_path: Path, path: str) -> None:
         "tls_certificate": "",
         "tls_key": "",
         "tls_client_ca": "",
+        "proxy_protocol": False,
+        "proxy_from": [],
     }
     assert shown["options"]["lines"] == [listener]
     assert shown["origins"]["lines[0].namespace"] == "the environment variable PENSTOCK_LINES"

@@ -178,6 +178,22 @@ WRONG = [
     ),
     ('phpmq = ["unix:"]', "FILE, line 1: phpmq[0].address: unix: is followed by the path of the socket"),
     ('[[sspq]]\naddress = "127.0.0.1:1"\nqueue = "x"', "FILE, line 3: sspq[0].queue: a queue is namespace/name"),
+    (
+        '[[sspq]]\naddress = "127.0.0.1:1"\nproxy_from = ["10.0.0.1"]',
+        "FILE, line 3: sspq[0].proxy_from: it says whose PROXY headers are taken, and proxy_protocol is not on",
+    ),
+    (
+        '[[sspq]]\naddress = "127.0.0.1:1"\nproxy_protocol = true\nproxy_from = ["10.0.0.1", "10.0.0.1/8"]',
+        "FILE, line 4: sspq[0].proxy_from[1]: 10.0.0.1/8 has host bits set; it is as in 10.0.0.5 or 10.0.0.0/8",
+    ),
+    (
+        '[[sspq]]\naddress = "unix:/tmp/x"\nproxy_protocol = true\nproxy_from = ["10.0.0.1"]',
+        "FILE, line 4: sspq[0].proxy_from: over a Unix-domain socket nobody has an address",
+    ),
+    (
+        "[http]\nproxy_protocol = true",
+        "FILE, line 2: http.proxy_protocol: there is no such option; there are: address, ",
+    ),
     ('[[sspq]]\naddress = "127.0.0.1:1"\ntls_key = "x"', "FILE, line 1: sspq[0]: tls_key and tls_client_ca need a "),
     ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
     # TOML has more than one way to say a thing

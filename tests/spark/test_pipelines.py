@@ -31,7 +31,7 @@ from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.replay import Replay, ReplayChoice, read_table
 from penstock.spark.pipelines.run import BrokerSource, PipelineFailed, PipelineProgress, RunControl, take_lag
 from penstock.wire import kokaq, phpmq, sspq
-from support.history import Plain, random_events
+from support.history import Plain
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
 from support.sparks import SparkBroker
 
@@ -299,39 +299,6 @@ def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_re
     assert not report.exists()
     assert insight_main.run(spark, source(broker), str(lake), options, RunControl(once=True)).done
     assert "default/jobs" in report.read_text()
-
-
-class Killed(BaseException):
-    """In place of a real kill."""
-
-
-def test_insight_killed_after_a_batch_was_decided_in_a_lake_that_was_moved(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = random_events(tmp_path / "journal", 3, 300)
-    half = events.num_rows // 2
-    frames = [spark.createDataFrame(events.slice(0, half)), spark.createDataFrame(events.slice(half))]
-    tables: dict[str, list[dict[str, Any]]] = {}
-    first = Lake(tmp_path / "whole", "insight")
-    first.prepare()
-    insight_main.Insight(spark, first, insight_main.InsightOptions()).batch(frames[0], 0)
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    for name in ("whole", "killed"):
-        if name != "whole":
-            pipeline = insight_main.Insight(spark, Lake(tmp_path / name, "insight"), insight_main.InsightOptions())
-            with monkeypatch.context() as patched:
-                patched.setattr(Lake, "_move", _killed)
-                with pytest.raises(Killed):
-                    pipeline.batch(frames[1], 1)
-        again = Lake(tmp_path / name, "insight")
-        again.prepare()
-        insight_main.Insight(spark, again, insight_main.InsightOptions()).batch(frames[1], 1)
-        tables[name] = [row for table in insight_main.TABLES for row in _rows(tmp_path / name / "insight" / table)]
-    assert tables["killed"] == tables["whole"]
-
-
-def _killed(*_: object) -> None:
-    raise Killed
 
 
 # ------------------------------------------------------------------------------------------------------------- replay

@@ -27,11 +27,22 @@ def random_events(folder: Path, seed: int, steps: int) -> pa.Table:
         if step % 20 == 0:
             clients.now += clients.random.choice((0, 15_000_000, 40_000_000, 200_000_000))
         clients.step()
+        if step % 9 == 0 and clients.connections:
+            _move(clients)
         engine.commit(clients.now)
     reader = JournalReader(str(folder))
     batches = list(arrow.read(reader, "events", reader.earliest))
     engine.log.close()
     return pa.Table.from_batches(batches)
+
+
+def _move(clients: Workload) -> None:
+    """Some messages that wait go to another queue."""
+    random, queues = clients.random, list(clients.broker.queues.values())
+    source, target = random.sample(queues, 2)
+    waiting = [item.position for lane in source.lanes.values() for item in lane]
+    moved = random.sample(waiting, min(len(waiting), random.randrange(1, 4)))
+    clients.broker.move(random.choice(clients.connections), source, clients.now, positions=moved, to=target)
 
 
 def nearest_rank(values: list[int], percent: float) -> float | None:
@@ -40,9 +51,10 @@ def nearest_rank(values: list[int], percent: float) -> float | None:
 
 
 class Plain:
-    """What happened by queue and minute, event by event."""
+    """What happened by queue and minute, or other steps of so many microseconds, event by event."""
 
-    def __init__(self, events: pa.Table) -> None:
+    def __init__(self, events: pa.Table, unit: int = MINUTE) -> None:
+        self._unit = unit
         self.sums: dict[tuple[str, str, int], defaultdict[str, int]] = {}
         self.reasons: defaultdict[tuple[str, str, int, str], int] = defaultdict(int)
         self.talkers: dict[tuple[str, str, int, str, str], list[int]] = {}
@@ -55,10 +67,10 @@ class Plain:
         rows = [row for row in events.to_pylist() if row["queue"]]
         for row in rows:
             row["at"], row["delivered_at"] = _micros(row["at"]), _micros(row["delivered_at"])
-        minute = rows[0]["at"] // MINUTE
+        minute = rows[0]["at"] // unit
         for row in rows:
-            while row["at"] // MINUTE > minute:
-                self._end_minute(minute, (minute + 1) * MINUTE)
+            while row["at"] // unit > minute:
+                self._end_minute(minute, (minute + 1) * unit)
                 minute += 1
             self._take(row)
         self._end_minute(minute, rows[-1]["at"])
@@ -74,7 +86,7 @@ class Plain:
 
     def _take(self, row: dict[str, Any]) -> None:
         queue = row["namespace"], row["queue"]
-        key = (*queue, row["at"] // MINUTE)
+        key = (*queue, row["at"] // self._unit)
         sums = self.sums.setdefault(key, defaultdict(int))
         kind, message, at = row["kind"], self._messages.get(row["message"]), row["at"]
         if kind in ("published", "acknowledged", "popped", "dead", "redriven", "dropped"):
@@ -89,7 +101,9 @@ class Plain:
             self._messages[row["message"]] = {**fresh, "dead": False, "purged": False}
             self._depth[queue][0] += 1
         elif kind == "redriven" and message is not None:
-            self._depth[(message["namespace"], message["queue"])][1] -= 1
+            source = message["namespace"], message["queue"]
+            self._depth[source][dead] -= 1
+            self.sums.setdefault((*source, key[2]), defaultdict(int))
             self._depth[queue][0] += 1
             message |= {"namespace": queue[0], "queue": queue[1], "entered": at, "dead": False, "purged": False}
         elif kind == "dead":

@@ -147,7 +147,7 @@ class JournalView:
         segments = self._segments()
         position, at = self._checkpoint()
         return {
-            "kind": "files" if self._folder else "memory",
+            "kind": "files" if self._folder else "memory" if self._url.startswith("memory:") else "database",
             "identity": f"{reader.identity:016x}",
             "earliest": max(tail.floor, tail.start),
             "latest": tail.committed,

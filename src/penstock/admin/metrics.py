@@ -100,10 +100,23 @@ def broker_metrics(
     _pipelines(write, pipelines)
     if traced is not None:
         _traces(write, traced)
-    write.gauge("penstock_ready", "Whether messages are taken.", [({}, float(not list(reasons)))])
+    _role(write, serving=True, ready=not list(reasons))
     write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
     write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
     return write.told()
+
+
+def standby_metrics() -> bytes:
+    """Of a broker that stands by: another one has all the rest."""
+    write = MetricsText()
+    _role(write, serving=False, ready=False)
+    return write.told()
+
+
+def _role(write: MetricsText, *, serving: bool, ready: bool) -> None:
+    about = "Whether it owns the journal; 0: another broker does, and this one stands by."
+    write.gauge("penstock_serving", about, [({}, float(serving))])
+    write.gauge("penstock_ready", "Whether messages are taken.", [({}, float(ready))])
 
 
 def _traces(write: MetricsText, traced: Traced) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.admin import requests
 from penstock.admin.broker import BrokerClient
+from penstock.admin.problems import ApiProblem
 from penstock.admin.requests import BrokerFigures, QueueRow, QueueRows
 from penstock.admin.resources.common import Sample
 from penstock.admin.resources.queues import Rates
@@ -76,14 +77,18 @@ class Mirror:
         self._outdated = False
         self._pass: asyncio.Task[None] | None = None
         self.changed = asyncio.Event()
+        #: Not while the broker stands by.
+        self.serving = True
 
     async def run(self) -> None:
         """Keep up to date, for ever."""
         while True:
             try:
                 await self.refresh()
-            except Exception:  # the broker is away: whoever asks is told
+                self.serving = True
+            except Exception as error:  # the broker is away: whoever asks is told
                 self._taken = 0.0
+                self.serving = not (isinstance(error, ApiProblem) and error.problem.code == "standby")
             quick = self._clock() - self._looked < IDLE
             await asyncio.sleep(QUICK if quick else SLOW)
 

@@ -42,15 +42,17 @@ class AdminService:
         self.broker = BrokerClient(settings.broker_socket)
         self.mirror = Mirror(self.broker)
         self.store = StateFile(settings.data)
-        self.journal = JournalView(settings.journal, settings.data)
+        self.journal = JournalView(settings.journal, settings.folder)
         audit = Audit(self.store)
         gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
-        backups = Backups(settings.data, settings.backups)
+        backups = Backups(settings.folder, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run)
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
         self.tracer = _tracer(settings, reporter)
+        if self.tracer is not None:
+            self.tracer.serving = lambda: self.mirror.serving
         self.live = LiveHandlers(
             self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines, self.tracer
         )

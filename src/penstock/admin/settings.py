@@ -13,8 +13,10 @@ class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
     """How it is to be, and what it tells of the broker's configuration."""
 
     version: str
-    #: The data folder; empty: there is no journal on disk.
+    #: The data folder, where its own state is kept; empty: nothing is kept.
     data: str
+    #: The folder of a journal in files; empty: it is in memory, or in a database.
+    folder: str = ""
     public_metrics: bool = False
     backups: str = ""
     lake: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
@@ -58,6 +59,8 @@ class Tracer:
         self._troubled = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        #: Whether our broker serves: the one that does sends them.
+        self.serving: Callable[[], bool] = lambda: True
         #: Spans so far that a collector took, and that it refused; and events that were passed over.
         self.sent = self.refused = self.skipped = 0
         with suppress(LogError, OSError):  # the thread will tell
@@ -112,6 +115,8 @@ class Tracer:
     def _follow(self) -> None:
         journal = self._journal or self._open()
         latest = journal.latest
+        if not self.serving():
+            self._position = latest
         oldest = max(journal.earliest, latest - MOST_BEHIND)
         self.skipped += max(0, oldest - self._position)
         self._position = max(self._position, oldest)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.admin.resources.operations import Disk, Overview
+from penstock.admin.resources.operations import Overview
 from penstock.cli.api import Api, api_options
 from penstock.cli.errors import OK, REFUSED
 from penstock.cli.output import age, amount, json_option
@@ -44,7 +44,7 @@ def _rows(overview: Overview) -> list[tuple[str, object]]:
         ("rates", f"{rates.published:.1f}/s published, {rates.delivered:.1f}/s delivered, {rates.settled:.1f}/s done"),
         ("connections", _connections(overview)),
         ("commits", f"{commits.per_second:.1f}/s, {commits.events:.1f} events in {commits.seconds * 1000:.1f} ms each"),
-        ("disk", _disk(overview.disk)),
+        ("disk", _disk(overview)),
     ]
     rows += [(f"{protocol}", " ".join(places)) for protocol, places in overview.listeners.items()]
     return rows + [(alarm.level.upper(), alarm.text) for alarm in overview.alarms if alarm.code != "not-ready"]
@@ -55,8 +55,11 @@ def _connections(overview: Overview) -> str:
     return f"{overview.connections}{by}, {overview.totals.consumers} consumers, {overview.readers} readers"
 
 
-def _disk(disk: Disk | None) -> str:
-    return f"{amount(disk.free_bytes)} free of {amount(disk.total_bytes)}" if disk else "none: everything is in memory"
+def _disk(overview: Overview) -> str:
+    disk = overview.disk
+    if disk is not None:
+        return f"{amount(disk.free_bytes)} free of {amount(disk.total_bytes)}"
+    return "none: everything is in memory" if overview.ephemeral else "that of the database"
 
 
 def _counted(counts: dict[str, int]) -> str:

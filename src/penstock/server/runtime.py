@@ -22,7 +22,7 @@ from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.contract import Lease
-from penstock.journal.errors import UNREADABLE, LogFull
+from penstock.journal.errors import UNREADABLE, LogAway, LogFull
 from penstock.server.engine.commits import CommitDriver, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
@@ -104,6 +104,8 @@ class Runtime:
         #: It has run out, or is lost for good: nothing leaves.
         self.holding = False
         self._lease_is_lost = False
+        #: Why the last commit had to wait, if it has to.
+        self._stuck: LogFull | None = None
         #: Tokens that were made while the broker runs, as rules.
         self.token_rules: Callable[[int], list[AccessRule]] = lambda now: []
         #: Connections by origin, with those whose handshake is not done.
@@ -136,6 +138,8 @@ class Runtime:
         """Why the broker is not well, in a few words; empty if it is."""
         if self.broker.draining:
             return "shutting down"
+        if self.holding or isinstance(self.commits.full, LogAway):
+            return "the database does not answer: nothing is confirmed until it does"
         if self.commits.full is not None:
             return "the disk is full: nothing is confirmed until there is room"
         if self.broker.disk_full:
@@ -200,7 +204,7 @@ class Runtime:
 
     def lose_lease(self) -> None:
         """Hand out nothing any more, whatever is still done: another broker may have taken over."""
-        self._lease_is_lost = self.holding = True
+        self._lease_is_lost = self.holding = self.lease is not None
 
     def give_up(self, error: Exception) -> None:
         """Nothing more gets committed: tell those who wait for it in the loop."""
@@ -235,12 +239,17 @@ class Runtime:
             await self._commit_waiters.wait(after)
 
     def filled(self, error: LogFull | None) -> None:
-        """The disk is full, and a commit waits for room; or (None) it has found some. Called in the loop's thread."""
-        if error is None:
+        """A commit waits: the disk is full, or the database away; or (None) it is done. Called in the loop's thread."""
+        if isinstance(error, LogAway):  # that is over soon, or another broker takes over: publishers just wait
+            self.log.error("the database does not answer: nothing is confirmed until it does", reason=str(error))
+        elif error is not None:
+            self.broker.disk_full = True
+            self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
+        elif isinstance(self._stuck, LogAway):
+            self.log.warning("the database answers again: everything goes on")
+        else:
             self.log.warning("there is room on the disk again: everything goes on")
-            return
-        self.broker.disk_full = True
-        self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))
+        self._stuck = error
 
     def _tell(self) -> None:
         self._commit_waiters.release(self.broker.committed)

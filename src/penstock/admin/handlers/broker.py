@@ -20,7 +20,7 @@ from penstock.admin.openapi import document
 from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
-from penstock.admin.resources.common import Done, Page, Sample
+from penstock.admin.resources.common import Done, Page, Role, Sample
 from penstock.admin.resources.operations import (
     Alarm,
     Commits,
@@ -128,7 +128,8 @@ class BrokerHandlers:
         try:
             figures = await self._broker.ask(requests.Figures(), BrokerFigures)
         except ApiProblem as error:
-            return Answer(Health(ok=False, reasons=[error.problem.detail]), status=503)
+            role: Role = "standby" if error.problem.code == "standby" else "serving"
+            return Answer(Health(ok=False, role=role, reasons=[error.problem.detail]), status=503)
         reasons = reasons_of(figures)
         return Answer(Health(ok=not reasons, reasons=reasons), status=503 if reasons else 200)
 
@@ -150,7 +151,7 @@ class BrokerHandlers:
             "disk": disk_of(settings),
         }
         facts = await self._journal.facts()
-        return Answer(JournalStatus(**common, **facts, folder=settings.data))
+        return Answer(JournalStatus(**common, **facts, folder=settings.folder))
 
     async def segments(self, request: Request) -> Answer:
         """Its files, oldest first."""
@@ -247,9 +248,9 @@ def reasons_of(figures: BrokerFigures) -> list[str]:
 
 def disk_of(settings: AdminSettings) -> Disk | None:
     """The disk that the journal is on."""
-    if not settings.data:
+    if not settings.folder:
         return None
-    found = os.statvfs(settings.data)
+    found = os.statvfs(settings.folder)
     return Disk(
         free_bytes=found.f_bavail * found.f_frsize,
         total_bytes=found.f_blocks * found.f_frsize,

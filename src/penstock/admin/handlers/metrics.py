@@ -18,7 +18,7 @@ from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
-from penstock.admin.metrics import MEDIA, MOST_SERIES, Traced, broker_metrics, queue_metrics
+from penstock.admin.metrics import MEDIA, MOST_SERIES, Traced, broker_metrics, queue_metrics, standby_metrics
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.resources.operations import StreamQuery
@@ -68,8 +68,13 @@ class LiveHandlers:
         }
 
     async def metrics(self, request: Request) -> Answer:
-        """The broker and all queues together."""
-        await self._mirror.fresh()
+        """The broker and all queues together; of one that stands by, no more than that."""
+        try:
+            await self._mirror.fresh()
+        except ApiProblem as error:
+            if error.problem.code != "standby":
+                raise
+            return Answer(body=standby_metrics(), media=MEDIA)
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
         times = await self._journal.times([totals.oldest])

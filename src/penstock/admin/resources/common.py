@@ -80,6 +80,10 @@ Code = Literal[
 ]
 
 
+#: ``standby``: another broker serves.
+Role = Literal["serving", "standby"]
+
+
 class Problem(Resource, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request was not done (RFC 9457), as ``application/problem+json``."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.admin.resources.common import Body, Change, PageQuery, QueryParameters, Resource
+from penstock.admin.resources.common import Body, Change, PageQuery, QueryParameters, Resource, Role
 from penstock.admin.resources.queues import Rates, Rules
 
 
@@ -88,6 +88,8 @@ class Health(Resource, frozen=True, kw_only=True):
     """Whether it is well, and why not."""
 
     ok: bool
+    #: ``standby``: another broker serves, and this one takes over if that has to be.
+    role: Role = "serving"
     reasons: list[str] = msgspec.field(default_factory=list)
 
 
@@ -105,7 +107,7 @@ class Segment(Resource, frozen=True, kw_only=True):
 class JournalStatus(Resource, frozen=True, kw_only=True):
     """The journal: what it has, since when, and how large it is."""
 
-    kind: Literal["files", "memory"]
+    kind: Literal["files", "memory", "database"]
     identity: str
     folder: str
     durability: str

@@ -34,6 +34,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     return AdminSettings(
         version=version("penstock"),
         data="" if options.ephemeral else data,
+        folder="" if options.ephemeral or journal.url else data,
         address=http.address,
         tls_certificate=http.tls_certificate,
         tls_key=http.tls_key,

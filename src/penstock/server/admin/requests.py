@@ -177,7 +177,7 @@ class AdminRequests:
             drain_by=by,
             drain_stops=stops,
             congested=runtime.congested,
-            disk_full=broker.disk_full or runtime.commits.full is not None,
+            disk_full=broker.disk_full,
             memory_full=broker.memory_full,
             upkeep_trouble=runtime.upkeep_trouble,
             counters=dict(runtime.counters),

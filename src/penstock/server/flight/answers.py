@@ -8,7 +8,7 @@ from typing import Any, Protocol, get_args
 from penstock.admin import requests as admin_requests
 from penstock.core.queue import Miscounted
 from penstock.flight.calls import Problem
-from penstock.journal.errors import Fenced
+from penstock.journal.errors import Fenced, LogFailed
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.flight.requests import RequestHandler
 from penstock.server.runtime import Runtime
@@ -42,7 +42,7 @@ class ServingAnswers:
             return Problem(code="bad-request", text="this broker has no HTTP")
         try:
             return await (self._admin.answer(request) if self._admin and is_admin else self._requests.answer(request))
-        except Fenced:
+        except (Fenced, LogFailed):
             text = "another broker has taken over before this was done: ask that one whether it was"
             return admin_requests.Refusal(code="standby", text=text) if is_admin else Problem(code="away", text=text)
 

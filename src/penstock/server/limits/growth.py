@@ -23,7 +23,7 @@ GROWTH = (
     Growth(
         "connections",
         "about 10 kB each, with their sessions and who they are",
-        "`connections`, `connections_per_address`; TLS handshakes that are not done count",
+        "`connections`, `connections_per_address`; TLS handshakes and PROXY headers that are not done count",
         (
             "server/runtime:Runtime.sessions",
             "server/runtime:Runtime.stalled",
@@ -262,6 +262,7 @@ NOT_BY_PEERS = {
     "server/admin/tokens:TokenStore._tokens": "made by admins, 1,000 at most",
     "core/structures/indexed_lanes:DeadLane.reasons": "one for each reason that there is",
     "server/process/serving:Serving._listeners": "one for each listener",
+    "server/engine/followed_state:FollowedState._gathered": "while standing by: what came within a second or so",
     "server/maintenance/scrub:Scrub._reading": "what is being read, one stretch at a time",
     "server/maintenance/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/maintenance/upkeep:Upkeep.pins": "a function",
@@ -282,6 +283,7 @@ PASSING = frozenset(
         "server/process/configuration",
         "server/process/environment",
         "server/engine/start",
+        "server/process/listener_options",
         "server/process/options",
         "wire/kokaq/decode",
         "wire/kokaq/located",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.journal.contract import Lease
-from penstock.journal.errors import Fenced, LogError
+from penstock.journal.errors import LogFull
 from penstock.server.runtime import Runtime
 
 #: How often it is looked at, and renewed unless an append has done so meanwhile, in parts of the lease.
@@ -41,14 +41,12 @@ class LeaseKeeper:
             seen = self._lease.deadline
 
     def _renew(self) -> None:
-        """In the log's thread. One that fails is tried again; where another broker has taken over, that is the end."""
+        """In the log's thread. A database that is away is asked again; all else ends the broker."""
         self._asked = False
         try:
             self._lease.renew()
-        except Fenced:
-            raise
-        except LogError as error:
+        except LogFull as error:
             self._runtime.loop.call_soon_threadsafe(self._tell, error)
 
-    def _tell(self, error: LogError) -> None:
+    def _tell(self, error: LogFull) -> None:
         self._runtime.log.warning("the lease on the journal can not be renewed", reason=str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from penstock.journal.errors import LogError
+from penstock.journal.errors import LogAway, LogError
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
 from penstock.server.runtime import Runtime
 
@@ -31,7 +31,9 @@ class Maintenance:
         #: What goes on in another thread.
         self._reading: asyncio.Future[RemovalPlan] | None = None
         upkeep.pins = runtime.readers.pins
-        upkeep.admission.stuck = lambda: runtime.commits.full is not None
+        upkeep.admission.stuck = lambda: (
+            runtime.commits.full is not None and not isinstance(runtime.commits.full, LogAway)
+        )
         #: The extent that was the last one when the state was last written down, and where the log ended.
         self._seen = _newest(upkeep)
         self._seen_end = 0

@@ -1,4 +1,4 @@
-"""Taking connections in: from a listening socket to a session, through the TLS handshake where there is one.
+"""Taking connections in: from a listening socket to a session, through a PROXY header and a TLS handshake if need be.
 
 We accept ourselves, because limits must hold before a handshake has begun: until it is done, asyncio does not tell of
 a connection. It is also where the system tells that it has no more file descriptors.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
 import ssl
 import struct
@@ -15,11 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.tls_errors import handshake_reason
-from penstock.server.network.access import Peer
+from penstock.server.network.access import Peer, plain_address
+from penstock.server.network.proxy_protocol import ProxyError, read_header
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
     from penstock.server.runtime import Runtime
+
+#: Whose addresses count.
+Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 #: Connections accepted in one go, before others have their turn.
 BATCH = 64
@@ -42,13 +47,19 @@ class Acceptor:
         sockets: Sequence[socket.socket],
         make: Callable[[], Session[Any]],
         context: ssl.SSLContext | None,
+        proxies: Networks | None = None,
     ) -> None:
+        """``proxies`` say whose connection it is, before all else: those of these networks, or all if there are none.
+
+        None: connections come as they are.
+        """
         self.sockets = sockets
         #: For connections from now on.
         self.context = context
         self._runtime = runtime
         self._protocol = protocol
         self._make = make
+        self._proxies = proxies
         self._arriving: set[asyncio.Task[None]] = set()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in sockets:
@@ -99,12 +110,56 @@ class Acceptor:
         except OSError:  # it has gone meanwhile
             connection.close()
             return
-        if not self._runtime.arrive(self._protocol, peer):
+        if not (self._is_trusted(peer) and self._runtime.arrive(self._protocol, peer)):
             connection.close()
             return
-        task = self._runtime.loop.create_task(self._arrive(connection, peer))
+        arrive = self._arrive if self._proxies is None else self._arrive_by_proxy
+        task = self._runtime.loop.create_task(arrive(connection, peer))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
+
+    def _is_trusted(self, peer: Peer) -> bool:
+        """Whether it may connect to a listener that only proxies connect to."""
+        if not self._proxies:
+            return True
+        address = plain_address(peer.address)
+        if address is not None and any(address in each for each in self._proxies):
+            return True
+        self._turn_away(peer, "it is not in proxy_from")
+        return False
+
+    def _turn_away(self, peer: Peer, reason: str) -> None:
+        self._runtime.count("turned_away")
+        self._runtime.log.warning("no PROXY header taken", protocol=self._protocol, peer=peer.address, reason=reason)
+
+    async def _arrive_by_proxy(self, connection: socket.socket, proxy: Peer) -> None:
+        client = None
+        try:
+            client = await self._introduced(connection, proxy)
+        finally:
+            if client is None:
+                connection.close()
+        if client is not None:
+            await self._arrive(connection, client)
+
+    async def _introduced(self, connection: socket.socket, proxy: Peer) -> Peer | None:
+        """Whom a proxy passes on, let in where the proxy was; None: nobody."""
+        seconds = self._runtime.options.limits.unfinished_seconds
+        client, itself = None, False
+        try:
+            async with asyncio.timeout(seconds):
+                client = await read_header(connection)
+            itself = client is None
+        except TimeoutError:
+            self._turn_away(proxy, f"its PROXY header was not whole within {seconds:g} s")
+        except (ProxyError, OSError) as error:
+            self._turn_away(proxy, str(error))
+        finally:
+            if not itself:
+                self._runtime.leave(proxy)
+        if itself:
+            return proxy
+        return client if client is not None and self._runtime.arrive(self._protocol, client) else None
 
     async def _arrive(self, connection: socket.socket, peer: Peer) -> None:
         session = self._make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
 import ssl
@@ -12,7 +13,7 @@ from typing import Any
 
 from penstock.endpoint.sockets import listen_unix
 from penstock.protocols import Protocol, ProtocolError, protocols
-from penstock.server.network.acceptor import Acceptor
+from penstock.server.network.acceptor import Acceptor, Networks
 from penstock.server.network.session import Session
 from penstock.server.process.listener_options import ListenAddress, Listener
 from penstock.server.runtime import Runtime
@@ -82,7 +83,17 @@ async def _open(runtime: Runtime, protocol: str, listener: Listener, make: Calla
         sockets = [listen_unix(address.path, BACKLOG)] if address.path else await _listen_tcp(address)
     except OSError as error:
         raise ListenError(f"{protocol} can not listen on {address}: {error.strerror or error}") from None
-    return OpenListener(protocol, listener, Acceptor(runtime, protocol, sockets, make, context))
+    if listener.proxy_protocol and not (listener.proxy_from or address.is_local):
+        text = "whoever can connect can say that it is somebody else: name the load balancers in proxy_from"
+        runtime.log.warning(text, protocol=protocol, address=str(address))
+    return OpenListener(protocol, listener, Acceptor(runtime, protocol, sockets, make, context, _proxies(listener)))
+
+
+def _proxies(listener: Listener) -> Networks | None:
+    """Who must introduce connections, if somebody must."""
+    if not listener.proxy_protocol:
+        return None
+    return [ipaddress.ip_network(each) for each in listener.proxy_from]
 
 
 async def _listen_tcp(address: ListenAddress) -> list[socket.socket]:

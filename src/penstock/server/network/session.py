@@ -33,6 +33,7 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
+from penstock.journal.errors import LogAway
 from penstock.server.network.access import Peer, Rights
 from penstock.wire.stream import StreamDecoder, WireError
 
@@ -54,6 +55,8 @@ SLICE = 200
 EFFORT = 50
 #: About what a decoded frame costs while it waits.
 FRAME_BYTES = 256
+#: Seconds until payloads that the journal could not give are asked for again.
+RETRY = 0.25
 #: Denials of one connection that are logged, each once.
 DENIALS = 100
 
@@ -240,7 +243,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             if left <= 0:
                 self.work_soon()
                 break
-            done = self.handle(self.inbox[0])
+            try:
+                done = self.handle(self.inbox[0])
+            except LogAway:
+                done = self._stall()
             left -= 1 + self.effort
             self.effort = 0
             if not done:
@@ -255,6 +261,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         elif not self.inbox and self.decoder.error is not None:
             self.protocol_error(self.decoder.error)
         self._read_on_or_not()
+
+    def _stall(self) -> bool:
+        """What is at the head of the inbox can't be done now: try it again in a while. Returns what ``handle`` does."""
+        if not self.stalled_since:
+            self.stalled_since = self.runtime.loop.time()
+            self.runtime.stalled.add(self)
+        return False
 
     def _finish_input(self) -> None:
         """Do what was read before the peer went: it has been received, and so it counts."""
@@ -382,9 +395,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         now = self.runtime.loop.time()
         assert published.refusal is not None
         hopeless = published.refusal is PublishRefusal.TOO_LARGE or bool(self.connection.out)
-        if not self.stalled_since:
-            self.stalled_since = now
-            self.runtime.stalled.add(self)
+        self._stall()
         if hopeless or now - self.stalled_since >= self.limits.refused_seconds:
             self.runtime.count("publish_refused")
             limit = self._limit(published.refusal, queue)
@@ -540,7 +551,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
         self._starved = False
         messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
-        while messages > 0 and size_left > 0 and self.outbox and (room := self.room):
+        while messages > 0 and size_left > 0 and self.outbox and not self._starved and (room := self.room):
             size = self.outbox[0][1][0].item.size
             granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
             if not granted:
@@ -565,7 +576,13 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not waiting:
             self.outbox.popleft()
         if outs:
-            outs, payloads = self.runtime.read(queue, outs)
+            try:
+                outs, payloads = self.runtime.read(queue, outs)
+            except LogAway:  # they stay where they were, and are tried again
+                self.outbox.appendleft((queue, deque(outs)))
+                self._starved = True
+                self.runtime.loop.call_later(RETRY, self.runtime.dirty, self)
+                return count
         if outs:
             data = self.encode_deliveries(queue, outs, payloads)
             for out in outs:

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.protocols import protocols
 from penstock.server.process.environment import PREFIX, Sorted, sort_out
-from penstock.server.process.listener_options import Listener
+from penstock.server.process.listener_options import ListenOptions
 from penstock.server.process.option_tree import ROOT, OptionPath, check, is_text, known_keys
 from penstock.server.process.options import BrokerOptions, FlightListener, HttpListener
 from penstock.server.process.toml_lines import lines_of
@@ -22,7 +22,7 @@ from penstock.server.process.toml_lines import lines_of
 DEFAULT = "default"
 #: What an environment variable can't say: it would have to be a table.
 #: Listeners of which there is one at most, each with a process of its own.
-ENDPOINTS: dict[str, type[Listener]] = {"flight": FlightListener, "http": HttpListener}
+ENDPOINTS: dict[str, type[ListenOptions]] = {"flight": FlightListener, "http": HttpListener}
 _TABLES = ("access", "queues", "journal", "limits", "log", "traces")
 _SECTIONS = ("journal", "limits", "log", "traces")
 
@@ -166,7 +166,7 @@ def variables() -> list[str]:
 
 def _example(listener: str) -> str:
     """An option that a listener of this protocol has."""
-    kind: type[Listener] = ENDPOINTS.get(listener) or protocols()[listener].part("listener")
+    kind: type[ListenOptions] = ENDPOINTS.get(listener) or protocols()[listener].part("listener")
     return kind.example
 
 

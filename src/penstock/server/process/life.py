@@ -122,9 +122,10 @@ class Life:
                 return None
             self._tell_of(opened, waiting.took, journal=journal.where)
             serving = await self._serve(opened)
-            if not serving.is_fenced:
+            if not serving.gives_way:
                 return serving.failure
-            self._log.error("another broker has taken over: nothing was confirmed since, and this one stands by")
+            reason = str(serving.failure)
+            self._log.error("the journal is lost to this broker, which stands by from now on", reason=reason)
         return None
 
     async def _stand_by(self, owner: str) -> None:

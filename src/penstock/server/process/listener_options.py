@@ -1,4 +1,4 @@
-"""What the options of all listeners share: an address, and TLS. Each protocol adds its own.
+"""What the options of all listeners share: an address, TLS, a load balancer. Each protocol adds its own.
 
 A module of listener options is read while the configuration's types are made, so it imports nothing of the server but
 this module.
@@ -64,8 +64,8 @@ class OptionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """An options table: keyword only, and a key that is not known is an error."""
 
 
-class Listener(OptionTable, frozen=True, kw_only=True):
-    """What all listeners have."""
+class ListenOptions(OptionTable, frozen=True, kw_only=True):
+    """What everything has that listens: an address, and TLS."""
 
     address: str
     #: PEM files. With a certificate, the listener speaks TLS; with a client CA, clients must show a certificate of it.
@@ -83,6 +83,32 @@ class Listener(OptionTable, frozen=True, kw_only=True):
             raise OptionError("address", str(error)) from None
         if (self.tls_key or self.tls_client_ca) and not self.tls_certificate:
             raise ValueError("tls_key and tls_client_ca need a tls_certificate")
+
+
+class Listener(ListenOptions, frozen=True, kw_only=True):
+    """What the listeners of all protocols have."""
+
+    #: Every connection begins with a header of the PROXY protocol, version 2, which says whose it is.
+    proxy_protocol: bool = False
+    #: Addresses and networks that such headers are taken from; empty: from whoever connects.
+    proxy_from: list[str] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.proxy_from:
+            return
+        if not self.proxy_protocol:
+            raise OptionError("proxy_from", "it says whose PROXY headers are taken, and proxy_protocol is not on")
+        if ListenAddress.parse(self.address).path:
+            reason = (
+                "over a Unix-domain socket nobody has an address: the permissions of its folder say who may connect"
+            )
+            raise OptionError("proxy_from", reason)
+        for index, each in enumerate(self.proxy_from):
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise OptionError(("proxy_from", index), f"{error}; it is as in 10.0.0.5 or 10.0.0.0/8") from None
 
     def namespaces(self) -> list[str]:
         """Namespaces that the listener needs from the start."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import inspect, structs
 
-from penstock.server.process.listener_options import Listener, OptionError
+from penstock.server.process.listener_options import ListenOptions, OptionError
 from penstock.server.process.options import BrokerOptions
 
 
@@ -112,7 +112,7 @@ def is_text(path: OptionPath) -> bool:
     """Whether the option is text, or can be: then it is taken as it is where everything is text."""
     kind = _type_at(path)
     if _is_table(kind):
-        return issubclass(kind, Listener)
+        return issubclass(kind, ListenOptions)
     return kind is not None and isinstance(inspect.type_info(kind), inspect.StrType | inspect.LiteralType)
 
 

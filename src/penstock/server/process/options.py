@@ -16,7 +16,7 @@ from msgspec import Meta, defstruct, field
 
 from penstock.endpoint.rights import Right
 from penstock.protocols import ProtocolError, protocols
-from penstock.server.process.listener_options import ListenAddress, Listener, OptionError, OptionTable
+from penstock.server.process.listener_options import ListenAddress, Listener, ListenOptions, OptionError, OptionTable
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -31,7 +31,7 @@ MOST_QUEUES = 16_000
 MOST_NAMESPACES = 1_000
 
 
-class FlightListener(Listener, frozen=True, kw_only=True):
+class FlightListener(ListenOptions, frozen=True, kw_only=True):
     """The Arrow Flight endpoint."""
 
     address: str = "127.0.0.1:8815"
@@ -41,7 +41,7 @@ class FlightListener(Listener, frozen=True, kw_only=True):
 DEFAULT_FLIGHT = FlightListener()
 
 
-class HttpListener(Listener, frozen=True, kw_only=True):
+class HttpListener(ListenOptions, frozen=True, kw_only=True):
     """The HTTP API, metrics and the console."""
 
     address: str = "127.0.0.1:9180"
@@ -293,7 +293,7 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
         found: list[Listener] = getattr(self, protocol)
         return found
 
-    def _check_reach(self, path: tuple[str | int, ...], listener: Listener) -> None:
+    def _check_reach(self, path: tuple[str | int, ...], listener: ListenOptions) -> None:
         address = ListenAddress.parse(listener.address)
         if not (address.is_local or listener.tls_certificate or self.insecure_bind):
             raise OptionError(

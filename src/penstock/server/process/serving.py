@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.journal.errors import Fenced, LogError, LogFull
+from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
@@ -193,13 +193,17 @@ class Serving:
     # Ending
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether another broker has taken over: then this process stands by."""
-        return isinstance(self.failure, Fenced) and self._journal.lease is not None
+    def gives_way(self) -> bool:
+        """Whether this process stands by next: another broker has taken over, or could, for the database was away.
+
+        A database that has lost commits is a matter for an operator.
+        """
+        temporary = isinstance(self.failure, Fenced | LogFailed) and not isinstance(self.failure, CommitsLost)
+        return temporary and self._journal.lease is not None
 
     async def _end(self) -> None:
         companions = self._parts.companions
-        if not self.is_fenced:
+        if not self.gives_way:
             notify("STOPPING=1")
             self._parts.ready.remove()
         drain = Drain(self._runtime, self._listeners, companions, lambda: self.failure is not None)
@@ -210,21 +214,23 @@ class Serving:
         for each in (self._maintenance, self._scrub, self._lease_keeper):
             if each is not None:
                 await each.stop()
-        if not self.is_fenced:
+        if not (self.gives_way or self._runtime.holding):
             await self._readers.save()
         await self._finish()
         if self._journal.lease is not None:  # another broker takes over meanwhile
-            await (companions.stop_flight() if self.is_fenced else companions.close())
+            await (companions.stop_flight() if self.gives_way else companions.close())
 
     async def _finish(self) -> None:
         """Commit the rest, write the state down, and close the log."""
         runtime, now = self._runtime, self._runtime.now()
         runtime.stop()
         try:
-            if self.failure is None:
+            if self.failure is None and runtime.holding:
+                self.failure = LogAway("the database did not answer when the broker was stopped")
+            elif self.failure is None:
                 runtime.commits.close(now)
                 self._write_down(now)
-            elif self.is_fenced:
+            elif self.gives_way:
                 runtime.give_up(self.failure)
                 await asyncio.to_thread(self._end_commits, now)
         except (LogError, OSError) as error:

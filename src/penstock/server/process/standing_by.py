@@ -1,7 +1,7 @@
 """Standing by: another broker owns the journal, and this process waits to take over, with the state at hand.
 
-It asks for the journal a few times a second; the lease of the owner, by the database's clock, decides. Meanwhile it
-follows the blocks, so that a take-over reads what came last and nothing else.
+It looks at the journal a few times a second, and follows its blocks, so that a take-over reads what came last and
+nothing else. When the owner's lease is over, by the database's clock, it tries to be the owner.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from penstock.server.maintenance.upkeep import Retention
 from penstock.server.process.logs import Logger
 from penstock.server.process.stopping import Stopping
 
-#: Seconds between two tries to own the journal.
+#: Seconds between two looks at the journal at most, and at least.
 LOOK = 0.2
-#: Seconds between two steps of following, at least; and how many times as long as a step took.
-FOLLOW = 1.0
-FOLLOW_PART = 5
+SHORTEST = 0.02
 #: Seconds between two tries of a database that does not answer.
 AWAY = 0.5
 
@@ -69,16 +67,16 @@ class StandingBy:
         return opened
 
     async def _follow(self, standby: Standby) -> Opened | None:
-        state, due = FollowedState(standby), 0.0
+        state = FollowedState(standby)
         while not self._stopping.asked:
-            opened = await self._attempt(lambda: self._open(standby.own(), state))
-            if opened is not None:
-                return opened
-            if time.monotonic() >= due and not self._trouble:
-                began = time.monotonic()
-                await self._try(lambda: state.catch_up(time.time_ns() // 1000))
-                due = time.monotonic() + max(FOLLOW, FOLLOW_PART * (time.monotonic() - began))
-            await self._stopping.wait(AWAY if self._trouble else LOOK)
+            await self._try(lambda: state.catch_up(time.time_ns() // 1000))
+            if not self._trouble and standby.seconds <= 0:
+                opened = await self._attempt(lambda: self._open(standby.own(), state))
+                if opened is not None:
+                    return opened
+            elif not self._trouble:
+                await self._note(standby.owner)
+            await self._stopping.wait(AWAY if self._trouble else min(LOOK, max(standby.seconds, SHORTEST)))
         return None
 
     def _open(self, owned: OwnedJournal, state: FollowedState | None = None) -> Opened:
@@ -94,12 +92,16 @@ class StandingBy:
         try:
             return await self._try(attempt)
         except JournalOwned as error:
-            if error.owner != self.owner:
-                self.owner = error.owner
-                await self._told(error.owner)
+            await self._note(error.owner)
         except Fenced:
             self._log.warning("another broker was quicker to take over")
         return None
+
+    async def _note(self, owner: str) -> None:
+        """Tell of another owner than before."""
+        if owner != self.owner:
+            self.owner = owner
+            await self._told(owner)
 
     async def _try(self, work: Callable[[], T]) -> T | None:
         """Do something with the journal in a thread. None: the database does not answer."""

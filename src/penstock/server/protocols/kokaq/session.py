@@ -20,6 +20,7 @@ from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
+from penstock.journal.errors import LogAway
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
 from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
@@ -164,6 +165,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 granted = self._grant(responses, tags, first.size)
             if not granted:
                 break
+            try:
+                worded = self._put_into_words(first)
+            except LogAway:  # what it tells of can't be read now
+                break
             self._waiting.popleft()
             self._requests -= first.requests
             granted -= first.size
@@ -171,7 +176,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if first.tags is not tags:  # at most once: they are learned from the first payload component
                 self._write(responses, tags)
                 responses, tags = [], first.tags
-            responses += self._put_into_words(first)
+            responses += worded
         self._write(responses, tags)
         if not self._waiting:
             self.runtime.awaiting.pop(self, None)

@@ -1,8 +1,10 @@
-"""What happened in a queue in a minute: counts that add up, and what the tables of ``insight`` show of them.
+"""What happened in a queue in a step of time: counts that add up, and what the tables of ``insight`` show of them.
 
-Pure: no Spark and no files. Spark hands in sums for each batch; here they are added to the minutes that are still open,
-and rows are made of them. Everything is a sum or a largest value, so the way the events were cut into batches does not
+Pure: no Spark and no files. Each batch hands in its sums; here they are added to the steps that are still open, and
+rows are made of them. Everything is a sum or a largest value, so the way the events were cut into batches does not
 matter.
+
+A step is a minute. While all that is known lies within a short time, there are finer ones as well, for the report.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.spark.pipelines.insight.parts import StatePart
-
 #: Durations are counted in buckets that grow by this factor: a percentile is off by 1 % at most.
 GROWTH = 1.0202
-MINUTE = 60_000_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+#: Steps finer than a minute, and how long after the first event they are kept: as many as a plot shows.
+FINER = {SECOND: 5 * MINUTE, 10 * SECOND: 40 * MINUTE}
+#: With more queues than this, there are no finer steps: nobody looks at as many plots in the first minutes.
+FINER_QUEUES = 50
 PERCENTILES = (50, 95, 99)
 #: So many talkers of a queue and minute are named; the others are one row.
 TALKERS = 20
@@ -45,21 +50,50 @@ class QueueKey(NamedTuple):
     queue: str
 
 
-class Minute(msgspec.Struct):
-    """The sums of one queue and minute. The minute is counted from 1970."""
+class StepSums(msgspec.Struct):
+    """The sums of one queue and step."""
 
     counts: dict[str, int] = {}
-    #: How many more are in the queue, and among its dead letters, at the minute's end than at its beginning.
+    #: How many more are in the queue, and among its dead letters, at the end than at the beginning; or, if the queue
+    #: was deleted meanwhile, than after that.
     waiting: int = 0
     buried: int = 0
     deleted: bool = False
-    #: When the message came that was the oldest at the end; None: there was none.
+    #: When the message came that was the oldest at the end; None: there was none. Known of minutes only.
     oldest: int | None = None
     in_queue: dict[int, int] = {}
     to_acknowledge: dict[int, int] = {}
     reasons: dict[str, int] = {}
     #: By protocol and host: published, bytes, taken.
     talkers: dict[str, list[int]] = {}
+
+    @classmethod
+    def none(cls) -> StepSums:
+        """Sums to add to: nothing happened yet."""
+        return cls({}, in_queue={}, to_acknowledge={}, reasons={}, talkers={})
+
+    def add(self, other: StepSums) -> None:
+        """Add what happened later in the same step."""
+        for mine, more in (
+            (self.counts, other.counts),
+            (self.in_queue, other.in_queue),
+            (self.to_acknowledge, other.to_acknowledge),
+            (self.reasons, other.reasons),
+        ):
+            _add(mine, more)
+        for who, values in other.talkers.items():
+            before = self.talkers.get(who, [0, 0, 0])
+            self.talkers[who] = [had + more for had, more in zip(before, values, strict=True)]
+        if other.deleted:
+            self.waiting = self.buried = 0
+        self.waiting += other.waiting
+        self.buried += other.buried
+        self.deleted = self.deleted or other.deleted
+
+
+def _add(mine: dict[Any, int], more: dict[Any, int]) -> None:
+    for key, value in more.items():
+        mine[key] = mine.get(key, 0) + value
 
 
 class Depth(msgspec.Struct):
@@ -69,13 +103,13 @@ class Depth(msgspec.Struct):
     buried: int = 0
 
 
-class QueueMinutes(msgspec.Struct):
-    """A queue as it is remembered: how deep it was before its open minutes, and these."""
+class QueueSteps(msgspec.Struct):
+    """A queue as it is remembered: how deep it was before its open steps, and these, by their number since 1970."""
 
     namespace: str
     queue: str
     depth: Depth
-    minutes: dict[int, Minute]
+    steps: dict[int, StepSums] = msgspec.field(name="minutes")
 
 
 class InsightState(msgspec.Struct):
@@ -83,9 +117,12 @@ class InsightState(msgspec.Struct):
 
     #: The newest time of an event, microseconds; 0 before the first.
     watermark: int = 0
-    queues: list[QueueMinutes] = []
-    #: What is known of messages; None: it is in one piece, as an earlier version has left it.
-    parts: list[StatePart] | None = None
+    #: By minute.
+    queues: list[QueueSteps] = []
+    #: The time of the first event; 0 where an earlier version has not told it.
+    first: int = 0
+    #: By finer steps, and their microseconds.
+    finer: dict[int, list[QueueSteps]] = {}
 
 
 def bucket(microseconds: int) -> int:
@@ -108,49 +145,57 @@ def percentile(histogram: dict[int, int], percent: float) -> float | None:
     return None
 
 
-class MinuteSums:
-    """Adds batches to what is remembered, and shows it as rows."""
+def finest(span: int) -> int:
+    """The steps in which so long a time is shown."""
+    return next((unit for unit, limit in FINER.items() if span < limit), MINUTE)
 
-    def __init__(self, memory: InsightState) -> None:
-        self._queues = {QueueKey(each.namespace, each.queue): each for each in memory.queues}
-        self.watermark = memory.watermark
 
-    def minute(self, queue: QueueKey, minute: int) -> Minute:
+class Ledger:
+    """Adds batches to what is remembered, in steps of one length, and shows it as rows."""
+
+    def __init__(self, unit: int, queues: Iterable[QueueSteps], watermark: int) -> None:
+        self.unit = unit
+        self.watermark = watermark
+        self._queues = {QueueKey(each.namespace, each.queue): each for each in queues}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def step(self, queue: QueueKey, number: int) -> StepSums:
         """The sums to add to."""
         entry = self._queues.get(queue)
         if entry is None:
-            entry = self._queues[queue] = QueueMinutes(*queue, Depth(), {})
-        found = entry.minutes.get(minute)
+            entry = self._queues[queue] = QueueSteps(*queue, Depth(), {})
+        found = entry.steps.get(number)
         if found is None:
-            found = entry.minutes[minute] = Minute({}, in_queue={}, to_acknowledge={}, reasons={}, talkers={})
+            found = entry.steps[number] = StepSums.none()
         return found
 
-    def forget_oldest(self, minute: int) -> None:
-        """What was the oldest in this minute is told anew, as the minute was not over."""
+    def forget_oldest(self, number: int) -> None:
+        """What was the oldest in this step is told anew, as the step was not over."""
         for entry in self._queues.values():
-            if minute in entry.minutes:
-                entry.minutes[minute].oldest = None
+            if number in entry.steps:
+                entry.steps[number].oldest = None
 
-    def memory(self, delay: int) -> InsightState:
-        """What to remember: minutes that ended more than ``delay`` before the newest event are closed."""
-        closed = (self.watermark - delay) // MINUTE
+    def close(self, delay: int) -> list[QueueSteps]:
+        """What to remember: steps that ended more than ``delay`` before the newest event are closed."""
+        closed = (self.watermark - delay) // self.unit
         for entry in self._queues.values():
-            for minute, depth in _depths(entry):
-                if minute < closed:
+            for number, depth in _depths(entry):
+                if number < closed:
                     entry.depth = depth
-            entry.minutes = {minute: sums for minute, sums in entry.minutes.items() if minute >= closed}
-        kept = [each for each in self._queues.values() if each.minutes or each.depth.waiting or each.depth.buried]
-        return InsightState(self.watermark, kept)
+            entry.steps = {number: sums for number, sums in entry.steps.items() if number >= closed}
+        return [each for each in self._queues.values() if each.steps or each.depth.waiting or each.depth.buried]
 
     def queue_rows(self) -> Iterator[dict[str, Any]]:
-        """The table ``queues``: a row for each queue and minute in which something happened or waited."""
+        """A row for each queue and step in which something happened or, of minutes, waited."""
         for queue, entry in self._queues.items():
-            for minute, depth in _depths(entry):
-                sums = entry.minutes[minute]
-                row: dict[str, Any] = {"namespace": queue.namespace, "queue": queue.queue, "minute": minute * MINUTE}
+            for number, depth in _depths(entry):
+                sums = entry.steps[number]
+                row: dict[str, Any] = {**queue._asdict(), "start": number * self.unit}
                 row |= {name: sums.counts.get(name, 0) for name in COUNTS}
                 row["depth"], row["dead_depth"] = depth.waiting, depth.buried
-                end = min((minute + 1) * MINUTE, self.watermark)
+                end = min((number + 1) * self.unit, self.watermark)
                 row["oldest_seconds"] = None if sums.oldest is None else max(0, end - sums.oldest) / 1e6
                 for percent in PERCENTILES:
                     row[f"in_queue_p{percent}"] = percentile(sums.in_queue, percent)
@@ -159,13 +204,13 @@ class MinuteSums:
 
     def reason_rows(self) -> Iterator[dict[str, Any]]:
         """The table ``dead_letters``."""
-        for names, minute, sums in self._all():
+        for names, sums in self._all():
             for reason, count in sorted(sums.reasons.items()):
-                yield {**names, "minute": minute * MINUTE, "reason": reason, "messages": count}
+                yield {**names, "reason": reason, "messages": count}
 
     def talker_rows(self) -> Iterator[dict[str, Any]]:
         """The table ``talkers``: those who sent or took the most, and all others together."""
-        for names, minute, sums in self._all():
+        for names, sums in self._all():
             ranked = sorted(sums.talkers.items(), key=lambda item: (-item[1][0] - item[1][2], item[0]))
             rest = [item[1] for item in ranked[TALKERS:]]
             if rest:
@@ -173,22 +218,53 @@ class MinuteSums:
             for who, (published, size, taken) in ranked:
                 protocol, _, host = who.partition(" ")
                 row = {"protocol": protocol or None, "host": host, "published": published, "bytes_in": size}
-                yield {**names, "minute": minute * MINUTE, **row, "taken": taken}
+                yield {**names, **row, "taken": taken}
 
-    def _all(self) -> Iterator[tuple[dict[str, Any], int, Minute]]:
+    def _all(self) -> Iterator[tuple[dict[str, Any], StepSums]]:
         for queue, entry in self._queues.items():
-            for minute in sorted(entry.minutes):
-                yield {"namespace": queue.namespace, "queue": queue.queue}, minute, entry.minutes[minute]
+            for number in sorted(entry.steps):
+                yield {**queue._asdict(), "start": number * self.unit}, entry.steps[number]
 
 
-def _depths(entry: QueueMinutes) -> Iterable[tuple[int, Depth]]:
-    """How deep the queue was at the end of each minute, in order."""
+class Ledgers:
+    """What is remembered: by minute, and in finer steps while all of it is about a short time."""
+
+    def __init__(self, memory: InsightState, first: int, until: int) -> None:
+        """``first`` is the time of the batch's first event, ``until`` the newest of all so far."""
+        self.first = memory.first or (0 if memory.watermark else first)
+        self.minutes = Ledger(MINUTE, memory.queues, until)
+        self.minutes.forget_oldest(memory.watermark // MINUTE)
+        self.finer = {
+            unit: Ledger(unit, memory.finer.get(unit, ()), until)
+            for unit, limit in FINER.items()
+            if until - self.first < limit and (unit in memory.finer or not memory.watermark)
+        }
+
+    @property
+    def finest(self) -> int:
+        """The finest steps that there are, in microseconds."""
+        return min(self.finer, default=MINUTE)
+
+    def add(self, queue: QueueKey, at: int, sums: StepSums) -> None:
+        """Add sums of a step that began at a time and is no longer than the finest."""
+        for ledger in (self.minutes, *self.finer.values()):
+            ledger.step(queue, at // ledger.unit).add(sums)
+
+    def memory(self, delay: int) -> InsightState:
+        """What to remember. ``delay`` is how long after its end a step is closed, in microseconds."""
+        few = len(self.minutes) <= FINER_QUEUES
+        finer = {unit: ledger.close(delay) for unit, ledger in self.finer.items() if few}
+        return InsightState(self.minutes.watermark, self.minutes.close(delay), self.first, finer)
+
+
+def _depths(entry: QueueSteps) -> Iterable[tuple[int, Depth]]:
+    """How deep the queue was at the end of each step, in order."""
     waiting, buried = entry.depth.waiting, entry.depth.buried
     found = []
-    for minute in sorted(entry.minutes):
-        sums = entry.minutes[minute]
-        waiting, buried = max(0, waiting + sums.waiting), max(0, buried + sums.buried)
+    for number in sorted(entry.steps):
+        sums = entry.steps[number]
         if sums.deleted:
             waiting = buried = 0
-        found.append((minute, Depth(waiting, buried)))
+        waiting, buried = max(0, waiting + sums.waiting), max(0, buried + sums.buried)
+        found.append((number, Depth(waiting, buried)))
     return found

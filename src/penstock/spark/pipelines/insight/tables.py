@@ -1,0 +1,115 @@
+"""The tables of ``insight``: rows of an hour are one file, which is replaced as a whole.
+
+    insight/queues/date=…/hour=…/minutes.parquet         and the same for dead_letters and talkers
+    insight/by_second/date=…/hour=…/seconds.parquet      and by_10_seconds: only of the first minutes
+
+So a reader sees each step once. Rows of steps that are still open are shown too, and change until the step is closed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES, SECOND, Ledgers
+
+_TIME = pa.timestamp("us", tz="UTC")
+_NAMES = {"namespace": pa.string(), "queue": pa.string()}
+_BY_MINUTE = {**_NAMES, "minute": _TIME}
+_DURATIONS = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
+_DEPTHS = dict.fromkeys((*COUNTS, "depth", "dead_depth"), pa.int64())
+_FINER = pa.schema({**_NAMES, "second": _TIME, **_DEPTHS, **dict.fromkeys(_DURATIONS, pa.float64())})
+TABLES = {
+    "queues": pa.schema({**_BY_MINUTE, **_DEPTHS, **dict.fromkeys(("oldest_seconds", *_DURATIONS), pa.float64())}),
+    "dead_letters": pa.schema({**_BY_MINUTE, "reason": pa.string(), "messages": pa.int64()}),
+    "talkers": pa.schema(
+        {
+            **_BY_MINUTE,
+            "protocol": pa.string(),
+            "host": pa.string(),
+            **dict.fromkeys(("published", "bytes_in", "taken"), pa.int64()),
+        }
+    ),
+    "by_second": _FINER,
+    "by_10_seconds": _FINER,
+}
+#: The table that has the queues in steps of so many microseconds.
+BY_STEP = {SECOND: "by_second", 10 * SECOND: "by_10_seconds", MINUTE: "queues"}
+
+
+def step_column(table: str) -> str:
+    """The column that says when a row's step began."""
+    return str(TABLES[table].names[2])
+
+
+def file_name(table: str) -> str:
+    """What the file of an hour is called."""
+    return f"{step_column(table)}s.parquet"
+
+
+def rows_of(ledgers: Ledgers) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
+    """The rows of all tables whose steps are open. They begin at ``start``."""
+    yield "queues", ledgers.minutes.queue_rows()
+    yield "dead_letters", ledgers.minutes.reason_rows()
+    yield "talkers", ledgers.minutes.talker_rows()
+    for unit, ledger in ledgers.finer.items():
+        yield BY_STEP[unit], ledger.queue_rows()
+
+
+def stage(ledgers: Ledgers, attempt: Path, folder: Path) -> list[tuple[Path, Path]]:
+    """Write the files of the hours that change, and say where they belong."""
+    moves = []
+    for name, found in rows_of(ledgers):
+        for hour, new in _by_hour(found).items():
+            target, staged = (each / name / hour / file_name(name) for each in (folder, attempt))
+            staged.parent.mkdir(parents=True)
+            pq.write_table(_merged(target, new, name), staged, compression="zstd")
+            moves.append((staged, target))
+    return moves
+
+
+def _by_hour(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["start"] // (60 * MINUTE)].append(row)
+    return {
+        datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H"): rows for hour, rows in found.items()
+    }
+
+
+def _merged(old: Path, rows: list[dict[str, Any]], name: str) -> pa.Table:
+    """The rows of an hour: the new ones, and the old ones of other steps. A step that is open is told as a whole."""
+    schema, step = TABLES[name], step_column(name)
+    renamed = pa.schema([field.with_name("start") if field.name == step else field for field in schema])
+    new = pa.Table.from_pylist(rows, schema=renamed).rename_columns(schema.names)
+    if old.exists():
+        kept = pq.read_table(old, schema=schema, partitioning=None)
+        told = pc.unique(new.column(step))
+        new = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept.column(step), told))), new])
+    return new.sort_by([(each, "ascending") for each in (step, "namespace", "queue")])
+
+
+def recent(folder: Path, name: str, hours: float) -> pa.Table:
+    """The rows of the last hours that there are."""
+    files = sorted((folder / name).glob(f"date=*/hour=*/{file_name(name)}"))
+    newest = files[-max(1, round(hours)) - 1 :]
+    if not newest:
+        return TABLES[name].empty_table()
+    found = pa.concat_tables(pq.read_table(file, schema=TABLES[name], partitioning=None) for file in newest)
+    steps = found.column(step_column(name)).cast(pa.int64())
+    return found.filter(pc.greater(steps, pc.max(steps).as_py() - int(hours * 60 * MINUTE)))
+
+
+def with_numbers(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with times as microseconds."""
+    found: list[dict[str, Any]] = table.set_column(
+        2, table.schema.names[2], table.column(2).cast(pa.int64())
+    ).to_pylist()
+    return found

@@ -1,0 +1,196 @@
+"""``insight`` against the same numbers worked out event by event, however the events are cut into batches. No Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.spark.pipelines.insight import messages, minutes, partials, sums, tables
+from penstock.spark.pipelines.insight import migration as migrations
+from penstock.spark.pipelines.insight.messages import Changes, MessageStore, Places, Purge
+from penstock.spark.pipelines.insight.minutes import (
+    MINUTE,
+    SECOND,
+    InsightState,
+    QueueKey,
+    bucket,
+    duration,
+    percentile,
+)
+from penstock.spark.pipelines.lake.batches import LakeError
+from support.history import Plain, random_events
+from support.insight import KEYS, OLD, Rows, check
+
+
+class Batches:
+    """Events in batches, each in two parts, as executors make them; and the rows of all tables so far."""
+
+    def __init__(self, folder: Path, memory: InsightState | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.database = folder / "messages.db"
+        self.memory = memory or InsightState()
+        self.rows: Rows = {name: {} for name in tables.TABLES}
+
+    def take(self, events: pa.Table) -> None:
+        half, memory = events.num_rows // 2, self.memory
+        unit = min(memory.finer, default=MINUTE if memory.watermark else SECOND)
+        halves = [part for part in (events.slice(0, half), events.slice(half)) if part.num_rows]
+        parts = [partials.encode(*partials.add_up(part, memory.watermark, unit)) for part in halves]
+        with MessageStore.opened(self.database) as store:
+            ledgers, _ = sums.add(memory, [partials.decode(*part) for part in parts], store)
+            store.commit("a batch")
+        for name, rows in tables.rows_of(ledgers):
+            self.rows[name] |= {tuple(row[key] for key in KEYS if key in row): row for row in rows}
+        # As a file has it.
+        self.memory = msgspec.json.decode(msgspec.json.encode(ledgers.memory(2 * MINUTE)), type=InsightState)
+
+
+def in_batches(folder: Path, events: pa.Table, count: int) -> Batches:
+    batches, size = Batches(folder), events.num_rows // count + 1
+    for number in range(count):
+        batches.take(events.slice(number * size, size))
+    return batches
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_tables_are_what_the_events_say_however_they_are_cut(tmp_path: Path, seed: int) -> None:
+    """Messages are also moved from queue to queue, and queues purged, deleted and made again."""
+    events = random_events(tmp_path / "journal", seed, 600)
+    plain = Plain(events)
+    for count in (1, 2, 7):
+        check(in_batches(tmp_path / str(count), events, count).rows, plain)
+
+
+def test_the_first_minutes_are_told_in_finer_steps_as_long_as_they_are_few(tmp_path: Path) -> None:
+    events = random_events(tmp_path / "journal", 8, 800)
+    times = events.column("at").cast(pa.int64()).to_numpy()
+    for name, unit in (("by_second", SECOND), ("by_10_seconds", 10 * SECOND)):
+        young = events.slice(0, int(np.searchsorted(times, times[0] + minutes.FINER[unit])))
+        assert young.num_rows > 100
+        batches = in_batches(tmp_path / name, young, 4)
+        check(batches.rows, Plain(young, unit), name, unit)
+        before = dict(batches.rows[name])
+        batches.take(events.slice(young.num_rows))
+        assert batches.rows[name] == before
+        assert unit not in batches.memory.finer
+
+
+def test_there_are_no_finer_steps_of_very_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minutes, "FINER_QUEUES", 2)
+    batches = Batches(tmp_path)
+    batches.take(random_events(tmp_path / "journal", 8, 40))
+    assert batches.memory.finer == {}
+
+
+# ----------------------------------------------------------------------------------------------- what messages cost
+
+
+def backlog(first: int, count: int) -> pa.Table:
+    return simple(first, ["published"] * count, range(first, first + count))
+
+
+def simple(first: int, kinds: list[str], about: range | list[int]) -> pa.Table:
+    """Events of one queue, one a millisecond."""
+    count = len(kinds)
+    at = pa.array(range(first, first + count), pa.int64())
+    times = pa.array([1_750_000_000_000_000 + 1000 * each for each in range(first, first + count)])
+    texts = {name: pa.array([value] * count) for name, value in (("namespace", "default"), ("queue", "jobs"))}
+    nothing = {name: pa.nulls(count, pa.int64()) for name in ("deliveries", "delivered_at", "payload_size", "count")}
+    words = {name: pa.nulls(count, pa.string()) for name in ("reason", "protocol", "peer")}
+    message = pa.array(list(about), pa.int64())
+    return pa.table({"position": at, "kind": kinds, "at": times, "message": message, **texts, **nothing, **words})
+
+
+def test_what_a_batch_costs_does_not_depend_on_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in SQLite's own steps: some messages from all over a backlog are taken."""
+    steps: Counter[int] = Counter()
+    real = MessageStore._prepare
+
+    def counted(store: MessageStore) -> None:
+        real(store)
+        store._database.set_progress_handler(lambda: steps.update([size]) or 0, 10)
+
+    for size in (1000, 20_000):
+        batches = Batches(tmp_path / str(size))
+        batches.take(backlog(1, size))
+        with monkeypatch.context() as patched:
+            patched.setattr(MessageStore, "_prepare", counted)
+            batches.take(simple(size + 1, ["acknowledged"] * 100, [1 + at * size // 100 for at in range(100)]))
+        row = list(batches.rows["queues"].values())[-1]
+        assert row["depth"] == size - 100
+    assert steps[20_000] < 1.2 * steps[1000]
+
+
+def test_purged_messages_are_removed_a_day_later_some_with_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "REMOVED_AT_ONCE", 4)
+    nothing = np.zeros(0, np.int64)
+    with MessageStore.opened(tmp_path / "messages.db") as store:
+        rows = [(number, 1, 0, number, number, number) for number in range(1, 11)]
+        key = {1: QueueKey("default", "jobs")}
+        store.apply(Changes(key, nothing, Places.of(rows), [Purge(1, 0, 8, 500)], 500))
+        left = []
+        for until in (499, 500, 500, 501):
+            store.apply(Changes({}, nothing, Places.of([]), [], until + messages.PURGED_KEPT))
+            left.append(sorted(store.find(np.arange(20)).message.tolist()))
+    assert left == [list(range(1, 11)), list(range(5, 11)), [8, 9, 10], [8, 9, 10]]
+
+
+def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -> None:
+    put = Places.of([(5, 1, 0, 5, 50, 50), (6, 1, 1, 9, 90, 60)])
+    changes = Changes({1: QueueKey("default", "jobs")}, np.array([3, 5]), put, [Purge(1, 0, 4, 40)], 99)
+    messages.write_changes(tmp_path / "changes.arrow", changes, "the one before")
+    again, before = messages.read_changes(tmp_path / "changes.arrow")
+    assert before == "the one before"
+    assert (again.queues, again.purges, again.until) == (changes.queues, changes.purges, 99)
+    assert again.removed.tolist() == [3, 5]
+    assert [column.tolist() for column in again.put] == [column.tolist() for column in put]
+
+
+def test_a_database_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "messages.db").write_bytes(b"something else" * 1000)
+    text = r"messages\.db, what insight knows of messages, can't be used .*: restore it"
+    with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
+        pass
+
+
+def test_what_an_earlier_version_knew_goes_on(tmp_path: Path) -> None:
+    shutil.copytree(OLD / "lake", tmp_path / "lake")
+    events = pq.read_table(OLD / "events.parquet")
+    state = tmp_path / "lake" / "_penstock" / "insight" / "state"
+    memory = (state / "000000000001" / "memory.json").read_bytes()
+    batches = Batches(tmp_path / "new", msgspec.json.decode(memory, type=InsightState))
+    with MessageStore.opened(batches.database) as store:
+        store.apply(migrations.earlier(state, state / "000000000001"))
+        store.commit("migrated")
+    for name in ("queues", "dead_letters", "talkers"):
+        batches.rows[name] = dict(_old_rows(tmp_path / "lake" / "insight", name))
+    third = events.num_rows // 3
+    batches.take(events.slice(2 * third))
+    check(batches.rows, Plain(events))
+
+
+def _old_rows(folder: Path, name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for row in tables.with_numbers(tables.recent(folder, name, 1e6)):
+        row["start"] = row.pop("minute")
+        yield tuple(row[key] for key in KEYS if key in row), row
+
+
+def test_percentiles_are_off_by_one_percent_at_most() -> None:
+    values = (0, 1, 2, 3, 10, 999, 1_000_000, 86_400_000_000)
+    assert partials.buckets(np.array(values)).tolist() == [bucket(value) for value in values]
+    for value in values:
+        found = duration(bucket(value))
+        assert found == pytest.approx(value / 1e6, rel=0.0101, abs=1.1e-6)
+    assert percentile({}, 50) is None
+    assert percentile({0: 1, bucket(1_000_000): 99}, 50) == pytest.approx(1, rel=0.0101)
