@@ -6,19 +6,22 @@ As in a real one, one task is the event loop and another writes the journal; bot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import greenlet
 
 from penstock.core.queue import Connection, Queue
+from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
 from penstock.journal.contract import OwnedJournal
 from penstock.journal.errors import CommitsLost, DataLoss, Fenced, JournalOwned, LogError, LogFull
+from penstock.journal.format.block import Block
 from penstock.journal.postgresql.database import ConnectionLost
+from penstock.server.engine.followed_state import FollowedState
 from penstock.server.engine.start import Opened, open_engine
 from simulate.scheduler import Killed
 
@@ -51,7 +54,7 @@ class SimBroker:
         self.knew = False
         #: Blocks up to here it has seen while it stood by.
         self._seen = 1
-        self._journal = world.journal(self)
+        self.journal = world.journal(self)
         self.serving: Serving | None = None
 
     @property
@@ -63,6 +66,10 @@ class SimBroker:
     def known(self) -> int:
         """Everything below this position is committed, as far as this broker knows."""
         return max(self._seen, self.committed)
+
+    def saw(self, end: int) -> None:
+        """It has seen a block while it stood by."""
+        self._seen = max(self._seen, end)
 
     # Time
 
@@ -137,7 +144,7 @@ class SimBroker:
     def _live(self) -> None:
         while not self.noticed:
             try:
-                self.serving = Serving(self, self._take_over())
+                self.serving = Serving(self, *self._take_over())
                 self.serving.run()
             except CommitsLost:
                 self.noticed = True
@@ -149,27 +156,46 @@ class SimBroker:
             self.serving = None
             self.sleep(self.random.expovariate(2.0))
 
-    def _take_over(self) -> OwnedJournal:
+    def _take_over(self) -> tuple[OwnedJournal, Table | None]:
         """Stand by until it is our turn."""
-        standby = self._journal.stand_by()
+        standby = Watched(self)
+        state = FollowedState(standby)
         while True:
             try:
-                if self.random.random() < 0.7:
-                    for block in standby.catch_up():
-                        self._seen = max(self._seen, block.end)
-                return standby.own()
+                follows = self.random.random() < 0.7
+                if follows:
+                    state.catch_up(self.wall())
+                return standby.own(), state.take() if follows else None
             except JournalOwned as owned:
                 self.sleep(min(owned.seconds, 5.0) * self.random.uniform(0.2, 1.2) + 0.05)
+
+
+class Watched:
+    """A standby of the journal, with an eye on the blocks that it has seen."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
+        self._standby = broker.journal.stand_by()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._standby, name)
+
+    def catch_up(self) -> Iterator[Block]:
+        """See Standby."""
+        for block in self._standby.catch_up():
+            self._broker.saw(block.end)
+            yield block
 
 
 class Serving:
     """From taking over to losing the journal."""
 
-    def __init__(self, broker: SimBroker, owned: OwnedJournal) -> None:
+    def __init__(self, broker: SimBroker, owned: OwnedJournal, followed: Table | None) -> None:
         self.broker = broker
         self.world = broker.world
         self.random = broker.random
         self.owned = owned
+        self._followed = followed
         assert owned.lease is not None
         self.lease = owned.lease
         self._staged: deque[Staged] = deque()
@@ -184,7 +210,9 @@ class Serving:
 
     def run(self) -> None:
         """Serve until something ends it. Raises LogError."""
-        self._opened = open_engine(self.owned, self.broker.wall(), self.world.retention, min_free=0)
+        self._opened = open_engine(
+            self.owned, self.broker.wall(), self.world.retention, min_free=0, followed=self._followed
+        )
         engine = self._opened.engine
         self.epoch = engine.epoch
         if self.broker.knew:

@@ -25,7 +25,7 @@ from random import Random
 from typing import NoReturn
 from unittest.mock import patch
 
-from penstock.journal.contract import Journal, OwnerOptions
+from penstock.journal.contract import OwnerOptions
 from penstock.journal.postgresql import log, writer
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.journal import DatabaseJournal
@@ -103,7 +103,7 @@ class ClusterWorld:
         """A promise was not kept."""
         raise Broken(text)
 
-    def journal(self, broker: SimBroker) -> Journal:
+    def journal(self, broker: SimBroker) -> DatabaseJournal:
         """The journal as a broker opens it."""
         clock = Clock(broker.clock, broker.wall, broker.sleep)
         return DatabaseJournal(

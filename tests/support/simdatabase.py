@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from penstock.journal.files.segment import CLEAN
 from penstock.journal.postgresql.database import (
     BlockMark,
     BlockRow,
@@ -141,7 +142,7 @@ class Tables:
         if begins is not None:
             self._finish(begins.finishes)
             self.extents[extent] = ExtentRow(
-                extent, begins.header, begins.timeline, 0, 0, 0, 0, 0, 0, finished=False, kept=False
+                extent, begins.header, begins.timeline, 0, 0, 0, 0, 0, CLEAN, finished=False, kept=False
             )
         row = BlockRow(extent, block.first, block.end, block.epoch, block.checksum, block.data)
         self.blocks[extent].append(StoredBlock(row, block.at))

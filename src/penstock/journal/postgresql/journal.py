@@ -124,9 +124,7 @@ class DatabaseJournal:
                 writer.release()
             raise
 
-    def _claim_epoch(
-        self, database: Database, owner: str, facts: ServerFacts
-    ) -> tuple[ServerFacts, ShardRow, float]:
+    def _claim_epoch(self, database: Database, owner: str, facts: ServerFacts) -> tuple[ServerFacts, ShardRow, float]:
         """Be the owner, with an epoch that no claim can have had which a promoted standby has not heard of.
 
         Each history of the database has its own epochs; the server's was another one if it changes meanwhile.

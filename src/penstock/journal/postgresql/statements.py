@@ -74,7 +74,7 @@ CLEAR_CHECKPOINT = "delete from {schema}.checkpoints where position = %s"
 PUT_CHECKPOINT = "insert into {schema}.checkpoints values (%s, %s, %b)"
 OLD_CHECKPOINTS = """delete from {schema}.checkpoints where position not in (
     select distinct position from {schema}.checkpoints order by position desc limit %s)"""
-#: A checkpoint of events that this server does not have, since it has lost them, would be taken for one of others later.
+#: A checkpoint of events that this server has lost would later be taken for one of others.
 OURS_UP_TO = "select 1 from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
 
 VALUE = "select value from {schema}.named_values where name = %s"
