@@ -56,8 +56,19 @@ def test_a_replay_that_is_done_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_lakes_and_files_that_cannot_be(tmp_path: Path) -> None:
-    done = penstock("pipeline", "archive", "--lake", "s3://bucket/x", "--once")
-    assert (done.code, "a folder that renames files at once" in done.err) == (3, True)
+    for lake, options, told in (
+        ("ftp://host/x", (), "a local folder or s3://BUCKET/PATH"),
+        ("s3://", (), "which bucket?"),
+        ("s3://bucket/x", ("--store", "password=x"), "no store option 'password'"),
+        ("s3://bucket/x", ("--store", "key=x"), "has a key but no secret"),
+        ("s3://bucket/x", ("--store", "endpoint=host:1"), "is a URL like https://s3.example.com"),
+        ("s3://bucket/x", ("--store", f"secret=@{tmp_path}/none"), "can't be read from"),
+        (tmp_path, ("--store", "region=x"), "store options are for s3://"),
+    ):
+        done = penstock("pipeline", "archive", "--lake", lake, "--once", *options, AWS_SECRET_ACCESS_KEY="")
+        assert (done.code, told in done.err) == (3, True), done.err
+    done = penstock("pipeline", "insight", "--lake", "s3://bucket/x", "--once", "--endpoint", "grpc://127.0.0.1:9")
+    assert done.code != 0
     done = penstock("pipeline", "archive", "--table", "../up", "--once")
     assert (done.code, "is no name for a table" in done.err) == (2, True)
     done = penstock("pipeline", "decode", tmp_path / "nothing")

@@ -410,7 +410,7 @@ def test_another_process_follows_by_the_address(shared: OwnedJournal) -> None:
     [
         ("", "'' is no journal"),
         ("file:", "'file:' is no journal"),
-        ("redis://x", "'redis://x' is no journal: it is file:PATH or the path of a folder, or memory:"),
+        ("redis://x", "'redis://x' is no journal: it is file:PATH or the path of a folder, postgresql:"),
         ("memory:x", "memory:x is no journal"),
     ],
 )

@@ -9,14 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.pipelines.lake import batches as lake
-from penstock.spark.pipelines.lake import compaction
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
-from penstock.spark.pipelines.lake.compaction import Compaction
 
 
 class Killed(BaseException):
@@ -42,7 +38,6 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, modules: tuple[Any, ..
     monkeypatch.setattr(Path, "unlink", guard(Path.unlink))
     for module in modules:
         monkeypatch.setattr(module, "remove", guard(lake.remove))
-    monkeypatch.setattr(compaction, "exchange", guard(compaction.exchange))
     return lambda: count
 
 
@@ -134,68 +129,6 @@ def test_lakes_that_cannot_be(tmp_path: Path) -> None:
     (found.hidden / "ledger.json").write_text("{")
     with pytest.raises(LakeError, match=r"ledger\.json can't be understood"):
         found.last()
-
-
-# --------------------------------------------------------------------------------------------------------- compaction
-
-
-def hour_of(found: Lake, hour: str = "08") -> Path:
-    return found.root / "messages" / "namespace=a" / "queue=b" / "date=2026-01-01" / f"hour={hour}"
-
-
-def fill(found: Lake, hour: str = "08", *, files: int = 5) -> None:
-    folder = hour_of(found, hour)
-    folder.mkdir(parents=True)
-    for number in range(files):
-        positions = pa.array(range(number * 10, number * 10 + 10))
-        columns = {"position": positions} | ({"more": positions} if number >= 3 else {})
-        pq.write_table(pa.table(columns), folder / f"batch-x-{number:012}-0000.parquet")
-
-
-def positions(folder: Path) -> list[int]:
-    found: list[int] = []
-    for file in folder.rglob("*.parquet"):
-        found += pq.read_table(file, partitioning=None).column("position").to_pylist()
-    return sorted(found)
-
-
-def test_hours_that_are_over_become_few_files_with_the_same_rows(tmp_path: Path) -> None:
-    found = new_lake(tmp_path)
-    fill(found, "08")
-    fill(found, "09")
-    done = Compaction(found).run([tmp_path / "messages"], "2026-01-01/09")
-    assert done == 1
-    assert len(list(hour_of(found, "08").iterdir())) == 2  # the columns have grown in between
-    assert len(list(hour_of(found, "09").iterdir())) == 5
-    assert positions(hour_of(found, "08")) == list(range(50))
-    assert Compaction(found).run([tmp_path / "messages"], "2026-01-01/09") == 0
-    assert sorted(path.name for path in found.hidden.iterdir()) == ["checkpoint", "staging"]
-
-
-@pytest.mark.parametrize("atomic", [True, False])
-def test_a_compaction_interrupted_at_any_step_loses_and_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
-) -> None:
-    if not atomic:
-        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
-    for step in range(1, 100):
-        found = new_lake(tmp_path / str(step))
-        fill(found)
-        with monkeypatch.context() as patched:
-            steps = killed_at(patched, step, (compaction,))
-            with suppress(Killed):
-                Compaction(found).run([found.root / "messages"], "2026-01-01/09")
-            interrupted = steps() >= step
-        if atomic:
-            assert positions(found.root / "messages") == list(range(50))
-        Compaction(found).recover()
-        assert positions(found.root / "messages") == list(range(50))
-        Compaction(found).run([found.root / "messages"], "2026-01-01/09")
-        assert positions(found.root / "messages") == list(range(50))
-        assert len(list(hour_of(found).iterdir())) == 2
-        if not interrupted:
-            break
-    assert step > 3
 
 
 def test_a_table_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:

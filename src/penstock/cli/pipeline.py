@@ -84,6 +84,14 @@ _LAKE = [
         "--lake", default=DEFAULT_LAKE, metavar="DIR", help=f"The folder for tables. [default: {DEFAULT_LAKE}]"
     )
 ]
+_STORE = [
+    click.option("--store", multiple=True, callback=_pairs, metavar="KEY=VALUE",
+                 help="For s3://…: endpoint, region, key, secret, session; @FILE is read. [default: AWS_… variables]"),
+    click.option("--catalogue", multiple=True, callback=_pairs, metavar="KEY=VALUE",
+                 help="Iceberg's catalogue, in pyiceberg's words, and name, namespace. [default: SQLite in the lake]"),
+    click.option("--state", metavar="DIR", help="For what is the pipeline's own. [default: the lake; for s3://…, "
+                 "./penstock-state]"),
+]  # fmt: skip
 _BROKER = [
     click.option("--endpoint", metavar="URL", help="The broker's Flight endpoint. [default: grpc://127.0.0.1:8815]"),
     click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="As the broker's access rules say."),
@@ -188,21 +196,23 @@ def _end(progress: PipelineProgress, flags: dict[str, Any], *lines: str) -> int:
 @click.option("--pattern", metavar="NS/QUEUE", help="Only queues like this: * is anything, ? one character.")
 @click.option("--table", default="messages", help="The table's name. [default: messages]")
 @click.option(
-    "--kind", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", help="[default: parquet]"
+    "--kind",
+    type=click.Choice(["delta", "iceberg", "parquet"]),
+    help="The table's format. [default: what the table is; delta if it is new]",
 )
+@_options(_STORE)
 @click.option("--format", "form", type=click.Choice(["raw", "text", "json", "csv", "avro"]), default="raw",
               help="What payloads are. [default: raw]")  # fmt: skip
 @click.option("--schema", default="", metavar="COLUMNS",
               help='"id long, name string", `infer` (JSON), or @FILE; for Avro, its schema.')  # fmt: skip
-@click.option("--compact/--no-compact", default=True, help="Put small files of hours that are over together. [default]")
+@click.option("--compact/--no-compact", default=True, help="Put small files together, once an hour. [default]")
 @click.option("--max-bytes", default="256m", metavar="SIZE", help="Payloads of a batch. [default: 256m]")
 @_options(_SPARK)
 def archive(**flags: Any) -> int:
     """Keep what was published in tables, each message once.
 
-    The tables are folders by namespace, queue, and the date and hour at which they were written. Any program that
-    reads Parquet can read them at any time. Payloads that do not fit the schema go to TABLE_quarantine, with the
-    reason.
+    Tables are of Delta Lake, Iceberg, or plain Parquet; docs/pipelines.md has the lines that read them. Payloads
+    that do not fit the schema go to TABLE_quarantine, with the reason.
 
     \b
     Examples:
@@ -210,13 +220,15 @@ def archive(**flags: Any) -> int:
       penstock pipeline archive --once --lake /data/lake --pattern "shop/*"
       penstock pipeline archive --queue shop/orders --table orders --format json --schema "id long, amount double"
       penstock pipeline archive --queue shop/orders --table orders --format json --schema infer
-      penstock pipeline archive --kind delta --table everything --endpoint grpc://broker.example.com:8815
+      penstock pipeline archive --kind iceberg --table everything --endpoint grpc://broker.example.com:8815
+      penstock pipeline archive --lake s3://bucket/lake --store endpoint=https://s3.example.com --store secret=@FILE
     """
     from penstock.spark.pipelines.archive import main as archive_main  # noqa: PLC0415
 
     options = archive_main.ArchiveOptions(
         queue=flags["queue"], pattern=flags["pattern"], table=flags["table"], kind=flags["kind"], format=flags["form"],
         schema=_text_or_file(flags["schema"]), compact=flags["compact"], max_bytes=flags["max_bytes"],
+        store=flags["store"], catalogue=flags["catalogue"], state=flags["state"],
     )  # fmt: skip
     archive_main.lake_of(flags["lake"], options)
     broker = _broker(flags)

@@ -41,3 +41,7 @@ class Refused(SourceError):
 
 class TakenOver(SourceError):
     """Another query consumes under the same name."""
+
+
+class StoreFailed(SourceError):
+    """An executor could not read or write a file of a table. What is committed is sound: run it again to go on."""

@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
 import msgspec
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,6 +32,7 @@ from spark.fire.story import Counted, kill_group
 from support.commands import COMMAND, environment
 from support.history import Plain
 from support.sparks import PYTHON_PATH, SparkBroker
+from support.tables import by_duckdb, by_pandas, by_polars, by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,18 +180,12 @@ class PipelineStory(Counted[Figures]):
         archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:
-        """Spark, DuckDB and pandas must find what was published, what fits and what does not together."""
+        """DuckDB, pandas, polars and Spark must find what was published, what fits and what does not together."""
         positions = [row["position"] for row in self._rows("messages", "flow")]
         tables = ["messages", "messages_quarantine"]
-        globs = [f"{self.lake}/{table}/**/*.parquet" for table in tables]
-        query = f"select position from read_parquet({globs}, union_by_name=true, hive_partitioning=false)"
-        rows = [row[0] for row in duckdb.connect().execute(query).fetchall()]
-        self.compare(f"{what}, by DuckDB", rows, positions)
-        files = [file for table in tables for file in (self.lake / table).rglob("*.parquet")]
-        frames = pd.concat([pd.read_parquet(file, columns=["position"]) for file in files])
-        self.compare(f"{what}, by pandas", frames["position"], positions)
-        found = [read_table(self._spark, self.lake, table).select("position").collect() for table in tables]
-        self.compare(f"{what}, by Spark", [row["position"] for part in found for row in part], positions)
+        for read in (by_duckdb, by_pandas, by_polars, partial(by_spark, self._spark)):
+            rows = [position for table in tables for position in read(self.lake, table)]
+            self.compare(f"{what}, by {getattr(read, '__name__', 'by_spark')[3:]}", rows, positions)
         return len(rows)
 
     def _finish_replay(self) -> int:

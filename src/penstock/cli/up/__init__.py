@@ -59,7 +59,7 @@ def listener_options(command: Any) -> Any:
 def command(**flags: Any) -> int:
     """Run a broker with all protocols, and the pipelines archive and insight on local Spark.
 
-    Everything that flows through the queues becomes Parquet tables in the lake, and a report in
+    Everything that flows through the queues becomes tables in the lake, and a report in
     LAKE/insight/report.html. Ctrl-C stops everything in order; started again, it goes on where it was.
 
     For production, run the parts by themselves: `penstock serve` and `penstock pipeline`, on your own Spark.
@@ -222,10 +222,18 @@ class Processes:
             "Try, in another terminal:",
             f"  {here}penstock send phpmq://{addresses['phpmq']}/jobs hello world",
             f"  {here}penstock receive kokaq://{addresses['kokaq']}/default/jobs --count 1",
-            f"  {python} -c \"import pandas; print(pandas.read_parquet('{lake}/messages'))\"",
+            f'  {python} -c "{reading_line(lake)}"',
             "",
             "Ctrl-C stops everything.",
         )
+
+
+def reading_line(lake: str) -> str:
+    """A line of Python that shows the archive: of Delta Lake, or as an earlier version has begun it."""
+    folder = Path(lake, "messages")
+    if folder.exists() and not (folder / "_delta_log").exists():
+        return f"import pandas; print(pandas.read_parquet('{lake}/messages'))"
+    return f"import deltalake; print(deltalake.DeltaTable('{lake}/messages').to_pandas())"
 
 
 def _place_of_commands() -> str:

@@ -1,7 +1,7 @@
 """Whether everybody says the same: the clients' own counts, the journal, and the tables that Spark has made of it.
 
 The journal is asked over Flight for its raw events, and counted here with Arrow. The tables are read as any program
-would read them, as Parquet files. Neither way goes through Spark or the pipelines.
+would read them. Neither way goes through Spark or the pipelines.
 """
 
 from __future__ import annotations
@@ -133,6 +133,10 @@ def _table(folder: Path, columns: list[str]) -> pa.Table:
     """A table of the lake; without any rows before the first batch has come."""
     if not folder.exists():
         return pa.table({name: pa.array([], _TYPES.get(name, pa.int64())) for name in columns})
+    if (folder / "_delta_log").exists():
+        from deltalake import DeltaTable  # noqa: PLC0415 - a lake of an earlier version does without it
+
+        return DeltaTable(folder).to_pyarrow_table(columns=columns)
     found = ds.dataset(folder, format="parquet", partitioning="hive")
     return found.to_table(columns=columns)
 

@@ -19,7 +19,7 @@ from penstock.journal.postgresql.database import BlockRow
 
 #: How many bytes are fetched at a time, and how many are kept.
 STRETCH = 1024 * 1024
-KEPT_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 32 * 1024 * 1024
 
 #: The blocks of an extent from a position on, about so many bytes of them: see ``ReadableDatabase.blocks``.
 Fetch = Callable[[int, int, int], list[BlockRow]]

@@ -227,11 +227,22 @@ GROWTH = (
         ("journal/files/segment_reader:Locator._stretches", "journal/format/block:Block._places"),
     ),
     Growth(
+        "with a journal in PostgreSQL: blocks that were read from it or written to it",
+        "their bytes",
+        "32 MiB, or one block",
+        (
+            "journal/postgresql/readahead:BlockCache._entries",
+            "journal/postgresql/readahead:BlockCache._firsts",
+            "journal/postgresql/readahead:BlockCache._parsed",
+        ),
+    ),
+    Growth(
         "the journal's segments and their indexes",
         "16 bytes for each entry, one in some 64 kB",
         "the size of the journal",
         (
             "journal/files/log:FileLog._segments",
+            "journal/postgresql/log:DatabaseLog._segments",
             "journal/files/segment_reader:Locator._indexes",
             "journal/files/segment:SparseIndex.positions",
             "journal/files/segment:SparseIndex.offsets",
@@ -270,6 +281,10 @@ NOT_BY_PEERS = {
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
     "journal/files/log:FileLog._kept": "segments that are kept because of damage",
     "journal/files/log:FileLog.report": "what was found at the start",
+    "journal/postgresql/checkpoints:DatabaseCheckpointReader.report": "what was found at the start",
+    "journal/postgresql/connection:PostgresDatabase._texts": "one for each statement that the code has",
+    "journal/postgresql/connection:PostgresDatabase._warnings": "what a server says along with one answer",
+    "journal/postgresql/log:DatabaseLog._kept": "extents that are kept because of damage",
 }
 
 #: Modules whose objects live for one call, or in another process: clients', readers' and tools'.
@@ -294,6 +309,12 @@ PASSING = frozenset(
         "journal/format/block:Encoded",
         "journal/format/catalogue",
         "journal/files/follower",
+        "journal/files/transfer",
+        "journal/postgresql/backup",
+        "journal/postgresql/copies",
+        "journal/postgresql/follower",
+        "journal/postgresql/log:_Fence",
+        "journal/postgresql/transfer",
         "journal/files/mapped_segment",
         "journal/views/merge",
         "journal/views/placed",

@@ -25,8 +25,10 @@ from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import Use, parse
-from penstock.spark.pipelines.archive.rows import CUT
 from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
+from penstock.spark.pipelines.lake.files import CUT
+from penstock.spark.pipelines.lake.store import Store
+from penstock.spark.pipelines.lake.tables import data_files
 from penstock.spark.pipelines.run import (
     SPARK_ERRORS,
     BrokerSource,
@@ -272,13 +274,12 @@ def chunk_rows(rate: float | None) -> int:
 
 
 def read_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
-    """A table of the archive (plain Parquet). Names of queues are text, even if they look like numbers."""
-    folder = root / table
-    if not any(folder.glob("namespace=*")):
-        raise LakeError(f"there is no table {table} in the lake {root}: run `penstock pipeline archive` first")
+    """A table of the archive, of any format. Names of queues are text, even if they look like numbers."""
+    files = data_files(Store(root), table)
     before = spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled")
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     try:
-        return spark.read.option("mergeSchema", "true").parquet(str(folder))
+        reader = spark.read.option("mergeSchema", "true").option("basePath", str(root / table))
+        return reader.parquet(*(file.path for file in files))
     finally:
         spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", before or "true")

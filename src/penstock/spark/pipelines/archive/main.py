@@ -1,28 +1,34 @@
-"""Runs ``archive``: messages from a broker into a lake.
+"""Runs ``archive``: messages from a broker into a table, and what does not fit its schema into a second one.
 
-    messages/namespace=…/queue=…/date=…/hour=…/batch-….parquet        and the same for quarantine
-
-Date and hour are those of the batch, not of the messages: so an hour that is over gets no more files, and can be
-compacted. They are decided with the batch; one that comes again keeps them.
+A batch is written by executors and committed by the driver: first to the quarantine, then to the table, each once. Date
+and hour are those of the batch, not of the messages.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from pyspark import StorageLevel
+from msgspec import Struct, structs
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
-from penstock.spark.pipelines.archive.rows import ddl_type, find_schema, transform
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
-from penstock.spark.pipelines.lake.compaction import Compaction
-from penstock.spark.pipelines.lake.tables import QUARANTINE, Put, TableBatch, store
+from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, find_schema
+from penstock.spark.pipelines.lake import files
+from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
+from penstock.spark.pipelines.lake.parquet import finish_compaction
+from penstock.spark.pipelines.lake.store import Store, reason_of, s3_options
+from penstock.spark.pipelines.lake.tables import QUARANTINE, CatalogueOptions, Table, kind_of, open_table
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
+
+#: What a new table is, unless something else is asked for.
+DEFAULT_KIND = "delta"
+#: Where pipelines keep what is theirs, for tables in an object store.
+STATE_FOLDER = "penstock-state"
 
 
 class ArchiveOptions(Struct, frozen=True):
@@ -31,14 +37,23 @@ class ArchiveOptions(Struct, frozen=True):
     queue: str | None = None
     pattern: str | None = None
     table: str = "messages"
-    #: parquet, delta or iceberg.
-    kind: str = "parquet"
+    #: delta, iceberg or parquet; None: what the table is already.
+    kind: str | None = None
     format: str = "raw"
     #: Columns in Spark's words, ``infer``, or for Avro the schema itself.
     schema: str = ""
     compact: bool = True
     max_bytes: str = "256m"
     clock: Callable[[], float] = time.time
+    #: How to reach an object store.
+    store: Mapping[str, str] = {}
+    #: Iceberg's catalogue, in pyiceberg's words; and ``name`` and ``namespace``.
+    catalogue: Mapping[str, str] = {}
+    #: The folder for what is ours; None: that of the lake, or for an object store one in the current folder.
+    state: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ArchiveOptions(table={self.table!r}, kind={self.kind!r}, format={self.format!r})"
 
 
 class Archive:
@@ -46,14 +61,37 @@ class Archive:
 
     def __init__(self, lake: Lake, options: ArchiveOptions, identity: str = "") -> None:
         """``identity`` is that of the broker's journal."""
+        assert lake.store is not None
         self._identity = identity
         self._lake = lake
+        self._store = lake.store
         self._options = options
-        self._store = store(options.kind, lake)
-        self._compaction = Compaction(lake)
         self._infers = options.format == "json" and options.schema == INFER
         self._decoding = self._declared()
-        self._check()
+        self._check_options()
+        self._failures: tuple[type[Exception], ...] = (OSError,)
+        with self._explained():
+            self.kind = self._kind()
+            catalogue = catalogue_of(lake, options)
+            self._table = open_table(self.kind, self._store, options.table, catalogue)
+            self._quarantine = open_table(self.kind, self._store, f"{options.table}_{QUARANTINE}", catalogue)
+        self._failures = self._table.failures
+        with self._explained():
+            self._recover()
+            self._check_table()
+            for table in self._tables():
+                table.begin(identity)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What a store or a format's library says, as what it is to whoever runs the pipeline."""
+        try:
+            yield
+        except self._failures as error:
+            raise LakeError(f"the lake {self._store.uri()} can't be used: {reason_of(error)}") from None
+
+    def _tables(self) -> tuple[Table, Table]:
+        return self._table, self._quarantine
 
     def _declared(self) -> Decoding:
         """How payloads are read, as far as the options say."""
@@ -64,23 +102,58 @@ class Archive:
             return Decoding(self._options.format, text.encode())
         return Decoding(self._options.format, pack(ddl_type(text)))
 
-    def _check(self) -> None:
-        """A configuration that makes no sense stops here; one that the table contradicts too."""
+    def _check_options(self) -> None:
+        """A configuration that makes no sense stops here."""
         options = self._options
         if options.format in ("raw", "text") and options.schema:
             raise ValueError(f"format {options.format} has no schema")
         if options.format == "json" and not options.schema:
             raise ValueError("format json needs a schema: columns (id long, name string), or infer")
         self._decoding.check()
-        last = self._lake.last()
-        if options.kind == "parquet" or not self._lake.query():
-            # Tables with transactions may be a commit ahead of what is known, so there the checkpoint counts too.
-            self._lake.refuse_unknown(options.table, _tables(self._lake, options.table))
+
+    def _kind(self) -> str:
+        """What the table is, or is to be."""
+        last, options = self._lake.last(), self._options
+        known = last.state.get("kind") if last is not None else None
+        found = known or kind_of(self._store, options.table, catalogue_of(self._lake, options))
+        if found and options.kind not in (None, found):
+            text = f"table {options.table} has been written with kind {found}, not {options.kind}"
+            raise LakeError(f"{text}: choose another --table, or another lake")
+        return found or options.kind or DEFAULT_KIND
+
+    def _recover(self) -> None:
+        """The ledger may be behind the tables, which were committed to first, or lost."""
+        told, ledger = self._told(), self._lake.last()
+        if told is not None and (ledger is None or told.position > ledger.position):
+            self._lake.keep(_committed(told))
+
+    def _told(self) -> Decided | None:
+        """What the tables say of the newest batch that is complete."""
+        good, bad = self._table.last(), self._quarantine.last()
+        if bad is None or (good is not None and good.position >= bad.position):
+            return good
+        if not bad.state["good"]:
+            return bad
+        if not self._lake.query():
+            text = f"batch {bad.batch} is in {self._quarantine.name} but not in {self._table.name}, and the checkpoint"
+            raise LakeError(f"{text} that would repeat it ({self._lake.checkpoint}) is gone: restore that")
+        return good
+
+    def _check_table(self) -> None:
+        """A configuration that the table contradicts stops here, and a table that is not ours."""
+        options, last = self._options, self._lake.last()
+        there = [table.name for table in self._tables() if table.exists()]
+        marks = [mark for table in self._tables() if (mark := table.last()) is not None]
+        if last is None and there and not any(mark.query == self._lake.query() for mark in marks):
+            text = f"is there, but nothing says what was written to it ({self._lake.hidden} is not complete)"
+            raise LakeError(f"table {there[0]} {text}: restore that, remove the table, or choose another --table")
+        if last is not None and last.state.get("rows") and not there:
+            text = f"is gone, but {self._lake.hidden} says that it had rows"
+            raise LakeError(f"table {options.table} {text}: restore the table, or remove that as well to begin anew")
         before = last.state if last is not None else {}
-        for name, now in (("kind", options.kind), ("format", options.format)):
-            if before.get(name, now) != now:
-                text = f"table {options.table} has been written with {name} {before[name]}, not {now}"
-                raise LakeError(f"{text}: choose another --table, or another lake")
+        if before.get("format", options.format) != options.format:
+            text = f"table {options.table} has been written with format {before['format']}, not {options.format}"
+            raise LakeError(f"{text}: choose another --table, or another lake")
         if not self._infers and self._decoding.type is not None and before.get("schema"):
             self._check_growth(bytes.fromhex(before["schema"]))
 
@@ -99,31 +172,53 @@ class Archive:
         attempt = self._lake.begin(number)
         if attempt is None:
             return 0
-        if self._infers:
-            self._grow(messages)
         last = self._lake.last()
-        hour = max(self._now(), last.state["hour"] if last else "")
-        done = self._put(messages, TableBatch(self._lake.query(), number, hour, attempt))
-        position = max(done.position + 1, last.position if last else 0)
-        counted = _counted(last.state if last is not None else {"rows": 0, "quarantined": 0}, done)
-        self._lake.decide(number, done.moves, position, {**self._state(hour), **counted})
+        begun = self._begun(number)
+        if begun is not None:
+            self._decoding, hour = begun
+        else:
+            if self._infers:
+                self._grow(messages)
+            hour = max(self._now(), last.state["hour"] if last else "")
+        found = self._write(messages, number, hour, attempt.name)
+        with self._explained():
+            self._commit(found, number, hour, last)
         if last is not None and last.state["hour"] < hour:
-            self.compact()
-        return done.rows
+            self.maintain(messages.sparkSession, last.state["hour"], hour)
+        return sum(file.rows for each in found.values() for file in each)
 
-    def _put(self, messages: DataFrame, batch: TableBatch) -> Put:
-        """Stage what fits and what doesn't, each where it belongs."""
-        if self._decoding.type is None and not self._infers:
-            return self._store.put(self._options.table, messages, batch)
-        rows = transform(messages, self._decoding).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            good = self._store.put(self._options.table, rows.where("reason is null").drop("reason"), batch)
-            bad = self._store.put(
-                f"{self._options.table}_{QUARANTINE}", rows.where("reason is not null").drop("value"), batch
-            )
-        finally:
-            rows.unpersist()
-        return Put(good.moves + bad.moves, good.rows + bad.rows, max(good.position, bad.position), bad.rows)
+    def _begun(self, number: int) -> tuple[Decoding, str] | None:
+        """How the batch was read, and its hour, if the quarantine has it: the rest must be read the same way."""
+        query = self._lake.query()
+        if not self._quarantine.has(query, number):
+            return None
+        told = self._quarantine.last()
+        if told is None or (told.query, told.batch) != (query, number):
+            return None
+        return Decoding(told.state["format"], bytes.fromhex(told.state["decoding"])), told.state["hour"]
+
+    def _write(self, messages: DataFrame, number: int, hour: str, attempt: str) -> dict[str, list[files.DataFile]]:
+        """Executors write the files of both tables."""
+        prefix = f"batch-{self._lake.query()[:8]}-{number:012}"
+        layouts = {
+            table.name: table.layout(schema, prefix, self._lake.staged(attempt))
+            for table, schema in zip(self._tables(), columns(self._decoding), strict=True)
+        }
+        divide = divider(self._decoding, hour, self._table.name, self._quarantine.name)
+        return files.write(messages.select(*MESSAGES.names), self._store, layouts, divide)
+
+    def _commit(self, found: Mapping[str, list[files.DataFile]], number: int, hour: str, last: Decided | None) -> None:
+        good, bad = (found[table.name] for table in self._tables())
+        rows = [sum(file.rows for file in each) for each in (good, bad)]
+        position = max([last.position if last else 0, *(file.last + 1 for file in (*good, *bad))])
+        state = {**self._state(hour), **_counted(last, sum(rows), rows[1]), "good": rows[0]}
+        mark = Decided(self._lake.query(), number, [], position, False, state)
+        moves: list[tuple[str, str]] = []
+        good_columns, bad_columns = columns(self._decoding)
+        for table, each, schema in ((self._quarantine, bad, bad_columns), (self._table, good, good_columns)):
+            if each:
+                moves += table.commit(each, schema, _committed(mark))
+        self._lake.keep(structs.replace(mark, moves=moves))
 
     def _grow(self, messages: DataFrame) -> None:
         last = self._lake.last()
@@ -136,41 +231,51 @@ class Archive:
         schema = (
             pack(kind).hex() if (kind := self._decoding.type) is not None and self._options.format != "text" else ""
         )
-        options = {"kind": self._options.kind, "format": self._options.format}
-        return {"hour": hour, "identity": self._identity, "schema": schema, **options}
+        known = {"kind": self.kind, "format": self._options.format, "decoding": self._decoding.schema.hex()}
+        return {"hour": hour, "identity": self._identity, "schema": schema, **known}
 
     def _now(self) -> str:
         return time.strftime("%Y-%m-%d/%H", time.gmtime(self._options.clock()))
 
-    def recover(self) -> None:
-        """Finish a compaction that was interrupted."""
-        self._compaction.recover()
-
-    def compact(self) -> int:
-        """Compact the hours that get no more files. Returns how many there were."""
-        last = self._lake.last()
-        if last is None or not self._options.compact or self._options.kind != "parquet":
-            return 0
-        closed = min(last.state["hour"], self._now())
-        return self._compaction.run(_tables(self._lake, self._options.table), closed)
+    def maintain(self, spark: SparkSession, before: str, now: str) -> None:
+        """After an hour, put small files together; after a day, remove what is part of no table any more."""
+        with self._explained():
+            for table in self._tables():
+                if self._options.compact:
+                    table.compact(spark)
+                if before[:10] < now[:10]:
+                    table.clean()
 
 
-def _counted(before: dict[str, Any], done: Put) -> dict[str, int]:
+def _committed(mark: Decided) -> Decided:
+    """As the tables have it: nothing is to be moved any more."""
+    return structs.replace(mark, moves=[], done=True)
+
+
+def _counted(last: Decided | None, rows: int, quarantined: int) -> dict[str, int]:
     """Rows of all batches, for operators. A lake that was begun without these counts goes on without them."""
+    before = {"rows": 0, "quarantined": 0} if last is None else last.state
     if "rows" not in before:
         return {}
-    return {"rows": before["rows"] + done.rows, "quarantined": before["quarantined"] + done.quarantined}
-
-
-def _tables(lake: Lake, name: str) -> list[Path]:
-    return [lake.root / name, lake.root / f"{name}_{QUARANTINE}"]
+    return {"rows": before["rows"] + rows, "quarantined": before["quarantined"] + quarantined}
 
 
 def lake_of(folder: str, options: ArchiveOptions) -> Lake:
     """The lake as this table's pipeline sees it. Tables are archived independently of each other."""
     if not options.table.replace("_", "").isalnum() or options.table.startswith("_"):
         raise ValueError(f"{options.table!r} is no name for a table: letters, digits and _ are")
-    return Lake(folder, f"archive-{options.table}")
+    store = Store(folder, s3_options(options.store))
+    if options.store and not store.remote:
+        raise LakeError(f"store options are for s3://…, and the lake {folder} is a local folder")
+    ours = options.state or (str(Path(STATE_FOLDER, store.base)) if store.remote else store.full())
+    return Lake(ours, f"archive-{options.table}", store)
+
+
+def catalogue_of(lake: Lake, options: ArchiveOptions) -> CatalogueOptions:
+    """Where Iceberg's tables are listed: SQLite beside what is ours, or what was chosen."""
+    more = dict(options.catalogue)
+    named = {name: more.pop(name) for name in ("name", "namespace") if name in more}
+    return CatalogueOptions(str(lake.root), **named, properties=more)
 
 
 def run(
@@ -178,16 +283,13 @@ def run(
 ) -> PipelineProgress:
     """Run the pipeline."""
     lake = lake_of(folder, options)
+    assert lake.store is not None
+    lake.store.check()
     with lake.locked():
         lake.prepare()
+        finish_compaction(lake)
         identity = broker.reach().identity
         pipeline = Archive(lake, options, identity)
-        how.doing = "putting small files together"
-        pipeline.recover()
-        pipeline.compact()
         picked = {"queue": options.queue, "queuePattern": options.pattern, "maxBytesPerTrigger": options.max_bytes}
         messages = broker.stream(spark, view="messages", startingPosition=start_of(lake, identity), **picked)
-        progress = drive(messages, lake, pipeline.batch, how)
-        how.doing = "putting small files together"
-        pipeline.compact()
-    return progress
+        return drive(messages, lake, pipeline.batch, how)

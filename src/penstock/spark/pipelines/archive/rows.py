@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.pipelines.archive.inference import merge
 from penstock.spark.pipelines.archive.payloads import Decoding, decode, grown, inferred, pack, unpack
+from penstock.spark.pipelines.lake.files import Divide
 from penstock.spark.pipelines.run import lines_of
 
 #: The columns of the table; those that are folders of the lake come last.
 COLUMNS = [name for name in MESSAGES.names if name not in ("namespace", "queue")]
 PARTITIONS = ("namespace", "queue", "date", "hour")
-#: A folder's name has at most so many bytes. Of a name that needs more, so many characters are kept, and a digest.
-MOST_BYTES, KEPT, DIGEST = 255, 40, 32
-#: What such a name looks like then.
-CUT = f"^(?s:.){{{KEPT}}}~[0-9a-f]{{{DIGEST}}}$"
-#: All but the characters that Spark writes as three in the name of a folder.
-_PLAIN = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
 #: Rows that are decoded at once, so that a batch of large payloads is not held twice as a whole.
 SLICE = 4096
 
@@ -49,13 +44,47 @@ def transform(messages: DataFrame, decoding: Decoding) -> DataFrame:
     return messages.select(*MESSAGES.names).mapInArrow(work, _spark_schema(schema))
 
 
-def folder_name(column: str) -> Column:
-    """The names in a column as folders can have them: as they are, but for those that are too long."""
-    name = F.col(column)
-    size = F.octet_length(name) + 2 * F.octet_length(F.regexp_replace(name, _PLAIN, ""))
-    digest = F.substring(F.sha2(name.cast("binary"), 256), 1, DIGEST)
-    cut = F.concat(F.substring(name, 1, KEPT), F.lit("~"), digest)
-    return F.when(size > MOST_BYTES - len(f"{column}="), cut).otherwise(name)
+def columns(decoding: Decoding) -> tuple[pa.Schema, pa.Schema]:
+    """The columns of the table, and of its quarantine."""
+    known = [MESSAGES.field(name) for name in COLUMNS]
+    value = [] if decoding.type is None else [pa.field("value", decoding.type)]
+    folders = [pa.field(name, pa.string()) for name in PARTITIONS]
+    reason = [pa.field("reason", pa.string())]
+    return pa.schema([*known, *_nullable(value), *folders]), pa.schema([*known, *reason, *folders])
+
+
+def _nullable(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """As tables have it: fields may be null there even if a payload has to have them."""
+    return list(to_arrow_schema(_spark_schema(pa.schema(list(fields))), timezone="UTC"))
+
+
+def divider(decoding: Decoding, hour: str, table: str, quarantine: str) -> Divide:
+    """Messages to rows of the table and of its quarantine, with date and hour (as in ``2026-01-31/23``)."""
+    date, _, of_day = hour.partition("/")
+
+    def divide(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for at in range(0, batch.num_rows, SLICE):
+            rows = batch.slice(at, SLICE)
+            if decoding.format == "raw":
+                yield table, _with(rows, {"date": date, "hour": of_day})
+                continue
+            value, reason = decode(rows.column("payload").to_pylist(), decoding)
+            more = {"date": date, "hour": of_day, "reason": reason} | ({} if value is None else {"value": value})
+            whole = _with(rows, more)
+            fits = reason.is_null()
+            yield table, whole.filter(fits)
+            yield quarantine, whole.filter(pc.invert(fits))
+
+    return divide
+
+
+def _with(rows: pa.RecordBatch, more: Mapping[str, str | pa.Array]) -> pa.RecordBatch:
+    """Rows with more columns; a text is the same in all of them."""
+    arrays = [
+        pa.repeat(pa.scalar(found, pa.string()), rows.num_rows) if isinstance(found, str) else found
+        for found in more.values()
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *arrays], names=[*rows.schema.names, *more])
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:

@@ -21,7 +21,6 @@ from penstock.spark.pipelines.decode.frames import FRAMES, FrameSource
 from penstock.spark.pipelines.decode.pcap import is_capture
 from penstock.spark.pipelines.decode.reassembly import read_capture
 from penstock.spark.pipelines.lake.batches import LakeError, remove
-from penstock.spark.pipelines.lake.compaction import exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +117,15 @@ class DecodeResult(Struct, frozen=True):
     whole: bool = True
 
 
+def _replace(new: Path, old: Path) -> None:
+    """Put a folder in the place of another one. For a moment there is none."""
+    aside = new.with_name(f"{new.name}.old")
+    if old.exists():
+        os.rename(old, aside)
+    os.rename(new, old)
+    remove(aside)
+
+
 def run(
     spark: SparkSession, files: Sequence[str], captures: Captures, output: str, how: RunControl | None = None
 ) -> DecodeResult:
@@ -139,7 +147,7 @@ def run(
             rows = sum(pq.read_metadata(file).num_rows for file in staged.glob("*.parquet"))
             errors = spark.read.parquet(str(staged)).where("code is not null").count()
         if not how.stop.is_set():
-            exchange(staged, target)
+            _replace(staged, target)
             return DecodeResult(rows - errors, errors, progress.seconds)
     except running.SPARK_ERRORS as error:
         if not how.stop.is_set():

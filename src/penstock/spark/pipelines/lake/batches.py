@@ -1,4 +1,4 @@
-"""A folder of tables that other programs read while we write: how a batch gets there once, whatever is killed when.
+"""What a pipeline knows of its batches, and how files get into a folder once, whatever is killed when.
 
 Everything of ours is in ``_penstock/NAME``, beside the tables and hidden from readers:
 
@@ -23,9 +23,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.lake.store import Store
 
 HIDDEN = "_penstock"
 
@@ -48,9 +51,9 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Lake:
-    """The folder, as one pipeline sees it."""
+    """The folder, as one pipeline sees it. With a ``store``, tables are there, and the folder has only what is ours."""
 
-    def __init__(self, folder: str | Path, name: str) -> None:
+    def __init__(self, folder: str | Path, name: str, store: Store | None = None) -> None:
         if "://" in str(folder) and not str(folder).startswith("file://"):
             raise LakeError(f"{folder}: a lake is a folder that renames files at once, on a local or mounted disk")
         self.root = Path(str(folder).removeprefix("file://")).absolute()
@@ -59,6 +62,7 @@ class Lake:
         self.staging = self.hidden / "staging"
         self.checkpoint = self.hidden / "checkpoint"
         self._ledger = self.hidden / "ledger.json"
+        self.store = store
 
     def prepare(self) -> None:
         """Make the folders, finish what was decided, and remove what was not."""
@@ -67,8 +71,18 @@ class Lake:
         except OSError as error:
             raise LakeError(f"the lake {self.root} can't be written to: {error.strerror}") from None
         self.finish()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what was staged and is not needed any more."""
         for leftover in self.staging.iterdir():
             remove(leftover)
+        if self.store is not None:
+            self.store.remove(self.staged())
+
+    def staged(self, attempt: str = "") -> str:
+        """Where files of an attempt are staged in the store."""
+        return "/".join([HIDDEN, self.name, "staging", *([attempt] if attempt else [])])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -125,7 +139,11 @@ class Lake:
         for staged, _ in moves:
             sync(staged)
         relative = [(str(staged.relative_to(self.root)), str(to.relative_to(self.root))) for staged, to in moves]
-        self._write(Decided(self.query(), batch, relative, position, False, state))
+        self.keep(Decided(self.query(), batch, relative, position, False, state))
+
+    def keep(self, decided: Decided) -> None:
+        """The batch belongs in the lake, with moves of files that are on disk already, or was committed to tables."""
+        self._write(decided)
         self.finish()
 
     def finish(self) -> None:
@@ -134,10 +152,12 @@ class Lake:
         if last is None or last.done:
             return
         for staged, to in last.moves:
-            self._move(self.root / staged, self.root / to)
+            if self.store is not None:
+                self.store.move(staged, to)
+            else:
+                self._move(self.root / staged, self.root / to)
         self._write(msgspec.structs.replace(last, moves=[], done=True))
-        for leftover in self.staging.iterdir():
-            remove(leftover)
+        self._clear()
 
     def _move(self, staged: Path, to: Path) -> None:
         if staged.exists():

@@ -1,178 +1,202 @@
-"""Where ``archive`` puts the rows of a batch: plain Parquet, or a Delta or Iceberg table."""
+"""A table of the lake, whatever its format: executors write files, the driver commits them once, others read them.
+
+A commit carries the query and the batch, so that a repetition adds nothing, and what a pipeline has to know to go on:
+where the next batch starts, and in which journal. So a table says itself what it has.
+"""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from msgspec import Struct
 
-from penstock.spark.pipelines.archive.rows import COLUMNS, PARTITIONS, folder_name
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
+from penstock.spark.pipelines.lake.batches import Decided, LakeError
+from penstock.spark.pipelines.lake.files import UNCOMMITTED, DataFile, Layout
+from penstock.spark.pipelines.lake.store import Store, reason_of
 
-KINDS = ("parquet", "delta", "iceberg")
+KINDS = ("delta", "iceberg", "parquet")
 QUARANTINE = "quarantine"
+#: Under this name commits have what a pipeline remembers.
+MARK = "penstock"
+#: How often a commit is tried when somebody else's came first.
+TRIES = 5
+#: Files smaller than this are put together, until they have this size.
+TARGET_BYTES = 128 * 2**20
+#: Hours for which files stay that are part of no table any more: queries that have begun may still read them, and
+#: tasks that nobody waits for may still write them.
+KEEP_HOURS = 168
 
 
-class TableBatch(NamedTuple):
-    """A batch to be put away: which, of which query, when (as in ``2026-01-31/23``), and the folder to stage it in."""
+class TableFile(Struct, frozen=True):
+    """A data file of a table as a reader needs it: where it is, and which positions it has from and to.
 
-    query: str
-    number: int
-    hour: str
-    attempt: Path
-
-
-class Put(NamedTuple):
-    """What was staged: files and where they belong, how many rows, and the last position (0 without rows).
-
-    ``quarantined`` are those of the rows that did not fit.
+    ``partition`` are the columns that are the same in all of its rows and that the file itself may lack.
     """
 
-    moves: list[tuple[Path, Path]]
+    path: str
+    first: int
+    last: int
     rows: int
-    position: int
-    quarantined: int = 0
+    partition: dict[str, str]
 
 
-def _dated(rows: DataFrame, batch: TableBatch) -> DataFrame:
-    date, _, hour = batch.hour.partition("/")
-    value = ["value"] if "value" in rows.columns else []
-    reason = ["reason"] if "reason" in rows.columns else []
-    names = {name: folder_name(name) for name in ("namespace", "queue")}
-    dated = rows.withColumns({**names, "date": F.lit(date), "hour": F.lit(hour)})
-    return dated.select(*COLUMNS, *value, *reason, *PARTITIONS)
+class CatalogueOptions(Struct, frozen=True):
+    """Where Iceberg's tables are listed: a name and properties of pyiceberg's. With neither, SQLite in ``folder``."""
+
+    folder: str = ""
+    name: str = ""
+    namespace: str = "lake"
+    properties: Mapping[str, str] = {}
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is the one that pipelines make for themselves."""
+        return not self.name and not self.properties
+
+    def __repr__(self) -> str:
+        return f"CatalogueOptions(name={self.name!r}, namespace={self.namespace!r})"
 
 
-class TableFormat(ABC):
-    """One kind of table."""
+class Table(ABC):
+    """A table by its name."""
 
-    def __init__(self, lake: Lake) -> None:
-        self.lake = lake
+    kind: ClassVar[str]
+    #: All that the format's library, and its store, may raise.
+    failures: tuple[type[Exception], ...] = (OSError,)
 
-    @abstractmethod
-    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
-        """Stage the rows of a batch; or, where a table has transactions of its own, append them once."""
-
-
-class Parquet(TableFormat):
-    """Files in folders by namespace, queue, date and hour, named for their batch."""
-
-    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
-        """Stage files. They are moved into place when the batch is decided."""
-        staged = batch.attempt / table
-        _dated(rows, batch).write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(str(staged))
-        moves: list[tuple[Path, Path]] = []
-        count = position = 0
-        for file in sorted(staged.rglob("*.parquet")):
-            found = pq.read_metadata(file)
-            count += found.num_rows
-            position = max(position, _last_position(found))
-            name = f"batch-{batch.query[:8]}-{batch.number:012}-{len(moves):04}.parquet"
-            moves.append((file, self.lake.root / table / file.relative_to(staged).parent / name))
-        return Put(moves, count, position)
-
-
-def _last_position(found: pq.FileMetaData) -> int:
-    column = found.schema.names.index("position")
-    groups = (found.row_group(at).column(column).statistics for at in range(found.num_row_groups))
-    return max((int(each.max) for each in groups if each is not None and each.has_min_max), default=0)
-
-
-class _Whole(TableFormat):
-    """Tables whose commits are transactions: a batch goes through the driver, and is committed with its number."""
-
-    def put(self, table: str, rows: DataFrame, batch: TableBatch) -> Put:
-        """Append, unless the batch is there already."""
-        found = _dated(rows, batch).toArrow()
-        if found.num_rows and not self.has(table, batch):
-            self.append(table, found, batch)
-        position = pa.compute.max(found.column("position")).as_py() if found.num_rows else 0
-        return Put([], found.num_rows, position)
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
 
     @abstractmethod
-    def has(self, table: str, batch: TableBatch) -> bool:
-        """Whether the table has this batch."""
+    def exists(self) -> bool:
+        """Whether there is one."""
 
     @abstractmethod
-    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
-        """Append a batch, with its number, in one commit."""
+    def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
+        """How executors have to write its files."""
 
+    @abstractmethod
+    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
+        """Make files part of the table, once. Returns files to be moved when the batch is decided, and where to."""
 
-class Delta(_Whole):
-    """A Delta table, by ``deltalake``. The batch number is the version of an application transaction."""
+    @abstractmethod
+    def data_files(self) -> list[TableFile]:
+        """Its files, by position."""
 
-    def __init__(self, lake: Lake) -> None:
-        super().__init__(lake)
-        self._delta: Any = _import("deltalake", "delta")
+    def begin(self, identity: str) -> None:  # noqa: B027 - plain files can't tell who else writes
+        """From now on nobody else may add rows of this journal."""
 
-    def has(self, table: str, batch: TableBatch) -> bool:
-        """By the last version of our transactions."""
-        path = str(self.lake.root / table)
-        if not self._delta.DeltaTable.is_deltatable(path):
-            return False
-        last = self._delta.DeltaTable(path).transaction_version(batch.query)
-        return last is not None and last >= batch.number
-
-    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
-        """One commit."""
-        mark = self._delta.Transaction(batch.query, batch.number)
-        self._delta.write_deltalake(
-            str(self.lake.root / table),
-            rows,
-            mode="append",
-            partition_by=list(PARTITIONS),
-            schema_mode="merge",
-            commit_properties=self._delta.CommitProperties(app_transactions=[mark]),
-        )
-
-
-class Iceberg(_Whole):
-    """An Iceberg table, by ``pyiceberg``, in a catalogue (SQLite) in the lake: ``lake.TABLE``."""
-
-    def __init__(self, lake: Lake) -> None:
-        super().__init__(lake)
-        module: Any = _import("pyiceberg.catalog.sql", "iceberg")
-        self._catalogue = module.SqlCatalog(
-            "penstock", uri=f"sqlite:///{lake.root / 'iceberg.db'}", warehouse=f"file://{lake.root}"
-        )
-        self._catalogue.create_namespace_if_not_exists("lake")
-
-    def has(self, table: str, batch: TableBatch) -> bool:
-        """By what the newest of our commits says of itself."""
-        if not self._catalogue.table_exists(f"lake.{table}"):
-            return False
-        for snapshot in reversed(self._catalogue.load_table(f"lake.{table}").snapshots()):
-            found = snapshot.summary.additional_properties if snapshot.summary else {}
-            if found.get("penstock.query") == batch.query:
-                return int(found["penstock.batch"]) >= batch.number
+    def has(self, query: str, batch: int) -> bool:
+        """Whether it has this batch, as far as the table itself can tell."""
         return False
 
-    def append(self, table: str, rows: pa.Table, batch: TableBatch) -> None:
-        """One commit; the schema grows with it."""
-        name = f"lake.{table}"
-        location = f"file://{self.lake.root / table}"
-        found = self._catalogue.create_table_if_not_exists(name, schema=rows.schema, location=location)
-        with found.transaction() as transaction:
-            with transaction.update_schema() as update:
-                update.union_by_name(rows.schema)
-            transaction.append(rows, {"penstock.query": batch.query, "penstock.batch": str(batch.number)})
+    def last(self) -> Decided | None:
+        """What its newest batch says, as far as the table itself can tell."""
+        return None
+
+    def position(self, identity: str) -> int | None:
+        """Where the next batch from this journal starts, as far as the table itself can tell."""
+        return None
+
+    def compact(self, spark: Any) -> int:
+        """Put small files together. Returns how many there were."""
+        return 0
+
+    def clean(self) -> None:  # noqa: B027 - plain files are never left behind
+        """Remove what has been part of no table for a while."""
 
 
-def _import(module: str, extra: str) -> Any:
-    import importlib  # noqa: PLC0415
+class Transactional(Table):
+    """A table whose format has commits: they are made once, and nobody else's rows of the same journal come between."""
 
+    #: What the format's library raises when somebody else's commit came first.
+    conflicts: tuple[type[Exception], ...] = ()
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store, name)
+        self._seen: tuple[str, int | None] | None = None
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """See what others have committed."""
+
+    @abstractmethod
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+        """One commit, which grows the columns where they have grown. Raises one of ``conflicts``."""
+
+    def begin(self, identity: str) -> None:
+        """From now on nobody else may add rows of this journal."""
+        self.refresh()
+        self._seen = identity, self.position(identity)
+
+    def commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> list[tuple[str, str]]:
+        """Commit, unless the batch is there already."""
+        try:
+            self._commit(files, columns, mark)
+        except self.failures as error:
+            raise LakeError(f"table {self.name} can't be written: {reason_of(error)}") from None
+        return []
+
+    def _commit(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+        identity = str(mark.state["identity"])
+        for _ in range(TRIES):
+            self.refresh()
+            if self.has(mark.query, mark.batch):
+                return
+            if self._seen is not None and self.position(identity) != self._seen[1]:
+                text = "has got messages of this journal from somebody else meanwhile"
+                raise LakeError(f"table {self.name} {text}: run `archive` for a table in one place only")
+            try:
+                self.append(files, columns, mark)
+            except self.conflicts:
+                continue
+            self._seen = identity, mark.position
+            return
+        raise LakeError(f"table {self.name} is written to by somebody else all the time: try again later")
+
+
+def library(module: str, extra: str) -> Any:
+    """A module of a format's library."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise LakeError(f"{extra} tables need another package: pip install 'penstock[{extra}]'") from None
+        raise LakeError(f"such tables need another package: pip install 'penstock[{extra}]'") from None
 
 
-def store(kind: str, lake: Lake) -> TableFormat:
-    """The kind of this name."""
-    kinds: dict[str, type[TableFormat]] = {"parquet": Parquet, "delta": Delta, "iceberg": Iceberg}
-    return kinds[kind](lake)
+def open_table(kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table:
+    """The table of this name and format, which may not be there yet."""
+    if kind == "delta":
+        from penstock.spark.pipelines.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
+
+        return DeltaFormat(store, name)
+    if kind == "iceberg":
+        from penstock.spark.pipelines.lake.iceberg import IcebergFormat  # noqa: PLC0415 - its library is an extra
+
+        return IcebergFormat(store, name, catalogue or CatalogueOptions())
+    from penstock.spark.pipelines.lake.parquet import ParquetFormat  # noqa: PLC0415 - as the others
+
+    return ParquetFormat(store, name)
+
+
+def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> str | None:
+    """Which format the table of this name has; None: there is none."""
+    if store.exists(f"{name}/_delta_log"):
+        return "delta"
+    if (catalogue is not None and not catalogue.ours) or store.exists(f"{name}/metadata"):
+        return "iceberg" if open_table("iceberg", store, name, catalogue).exists() else None
+    found = (each.path for each in store.files(name, ".parquet"))
+    return "parquet" if any(not UNCOMMITTED.search(path) for path in found) else None
+
+
+def data_files(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> list[TableFile]:
+    """The data files of a table of any format with the positions that they have, by position."""
+    kind = kind_of(store, name, catalogue)
+    if kind is None:
+        text = "run `penstock pipeline archive` first"
+        raise LakeError(f"there is no table {name} in the lake {store.uri()}: {text}")
+    return open_table(kind, store, name, catalogue).data_files()

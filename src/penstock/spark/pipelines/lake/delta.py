@@ -1,0 +1,203 @@
+"""Tables of Delta Lake, by ``deltalake``: the format's own log says which files belong to the table.
+
+A batch is one commit with two application transactions: the query with the number of the batch, by which a repetition
+is known, and the journal with the position at which the next batch starts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+
+from penstock.spark.pipelines.lake.batches import Decided, sync
+from penstock.spark.pipelines.lake.files import DataFile, Layout
+from penstock.spark.pipelines.lake.store import Store
+from penstock.spark.pipelines.lake.tables import (
+    KEEP_HOURS,
+    MARK,
+    TARGET_BYTES,
+    TableFile,
+    Transactional,
+    library,
+)
+
+#: By what a new table is divided. Queues are not: there may be many, and files would be small.
+DIVIDED_BY = ("date",)
+#: Commits are kept as files of their own for so long; what is older is in checkpoints.
+SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
+#: How many commits are looked at for the last one of ours.
+COMMITS = 1000
+
+
+class DeltaFormat(Transactional):
+    """A Delta table."""
+
+    kind = "delta"
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store, name)
+        self._delta: Any = library("deltalake", "spark")
+        self._actions: Any = library("deltalake.transaction", "spark")
+        errors = library("deltalake.exceptions", "spark")
+        self.conflicts = (errors.CommitFailedError,)
+        self.failures = (errors.DeltaError, OSError)
+        self._uri = store.uri(name)
+        self._table: Any = None
+
+    def exists(self) -> bool:
+        """Whether there is a log."""
+        return self._opened() is not None
+
+    def _opened(self) -> Any:
+        if self._table is None:
+            options = self.store.delta_options()
+            if self._delta.DeltaTable.is_deltatable(self._uri, options):
+                self._table = self._delta.DeltaTable(self._uri, storage_options=options)
+        return self._table
+
+    def refresh(self) -> None:
+        """Read what the log has got."""
+        if self._table is not None:
+            self._table.update_incremental()
+
+    def has(self, query: str, batch: int) -> bool:
+        """By the last version of the query's transactions."""
+        version = self._version(query)
+        return version is not None and version >= batch
+
+    def position(self, identity: str) -> int | None:
+        """By the last version of the journal's transactions."""
+        return self._version(_journal(identity))
+
+    def _version(self, application: str) -> int | None:
+        table = self._opened()
+        found: int | None = None if table is None else table.transaction_version(application)
+        return found
+
+    def last(self) -> Decided | None:
+        """What our newest commit says of itself."""
+        table = self._opened()
+        for commit in table.history(COMMITS) if table is not None else ():
+            if MARK in commit:
+                return msgspec.json.decode(commit[MARK], type=Decided)
+        return None
+
+    def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
+        """As the table is divided already; a new one by date."""
+        table = self._opened()
+        divided = DIVIDED_BY if table is None else tuple(table.metadata().partition_columns)
+        return Layout(self.name, columns.serialize().to_pybytes(), divided, inside=False, prefix=prefix)
+
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+        """One commit; another one before it, if columns have grown."""
+        schema = self._delta.Schema.from_arrow(columns)
+        actions = [self._action(file) for file in files]
+        table = self._opened()
+        if table is None:
+            self._actions.create_table_with_add_actions(
+                self._uri,
+                schema,
+                actions,
+                partition_by=list(DIVIDED_BY),
+                configuration=SETTINGS,
+                storage_options=self.store.delta_options() or None,
+                commit_properties=self._properties(mark),
+            )
+        else:
+            self._grow(table, schema)
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=list(table.metadata().partition_columns),
+                commit_properties=self._properties(mark),
+            )
+        self._settle()
+
+    def _properties(self, mark: Decided) -> Any:
+        transactions = [
+            self._delta.Transaction(mark.query, mark.batch),
+            self._delta.Transaction(_journal(str(mark.state["identity"])), mark.position),
+        ]
+        return self._delta.CommitProperties(
+            custom_metadata={MARK: msgspec.json.encode(mark).decode()},
+            max_commit_retries=0,
+            app_transactions=transactions,
+        )
+
+    def _grow(self, table: Any, schema: Any) -> None:
+        known = {field.name: field for field in table.schema().fields}
+        more = [field for field in schema.fields if known.get(field.name) != field]
+        if more:
+            table.alter.add_columns(more)
+            self._settle()
+
+    def _action(self, file: DataFile) -> Any:
+        stats = {"numRecords": file.rows, "minValues": file.least, "maxValues": file.greatest}
+        return self._actions.AddAction(
+            path=file.path.removeprefix(f"{self.name}/"),
+            size=file.size,
+            partition_values=file.partition,
+            modification_time=int(time.time() * 1000),
+            data_change=True,
+            stats=json.dumps({**stats, "nullCount": dict.fromkeys(file.least, 0)}),
+        )
+
+    def _settle(self) -> None:
+        """Have the last commit on disk: the library leaves that to the system."""
+        self._opened()
+        self.refresh()
+        if not self.store.remote:
+            log = Path(self.store.full(self.name), "_delta_log")
+            sync(log / f"{self._table.version():020}.json")
+            sync(log)
+
+    def data_files(self) -> list[TableFile]:
+        """From the log, which has the positions too."""
+        table = self._opened()
+        found = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
+        files = [
+            TableFile(
+                self.store.uri(f"{self.name}/{unquote(row['path'])}"),
+                row["min.position"],
+                row["max.position"],
+                row["num_records"],
+                {key.removeprefix("partition."): value for key, value in row.items() if key.startswith("partition.")},
+            )
+            for row in found
+        ]
+        return sorted(files, key=lambda file: file.first)
+
+    def compact(self, spark: Any) -> int:
+        """By the format's own means. Readers go on with the files that they have begun with."""
+        table = self._opened()
+        if table is None:
+            return 0
+        self.refresh()
+        mark = self.last()
+        told = {} if mark is None else {MARK: msgspec.json.encode(mark).decode()}
+        try:
+            done = table.optimize.compact(
+                target_size=TARGET_BYTES, commit_properties=self._delta.CommitProperties(custom_metadata=told)
+            )
+        except self.conflicts:  # somebody else has changed what would have been put together: next time
+            return 0
+        self._settle()
+        return int(done["numFilesRemoved"])
+
+    def clean(self) -> None:
+        """Also what tasks have left that were repeated or killed."""
+        table = self._opened()
+        if table is not None:
+            table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
+
+
+def _journal(identity: str) -> str:
+    return f"{MARK}-journal-{identity}"

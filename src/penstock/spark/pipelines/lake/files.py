@@ -1,0 +1,246 @@
+"""Executors write the data files of a batch, and the driver gets what it needs to commit them.
+
+That is names, sizes, counts, and least and greatest values. No row comes to the driver.
+
+Every file has a name that no other attempt uses, so that a task that is repeated, or that outlives its driver, writes
+where nobody looks: what is not committed is not part of any table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql import DataFrame
+
+from penstock.spark.errors import StoreFailed
+from penstock.spark.pipelines.lake.store import Store, reason_of
+
+#: Bytes of rows that are held until they become a row group; for all files of a task together.
+HELD_BYTES = 32 * 2**20
+#: A folder's name has at most so many bytes. Of a name that needs more, so many characters are kept, and a digest.
+MOST_BYTES, KEPT, DIGEST = 255, 40, 32
+#: What such a name looks like then.
+CUT = f"^(?s:.){{{KEPT}}}~[0-9a-f]{{{DIGEST}}}$"
+#: What Spark, Hive and others write for a name that is missing or empty.
+NO_NAME = "__HIVE_DEFAULT_PARTITION__"
+#: Characters that are three in the name of a folder, as Spark writes them.
+_SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+#: Columns whose least and greatest values go along with a file.
+MEASURED = ("position", "published_at", "namespace", "queue")
+#: What a file is called here. Plain files get another name when they are moved into place.
+UNCOMMITTED = re.compile(r"-[0-9a-f]{32}\.parquet$")
+_MANIFEST = "name string, path string, size long, rows long, partition string, least string, greatest string"
+
+
+class Layout(Struct, frozen=True):
+    """How files of a table are laid out: in which folder of the store, with which columns, and by what divided.
+
+    ``inside``: the columns that divide are in the files, and not in the names of folders.
+    """
+
+    folder: str
+    schema: bytes
+    divided_by: tuple[str, ...] = ()
+    inside: bool = False
+    prefix: str = "part"
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns of the table."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+    @property
+    def stored(self) -> pa.Schema:
+        """Those that are in files."""
+        columns = self.columns
+        return columns if self.inside else pa.schema([each for each in columns if each.name not in self.divided_by])
+
+
+class DataFile(Struct, frozen=True):
+    """A file that was written. ``path`` is relative to the store; values are as JSON has them."""
+
+    path: str
+    size: int
+    rows: int
+    partition: dict[str, str]
+    least: dict[str, Any]
+    greatest: dict[str, Any]
+
+    @property
+    def first(self) -> int:
+        """The first position in it."""
+        return int(self.least["position"])
+
+    @property
+    def last(self) -> int:
+        """The last one."""
+        return int(self.greatest["position"])
+
+
+#: Gives rows for tables, by the tables' names.
+Divide = Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]
+
+
+def write(rows: DataFrame, store: Store, layouts: Mapping[str, Layout], divide: Divide) -> dict[str, list[DataFile]]:
+    """Have executors write rows to files of these tables. Raises what Spark raises."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with TaskWriter(store, layouts) as writer:
+            for batch in batches:
+                for name, part in divide(batch):
+                    writer.add(name, part)
+            yield _manifest(writer.close())
+
+    found: dict[str, list[DataFile]] = {name: [] for name in layouts}
+    for row in rows.mapInArrow(work, _MANIFEST).collect():
+        values = (json.loads(row[name]) for name in ("partition", "least", "greatest"))
+        found[row["name"]].append(DataFile(row["path"], row["size"], row["rows"], *values))
+    for files in found.values():
+        files.sort(key=lambda file: (file.first, file.path))
+    return found
+
+
+def _manifest(files: Sequence[tuple[str, DataFile]]) -> pa.RecordBatch:
+    columns = {
+        "name": [name for name, _ in files],
+        "path": [file.path for _, file in files],
+        "size": pa.array([file.size for _, file in files], pa.int64()),
+        "rows": pa.array([file.rows for _, file in files], pa.int64()),
+    }
+    for name in ("partition", "least", "greatest"):
+        columns[name] = pa.array([json.dumps(getattr(file, name)) for _, file in files], pa.string())
+    text = {name: pa.array(columns[name], pa.string()) for name in ("name", "path")}
+    return pa.RecordBatch.from_pydict(columns | text)
+
+
+class TaskWriter:
+    """The files of one task: one for each table and each part that divides it."""
+
+    def __init__(self, store: Store, layouts: Mapping[str, Layout]) -> None:
+        self._store = store
+        self._layouts = layouts
+        self._open: dict[tuple[str, tuple[str, ...]], FileWriter] = {}
+        self._held = 0
+
+    def __enter__(self) -> TaskWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, (OSError, pa.ArrowException)):
+            text = f"the store {self._store.uri()} can't be written to: {reason_of(error)}"
+            raise StoreFailed(text) from None
+
+    def add(self, name: str, rows: pa.RecordBatch) -> None:
+        """Take rows of a table."""
+        layout = self._layouts[name]
+        for values, part in divided(fitted(rows, layout.columns), layout.divided_by):
+            key = name, values
+            if key not in self._open:
+                self._open[key] = FileWriter(self._store, layout, dict(zip(layout.divided_by, values, strict=True)))
+            self._open[key].add(part)
+        self._held += rows.nbytes
+        if self._held >= HELD_BYTES:
+            for writer in self._open.values():
+                writer.flush()
+            self._held = 0
+
+    def close(self) -> list[tuple[str, DataFile]]:
+        """Finish all files."""
+        return [(name, writer.close()) for (name, _), writer in self._open.items()]
+
+
+class FileWriter:
+    """One file."""
+
+    def __init__(self, store: Store, layout: Layout, partition: dict[str, str]) -> None:
+        values = {} if layout.inside else partition
+        folders = [f"{name}={folder_name(name, value)}" for name, value in values.items()]
+        name = f"{layout.prefix}-{uuid.uuid4().hex}.parquet"
+        self._path = "/".join([layout.folder, *folders, name])
+        self._partition = partition
+        self._store = store
+        self._schema = layout.stored
+        self._file: BinaryIO = store.create(self._path)
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows. They are written when there are enough of them."""
+        self._held.append(rows.select(self._schema.names))
+
+    def flush(self) -> None:
+        """What is held becomes a row group."""
+        if not self._held:
+            return
+        found = pa.Table.from_batches(self._held, self._schema)
+        self._held = []
+        self._rows += found.num_rows
+        for name in MEASURED:
+            if name in found.column_names:
+                self._measure(name, pc.min_max(found.column(name)).as_py())
+        self._writer.write_table(found, row_group_size=max(1, found.num_rows))
+
+    def _measure(self, name: str, ends: dict[str, Any]) -> None:
+        least, greatest = _told(ends["min"]), _told(ends["max"])
+        if least is not None:
+            self._least[name] = min(least, self._least.get(name, least))
+            self._greatest[name] = max(greatest, self._greatest.get(name, greatest))
+
+    def close(self) -> DataFile:
+        """The file is there as a whole."""
+        self.flush()
+        self._writer.close()
+        size = self._file.tell()
+        self._store.settle(self._file)
+        self._file.close()
+        return DataFile(self._path, size, self._rows, self._partition, self._least, self._greatest)
+
+
+def _told(value: Any) -> Any:
+    """As JSON has it."""
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
+
+
+def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a table, in their types: Spark has times in the session's zone."""
+    columns = [rows.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def divided(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+    """The rows of each combination of values in these columns, in their order."""
+    if not names or not rows.num_rows:
+        if rows.num_rows:
+            yield (), rows
+        return
+    keys = pa.Table.from_batches([rows]).select(list(names)).append_column("row", pa.array(range(rows.num_rows)))
+    groups = keys.group_by(list(names), use_threads=False).aggregate([("row", "list")]).to_pylist()
+    for group in groups:
+        values = tuple(group[name] for name in names)
+        yield values, rows if len(groups) == 1 else rows.take(pa.array(group["row_list"], pa.int64()))
+
+
+def folder_name(column: str, value: str) -> str:
+    """A value as the name of a folder can have it: as it is, but for special characters and names that are too long."""
+    return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", short(column, value)) or NO_NAME
+
+
+def short(column: str, value: str) -> str:
+    """A value of which the folder's name is not too long."""
+    size = len(value.encode()) + 2 * len(_SPECIAL.findall(value))
+    if size <= MOST_BYTES - len(f"{column}="):
+        return value
+    return f"{value[:KEPT]}~{hashlib.sha256(value.encode()).hexdigest()[:DIGEST]}"

@@ -1,0 +1,281 @@
+"""Tables of Apache Iceberg, by ``pyiceberg``: a catalogue names the table's newest metadata, which names its files.
+
+A batch is one commit. The snapshot carries the query and the number of the batch; the table's properties, which are
+part of the same commit, have what the newest batch says. Without a catalogue of somebody's own, ours is SQLite.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.spark.pipelines.lake.batches import Decided, LakeError, sync
+from penstock.spark.pipelines.lake.files import DataFile, Layout
+from penstock.spark.pipelines.lake.rewriting import rewrite
+from penstock.spark.pipelines.lake.store import Store, reason_of
+from penstock.spark.pipelines.lake.tables import (
+    KEEP_HOURS,
+    MARK,
+    TARGET_BYTES,
+    CatalogueOptions,
+    TableFile,
+    Transactional,
+    library,
+)
+
+#: By what a new table is divided.
+DIVIDED_BY = ("date",)
+#: The file of our own catalogue.
+DATABASE = "iceberg.db"
+#: Of a new table: many small commits must not make its metadata grow.
+SETTINGS = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+#: Hours for which one can look back at how the table was.
+HISTORY_HOURS = 24
+
+
+class IcebergFormat(Transactional):
+    """An Iceberg table."""
+
+    kind = "iceberg"
+
+    def __init__(self, store: Store, name: str, options: CatalogueOptions) -> None:
+        super().__init__(store, name)
+        errors = library("pyiceberg.exceptions", "iceberg")
+        library("pyiceberg.catalog.sql", "iceberg")
+        self._missing = errors.NoSuchTableError
+        self.conflicts = (errors.CommitFailedException,)
+        database = library("sqlalchemy.exc", "iceberg").SQLAlchemyError
+        self.failures = (*_families(errors), database, OSError)
+        self._options = options
+        self._identifier = f"{options.namespace}.{name}"
+        self._catalogue = self._load_catalogue()
+        self._table: Any = None
+
+    def _load_catalogue(self) -> Any:
+        given = dict(self._options.properties)
+        if self._options.ours:
+            folder = Path(self._options.folder or self.store.full())
+            folder.mkdir(parents=True, exist_ok=True)
+            given = {"type": "sql", "uri": f"sqlite:///{folder / DATABASE}", "warehouse": _url(self.store, "")}
+        try:
+            found = library("pyiceberg.catalog", "iceberg").load_catalog(
+                self._options.name or "penstock", **{**self.store.iceberg_options(), **given}
+            )
+            found.create_namespace_if_not_exists(self._options.namespace)
+        except Exception as error:  # each kind of catalogue has failures of its own
+            raise LakeError(
+                f"the catalogue {self._options.name or DATABASE} can't be used: {reason_of(error)}"
+            ) from None
+        return found
+
+    def exists(self) -> bool:
+        """Whether the catalogue has it, or had it."""
+        return self._opened() is not None
+
+    def _opened(self) -> Any:
+        if self._table is None:
+            try:
+                self._table = self._catalogue.load_table(self._identifier)
+            except self._missing:
+                self._table = self._registered()
+        return self._table
+
+    def _registered(self) -> Any:
+        """A table that is there but not in the catalogue, which was lost. Ours is put right; others are not ours."""
+        metadata = [found.path for found in self.store.files(f"{self.name}/metadata", ".metadata.json")]
+        if not metadata:
+            return None
+        newest = _url(self.store, self.store.relative(max(metadata, key=_version)))
+        if not self._options.ours:
+            text = f"register_table({self._identifier!r}, {newest!r})"
+            raise LakeError(f"the catalogue does not know table {self.name}, which is there: {text} tells it")
+        return self._catalogue.register_table(self._identifier, newest)
+
+    def refresh(self) -> None:
+        """Ask the catalogue."""
+        if self._table is not None:
+            self._table.refresh()
+
+    def has(self, query: str, batch: int) -> bool:
+        """By what the table says of its newest batch; or, where an older version has written, its newest snapshot."""
+        table = self._opened()
+        for found in _marks(table) if table is not None else ():
+            if found.get("penstock.query") == query:
+                return int(found["penstock.batch"]) >= batch
+        return False
+
+    def last(self) -> Decided | None:
+        """What the newest batch says."""
+        table = self._opened()
+        text = table.properties.get(MARK) if table is not None else None
+        return None if text is None else msgspec.json.decode(text, type=Decided)
+
+    def position(self, identity: str) -> int | None:
+        """What the newest batch says, if it is of this journal."""
+        last = self.last()
+        return None if last is None or last.state.get("identity") != identity else last.position
+
+    def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
+        """By date; those that an older version has made are not divided. Iceberg wants all columns in the files."""
+        table = self._opened()
+        divided = DIVIDED_BY if table is None else tuple(field.name for field in table.spec().fields)
+        return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), divided, inside=True, prefix=prefix)
+
+    def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
+        """One commit, of columns, properties and files."""
+        began = time.time()
+        table = self._opened() or self._create(columns)
+        # The library would repeat a commit without asking whether the batch has come meanwhile; we do ask.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        told = {"penstock.query": mark.query, "penstock.batch": str(mark.batch)}
+        with table.transaction() as transaction:
+            with transaction.update_schema() as update:
+                update.union_by_name(columns)
+            transaction.set_properties({**told, MARK: msgspec.json.encode(mark).decode()})
+            urls = [_url(self.store, file.path) for file in files]
+            transaction.add_files(urls, snapshot_properties=told, check_duplicate_files=False)
+        self._settle(began)
+
+    def _create(self, columns: pa.Schema) -> Any:
+        where = _url(self.store, self.name)
+        self._table = self._catalogue.create_table(
+            self._identifier, schema=columns, location=where, properties=SETTINGS
+        )
+        with self._table.update_spec() as update:
+            for name in DIVIDED_BY:
+                update.add_identity(name)
+        return self._table
+
+    def _settle(self, since: float) -> None:
+        """Have the metadata on disk: the library leaves that to the system."""
+        if not self.store.remote:
+            folder = Path(self.store.full(self.name), "metadata")
+            for file in folder.iterdir():
+                if file.stat().st_mtime >= since - 1:
+                    sync(file)
+            sync(folder)
+
+    def data_files(self) -> list[TableFile]:
+        """From the manifests, which have the positions too."""
+        table = self._opened()
+        found = [self._described(table, task.file) for task in table.scan().plan_files()] if table is not None else []
+        return sorted(found, key=lambda file: file.first)
+
+    def _described(self, table: Any, file: Any) -> TableFile:
+        number = table.schema().find_field("position").field_id
+        first, last = (int.from_bytes(ends[number], "little") for ends in (file.lower_bounds, file.upper_bounds))
+        where = self.store.uri(self.store.relative(file.file_path))
+        return TableFile(where, first, last, file.record_count, _partition(table, file))
+
+    def compact(self, spark: Any) -> int:
+        """Executors write larger files, and one commit puts them in the place of the small ones."""
+        table = self._opened()
+        groups = self._small_files() if table is not None else []
+        folder = f"{self.name}/data"
+        done = rewrite(spark, self.store, [[_path(self.store, each) for each in group] for group in groups], folder)
+        if not done:
+            return 0
+        known = {_path(self.store, file): file for group in groups for file in group}
+        described = library("pyiceberg.io.pyarrow", "iceberg").parquet_file_to_data_file
+        began = time.time()
+        try:
+            with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
+                for each in done:
+                    for old in each.old:
+                        update.delete_data_file(known[old])
+                    update.append_data_file(described(table.io, table.metadata, _url(self.store, each.new)))
+        except self.failures:  # somebody else has changed what would have been replaced: next time
+            return 0
+        self._settle(began)
+        return sum(len(each.old) for each in done)
+
+    def _small_files(self) -> list[list[Any]]:
+        """Files that can become one, by what the table is divided by and in the order of their positions."""
+        self.refresh()
+        parts: defaultdict[str, list[Any]] = defaultdict(list)
+        for task in self._table.scan().plan_files():
+            if task.file.file_size_in_bytes < TARGET_BYTES and not task.delete_files:
+                parts[str(_partition(self._table, task.file))].append(task.file)
+        groups: list[list[Any]] = []
+        for files in parts.values():
+            size = TARGET_BYTES
+            for file in sorted(files, key=lambda each: self._described(self._table, each).first):
+                size += file.file_size_in_bytes
+                if size > TARGET_BYTES:
+                    groups.append([])
+                    size = file.file_size_in_bytes
+                groups[-1].append(file)
+        return [group for group in groups if len(group) > 1]
+
+    def clean(self) -> None:
+        """Forget old snapshots, and remove files that no snapshot has: the library does the first only."""
+        table = self._opened()
+        if table is None:
+            return
+        now = datetime.now(UTC)
+        table.maintenance.expire_snapshots().older_than(now - timedelta(hours=HISTORY_HOURS)).commit()
+        self.refresh()
+        known = set(_referenced(self.store, table))
+        for found in list(self.store.files(self.name)):
+            path = self.store.relative(found.path)
+            if path not in known and found.mtime < now - timedelta(hours=KEEP_HOURS):
+                self.store.remove(path)
+
+
+def _families(errors: Any) -> tuple[type[Exception], ...]:
+    """All that the library raises: its errors have no base of their own."""
+    found = (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception))
+    return tuple(each for each in found if each.__module__ == errors.__name__)
+
+
+def _marks(table: Any) -> Iterator[Any]:
+    yield table.properties
+    for snapshot in reversed(table.snapshots()):
+        yield snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def _partition(table: Any, file: Any) -> dict[str, str]:
+    spec = table.specs()[file.spec_id]
+    return {field.name: str(file.partition[at]) for at, field in enumerate(spec.fields)}
+
+
+def _version(path: str) -> tuple[int, str]:
+    """Metadata files begin with their number."""
+    name = path.rpartition("/")[2]
+    number = name.partition("-")[0]
+    return (int(number) if number.isdigit() else 0), name
+
+
+def _url(store: Store, path: str) -> str:
+    return store.uri(path) if store.remote else f"file://{store.full(path)}"
+
+
+def _path(store: Store, file: Any) -> str:
+    return store.relative(file.file_path)
+
+
+def _referenced(store: Store, table: Any) -> Iterator[str]:
+    """Every file that any snapshot has."""
+    yield store.relative(table.metadata_location)
+    yield from (store.relative(entry.metadata_file) for entry in table.metadata.metadata_log)
+    seen: set[str] = set()
+    for snapshot in table.snapshots():
+        yield store.relative(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            yield store.relative(manifest.manifest_path)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                yield store.relative(entry.data_file.file_path)

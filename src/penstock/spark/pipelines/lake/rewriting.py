@@ -1,0 +1,73 @@
+"""Executors put small files together. Rows stay as they are, and so does their order; no row comes to the driver."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from penstock.spark.errors import StoreFailed
+from penstock.spark.pipelines.lake.store import Store, reason_of
+
+#: Rows of a file that are in memory at a time.
+ROWS = 65_536
+
+
+class Rewritten(Struct, frozen=True):
+    """Files, and the one that has their rows. Paths are relative to the store."""
+
+    old: list[str]
+    new: str
+
+
+def rewrite(spark: Any, store: Store, groups: Sequence[Sequence[str]], folder: str) -> list[Rewritten]:
+    """One new file for those files of each group that have the same columns. A task for each group."""
+    if not groups:
+        return []
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for files in batch.column(0).to_pylist():
+                    done = [_write(store, group, folder) for group in _alike(store, json.loads(files))]
+                    columns = {"old": [json.dumps(each.old) for each in done], "new": [each.new for each in done]}
+                    types = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+                    yield pa.RecordBatch.from_pydict(types)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreFailed(f"files in {store.uri()} can't be put together: {reason_of(error)}") from None
+
+    listed = spark.createDataFrame([(json.dumps(list(group)),) for group in groups], "files string")
+    found = listed.repartition(len(groups)).mapInArrow(work, "old string, new string").collect()
+    return [Rewritten(json.loads(row["old"]), row["new"]) for row in found]
+
+
+def _alike(store: Store, files: Sequence[str]) -> list[list[str]]:
+    """Files with the same columns, together: those from before a schema has grown stay by themselves."""
+    groups: list[tuple[pa.Schema, list[str]]] = []
+    for file in files:
+        schema = pq.read_schema(store.full(file), filesystem=store.filesystem)
+        known = next((group for found, group in groups if found.equals(schema)), None)
+        if known is None:
+            groups.append((schema, [file]))
+        else:
+            known.append(file)
+    return [group for _, group in groups if len(group) > 1]
+
+
+def _write(store: Store, files: Sequence[str], folder: str) -> Rewritten:
+    first = store.full(files[0])
+    target = f"{folder}/compact-{uuid.uuid4().hex}.parquet"
+    schema = pq.read_schema(first, filesystem=store.filesystem)
+    with store.create(target) as stream:
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            for file in files:
+                with pq.ParquetFile(store.full(file), filesystem=store.filesystem) as found:
+                    for batch in found.iter_batches(batch_size=ROWS):
+                        writer.write_batch(batch)
+        store.settle(stream)
+    return Rewritten(list(files), target)

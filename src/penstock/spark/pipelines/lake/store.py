@@ -1,0 +1,228 @@
+"""Where tables are: a local folder, or a prefix of an object store that speaks S3.
+
+A ``Store`` is a value that travels to executors. What is secret in it is shown nowhere: not when it is printed, and so
+not in logs, plans or Spark's pages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+import pyarrow.fs as pafs
+from msgspec import Struct
+
+from penstock.spark.pipelines.lake.batches import LakeError, make_folders, sync
+
+#: Options of an object store, and the variables that stand in for them.
+VARIABLES = {
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "key": ("AWS_ACCESS_KEY_ID",),
+    "secret": ("AWS_SECRET_ACCESS_KEY",),
+    "session": ("AWS_SESSION_TOKEN",),
+}
+#: Where nothing is said. Servers of one's own have no regions, but signatures have one.
+REGION = "us-east-1"
+#: Seconds until a connection, and an answer, are given up and tried again.
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
+#: How often a request is tried before it counts as failed: together some ten seconds.
+ATTEMPTS = 8
+
+
+class S3Options(Struct, frozen=True):
+    """How to reach an object store. What is empty is left to the machine, as with other programs for S3."""
+
+    endpoint: str = ""
+    region: str = ""
+    key: str = ""
+    secret: str = ""
+    session: str = ""
+
+    def __repr__(self) -> str:
+        return f"S3Options(endpoint={self.endpoint!r}, region={self.region!r})"
+
+
+def s3_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> S3Options:
+    """From options, or else from the environment. ``@FILE`` as a value is what the file has."""
+    variables = os.environ if environment is None else environment
+    unknown = [name for name in given if name not in VARIABLES]
+    if unknown:
+        raise LakeError(f"there is no store option {unknown[0]!r}: choose from {', '.join(VARIABLES)}")
+    found = {}
+    for name, places in VARIABLES.items():
+        value = given.get(name) or next((variables[each] for each in places if variables.get(each)), "")
+        found[name] = _from_file(name, value)
+    options = S3Options(**found)
+    if bool(options.key) != bool(options.secret):
+        there, missing = ("key", "secret") if options.key else ("secret", "key")
+        raise LakeError(f"the store has a {there} but no {missing}: give both (--store {missing}=…), or neither")
+    if options.endpoint and urlsplit(options.endpoint).scheme not in ("http", "https"):
+        raise LakeError(f"the store's endpoint is a URL like https://s3.example.com, not {options.endpoint!r}")
+    return options
+
+
+def _from_file(name: str, value: str) -> str:
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise LakeError(f"the store's {name} can't be read from {value[1:]}: {error.strerror}") from None
+
+
+class Store:
+    """A place for tables. Paths are relative to it."""
+
+    def __init__(self, place: str | Path, options: S3Options | None = None) -> None:
+        text = str(place).removeprefix("file://")
+        scheme = urlsplit(text).scheme if "://" in text else ""
+        if scheme not in ("", "s3"):
+            raise LakeError(f"{place}: a lake is a local folder or s3://BUCKET/PATH, not {scheme}://…")
+        self.remote = scheme == "s3"
+        self.options = options or S3Options()
+        bare = text.removeprefix("s3://").strip("/") if self.remote else str(Path(text).absolute())
+        if not bare:
+            raise LakeError(f"{place}: which bucket? A lake in an object store is s3://BUCKET/PATH")
+        #: As ``filesystem`` wants it.
+        self.base = bare
+
+    def __repr__(self) -> str:
+        return f"Store({self.uri()!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.uri(), self.options)
+
+    def uri(self, path: str = "") -> str:
+        """As a person, and other libraries, would write it."""
+        return f"s3://{self.full(path)}" if self.remote else self.full(path)
+
+    def full(self, path: str = "") -> str:
+        """As ``filesystem`` wants it."""
+        return f"{self.base}/{path}" if path else self.base
+
+    def relative(self, path: str) -> str:
+        """The other way round; of a URI too."""
+        bare = path.removeprefix("s3://").removeprefix("file://")
+        return bare.removeprefix(f"{self.base}/")
+
+    @cached_property
+    def filesystem(self) -> pafs.FileSystem:
+        """Arrow's."""
+        if not self.remote:
+            return pafs.LocalFileSystem()
+        options = self.options
+        where = urlsplit(options.endpoint)
+        known = {"access_key": options.key, "secret_key": options.secret, "session_token": options.session}
+        return pafs.S3FileSystem(
+            **{name: value for name, value in known.items() if value},
+            **({"endpoint_override": where.netloc, "scheme": where.scheme} if options.endpoint else {}),
+            region=options.region or REGION,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=ANSWER_SECONDS,
+            retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        )
+
+    def delta_options(self) -> dict[str, str]:
+        """The same in the words of ``deltalake``."""
+        if not self.remote:
+            return {}
+        options = self.options
+        known = {
+            "AWS_ENDPOINT_URL": options.endpoint,
+            "AWS_REGION": options.region or REGION,
+            "AWS_ACCESS_KEY_ID": options.key,
+            "AWS_SECRET_ACCESS_KEY": options.secret,
+            "AWS_SESSION_TOKEN": options.session,
+            "AWS_ALLOW_HTTP": "true" if options.endpoint.startswith("http://") else "",
+            "AWS_CONDITIONAL_PUT": "etag",
+            "timeout": f"{ANSWER_SECONDS:.0f}s",
+            "max_retries": str(ATTEMPTS),
+        }
+        return {name: value for name, value in known.items() if value}
+
+    def iceberg_options(self) -> dict[str, str]:
+        """The same in the words of ``pyiceberg``."""
+        if not self.remote:
+            return {}
+        options = self.options
+        known = {
+            "s3.endpoint": options.endpoint,
+            "s3.region": options.region or REGION,
+            "s3.access-key-id": options.key,
+            "s3.secret-access-key": options.secret,
+            "s3.session-token": options.session,
+            "s3.connect-timeout": str(CONNECT_SECONDS),
+            "s3.request-timeout": str(ANSWER_SECONDS),
+        }
+        return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"} | {name: v for name, v in known.items() if v}
+
+    def files(self, path: str, ending: str = "") -> Iterator[pafs.FileInfo]:
+        """All files below a folder whose names end like this, with sizes and times; none if it is not there."""
+        selector = pafs.FileSelector(self.full(path), recursive=True, allow_not_found=True)
+        for found in self.filesystem.get_file_info(selector):
+            if found.type == pafs.FileType.File and found.path.endswith(ending):
+                yield found
+
+    def has_files(self, path: str, ending: str = "") -> bool:
+        """Whether there are any."""
+        return next(self.files(path, ending), None) is not None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        return bool(self.filesystem.get_file_info(self.full(path)).type != pafs.FileType.NotFound)
+
+    def move(self, path: str, to: str) -> None:
+        """In one step, if the file is still there. What the new place had is replaced."""
+        if not self.exists(path):
+            return
+        if not self.remote:
+            make_folders(Path(self.full(to)).parent)
+        self.filesystem.move(self.full(path), self.full(to))
+        if not self.remote:
+            sync(Path(self.full(to)).parent)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or folder. It is no error if there is none."""
+        kind = self.filesystem.get_file_info(self.full(path)).type
+        if kind == pafs.FileType.File:
+            self.filesystem.delete_file(self.full(path))
+        elif kind == pafs.FileType.Directory:
+            self.filesystem.delete_dir(self.full(path))
+
+    def create(self, path: str) -> BinaryIO:
+        """A new file, to be written from the beginning to the end. It is there when it is closed, or not at all."""
+        if self.remote:
+            stream: BinaryIO = self.filesystem.open_output_stream(self.full(path))
+            return stream
+        target = Path(self.full(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("wb")
+
+    def settle(self, file: BinaryIO) -> None:
+        """Have what was written on disk, before the file is closed."""
+        if not self.remote:
+            file.flush()
+            os.fsync(file.fileno())
+
+    def check(self) -> None:
+        """That files can be written and removed there, told before anything is begun."""
+        probe = f"_penstock/probe-{os.getpid()}"
+        try:
+            with self.create(probe) as file:
+                file.write(b"may be removed")
+            self.remove(probe)
+        except OSError as error:
+            raise LakeError(f"the lake {self.uri()} can't be written to: {reason_of(error)}") from None
+
+
+def reason_of(error: BaseException) -> str:
+    """What a library says of a failure, on one line and in short."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
