@@ -373,6 +373,9 @@ class PostgresDatabase:
                 text = _line(error)
                 raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
+            # Else a number's size decides its type, and each mix of types is a statement of its own to be prepared.
+            numeric = self._driver.types.numeric
+            self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection
 
     def _note(self, notice: Any) -> None:
