@@ -144,9 +144,9 @@ class PostgresDatabase:
 
     # What the owner asks for
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
         """See Database."""
-        return self._one(statements.CLAIM, {"owner": owner, "lease": lease})
+        return self._one(statements.CLAIM, {"owner": owner, "lease": lease, "least": least})
 
     def seal(self, epoch: int, newer: int) -> bool:
         """See Database."""
@@ -195,7 +195,7 @@ class PostgresDatabase:
             for number, part in enumerate(parts):
                 self._change(statements.PUT_CHECKPOINT, (position, number, part))
             self._change(statements.OLD_CHECKPOINTS, (keep,))
-            if not self._rows(statements.OURS, {"epoch": epoch}):
+            if not self._rows(statements.OURS_UP_TO, {"epoch": epoch, "position": position}):
                 raise self._driver.Rollback
             return True
         return False
@@ -387,6 +387,9 @@ class PostgresDatabase:
                 text = _line(error)
                 raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
+            # Else a number's size decides its type, and each mix of types is a statement of its own to be prepared.
+            numeric = self._driver.types.numeric
+            self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection
 
     def _note(self, notice: Any) -> None:
