@@ -45,7 +45,7 @@ class AdminService:
         self.journal = JournalView(settings.journal, settings.folder)
         audit = Audit(self.store)
         gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
-        backups = Backups(settings.folder, settings.backups)
+        backups = Backups(settings.journal, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run, reporter.fault)
         whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)

@@ -20,7 +20,7 @@ _BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, 
 SHARD = f"select {_SHARD} from {{schema}}.shard"
 
 #: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it.
-CLAIM = f"""update {{schema}}.shard set epoch = epoch + 1, owner = %(owner)s, {_LEASE}
+CLAIM = f"""update {{schema}}.shard set epoch = greatest(epoch + 1, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
 RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
@@ -80,11 +80,13 @@ DROP_PARTITION = "do $$ begin set local lock_timeout = '100ms'; drop table if ex
 CHECKPOINTS = """select position, sum(octet_length(bytes))::int8 from {schema}.checkpoints
     where position > 0 group by position order by position"""
 CHECKPOINT = "select bytes from {schema}.checkpoints where position = %s order by part"
-CLEAR_CHECKPOINT = f"""with ours as ({_OURS}),
+#: A checkpoint of events that this server has lost would later be taken for one of others.
+_OURS_UP_TO = "select 1 as one from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
+CLEAR_CHECKPOINT = f"""with ours as ({_OURS_UP_TO}),
     gone as (delete from {{schema}}.checkpoints using ours where position < 0 or position = %(position)s)
     select count(*) from ours"""
 PUT_CHECKPOINT = "insert into {schema}.checkpoints values (-%s, %s, %b)"
-KEEP_CHECKPOINT = f"""with ours as ({_OURS}),
+KEEP_CHECKPOINT = f"""with ours as ({_OURS_UP_TO}),
     put as (update {{schema}}.checkpoints set position = %(position)s from ours where position = -%(epoch)s),
     gone as (delete from {{schema}}.checkpoints using ours where position > 0 and position not in (
         select distinct position from {{schema}}.checkpoints where position > 0 order by position desc limit %(older)s))
