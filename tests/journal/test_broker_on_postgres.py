@@ -24,9 +24,11 @@ LONG = os.environ.get("PENSTOCK_LONG") == "1"
 class BrokerOnDatabase(BrokerMachine):
     """Commits go to the database; a restart is a take-over, and all that is known then is what was read from there."""
 
-    def __init__(self, url: str) -> None:
+    server: Server
+
+    def __init__(self) -> None:
         super().__init__()
-        self.journal = open_journal(url, OwnerOptions(extent_bytes=3000))
+        self.journal = open_journal(fresh_schema(self.server), OwnerOptions(extent_bytes=3000))
         self.own()
 
     def own(self) -> None:
@@ -60,8 +62,11 @@ class BrokerOnDatabase(BrokerMachine):
 
 
 def test_the_broker_is_like_its_model_on_a_journal_in_postgresql(postgres: Server) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: BrokerOnDatabase(fresh_schema(postgres)),
+    class Machine(BrokerOnDatabase):
+        server = postgres
+
+    run_state_machine_as_test(
+        Machine,
         settings=settings(
             max_examples=500 if LONG else 15,
             phases=[Phase.generate, *([Phase.shrink] if LONG else [])],

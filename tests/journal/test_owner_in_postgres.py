@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from threading import Thread
 
@@ -450,12 +451,16 @@ def test_what_somebody_reads_is_dropped_later(url: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- servers
 
 
+def is_off(server: Server, name: str) -> bool:
+    return server.execute(f"show {name}") == [("off",)]
+
+
 def test_a_server_that_may_lose_commits_is_refused() -> None:
     with running_server() as server:
         url = fresh_schema(server)
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             server.configure(name, "off")
-            wait_for(lambda name=name: server.execute(f"show {name}") == [("off",)], "the setting is not there")
+            wait_for(partial(is_off, server, name), "the setting is not there")
             with pytest.raises(JournalRefused, match=f"has {name} = off.*set {name} = on"):
                 journal_at(url).own()
             server.configure(name, "on")
