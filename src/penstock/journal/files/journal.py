@@ -65,6 +65,7 @@ class OwnedFiles:
 
     memory_bytes = 0
     lease = None
+    warnings = ()
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""
