@@ -26,13 +26,13 @@ from penstock.journal.views import arrow
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
-from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
+from penstock.spark.pipelines.replay import Replay, State, chunk_rows
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.fire.story import Counted, kill_group
 from support.commands import COMMAND, environment
 from support.history import Plain
 from support.sparks import PYTHON_PATH, SparkBroker
-from support.tables import by_duckdb, by_pandas, by_polars, by_spark
+from support.tables import by_duckdb, by_pandas, by_polars, by_spark, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
