@@ -88,6 +88,8 @@ def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
 def test_a_broker_that_is_killed_is_replaced_and_stands_by_when_it_comes_back(tmp_path: Path, postgres: Server) -> None:
     with brokers(tmp_path, fresh_schema(postgres)) as (first, second):
         assert second.told()["listeners"] == []
+        [warned] = first.events("the journal's database promises less than it could")
+        assert "no synchronous standby" in warned["what"]
         push(first, b"one")
         first.kill()
         second.wait_for_role("serving")

@@ -91,6 +91,8 @@ class Life:
     def _tell_of(self, opened: Opened, seconds: float, **where: str) -> None:
         for line in opened.report:
             self._log.warning("the journal was put right", what=line)
+        for line in opened.upkeep.journal.warnings:
+            self._log.warning("the journal's database promises less than it could", what=line)
         if not self._options.ephemeral:
             messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
             self._log.info("journal opened", **where, messages=messages, seconds=round(seconds, 3))
