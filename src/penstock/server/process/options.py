@@ -256,7 +256,7 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
     admin_token_file: str = ""
     #: Listen to other machines without TLS.
     insecure_bind: bool = False
-    #: Written when everything accepts, removed at the end.
+    #: Written when everything accepts, or the broker stands by; replaced when that changes, removed at the end.
     ready_file: str = ""
     #: How long a stop may take before it is cut short.
     drain_seconds: Seconds = 10.0
