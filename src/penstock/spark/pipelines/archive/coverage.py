@@ -32,8 +32,14 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What to remember of a batch that will be in. ``before`` is what was remembered; None: this is the first one."""
-    end = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    """What to remember of a batch that will be in. ``before`` is what was remembered; None: this is the first one.
+
+    Nothing, if no stream has planned the batch, but somebody who uses the pipeline as a library.
+    """
+    try:
+        end = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    except FileNotFoundError:
+        return {}
     begin = end["position"] - sum(end.get("parts") or ())
     start = begin if before is None else before.get("covers", {}).get("start", 0)
     return {"covers": {"identity": end["identity"], "of": end.get("of") or {}, "start": start, "stop": end["position"]}}
