@@ -183,6 +183,17 @@ def test_a_broker_that_is_cut_off_from_the_database_says_so_and_goes_on(tmp_path
             assert http(broker, "/readyz")[0] == 200
 
 
+def test_a_broker_that_starts_without_its_database_is_up_and_waits_for_it(tmp_path: Path, postgres: Server) -> None:
+    with database_proxy(postgres.port) as proxy:
+        proxy.refuse()
+        broker = Broker(tmp_path, journal={"url": proxy.url(fresh_schema(postgres))})
+        with broker:
+            broker.wait_for_role("standby")
+            proxy.accept()
+            broker.wait_for_role("serving")
+            push(broker, b"one")
+
+
 def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:
     with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):
         push(broker, b"one")

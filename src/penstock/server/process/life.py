@@ -137,8 +137,10 @@ class Life:
         await companions.open_socket(StandbyAnswers(self._why), self._parts.folder)
         await companions.start(self._options.journal.url, flight=False)
         self._parts.ready.write("standby", companions.listening)
-        self._log.info("standing by", owner=owner)
-        notify(f"READY=1\nSTATUS=standing by: {owner} serves")
+        self._log.info("standing by", owner=owner or "not known")
+        notify(f"READY=1\nSTATUS={self._why()}")
 
     def _why(self) -> str:
+        if not self._owner:
+            return "this broker stands by until the database answers"
         return f"this broker stands by: {self._owner} serves"

@@ -82,6 +82,12 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
     #: message in the queues; consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("postgresql://", "postgres://")):
+            raise OptionError(
+                "url", "a journal in a database is as in postgresql://mq@db.example.com/penstock; a folder is `data`"
+            )
+
 
 class Limits(OptionTable, frozen=True, kw_only=True):
     """What one peer, or all together, may cost."""
