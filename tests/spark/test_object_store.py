@@ -76,7 +76,7 @@ PLAN = [
 COMMITS = {
     "delta": [("lose", "PUT .*/_delta_log/0+0.json"), ("refuse", "PUT .*/_delta_log/0+1.json")],
     "iceberg": [("lose", r"P\w+ .*metadata.json"), ("refuse", r"P\w+ .*\.avro")],
-    "parquet": [("refuse", "PUT .*/namespace="), ("lose", "PUT .*/namespace="), ("lose", "DELETE .*/staging/")],
+    "parquet": [("refuse", "PUT /lake/parquet/orders/"), ("lose", "PUT /lake/parquet/orders/"), ("lose", "DELETE .*/staging/")],
 }
 
 
