@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from penstock.admin.jobs import AT_A_TIME
+from penstock.admin.audit import Audit
+from penstock.admin.jobs import AT_A_TIME, JobRecord, Jobs
+from penstock.admin.store import StateFile
 from support.web import Api, WebBroker, eventually, path_of
 
 
@@ -191,3 +196,24 @@ def test_jobs_are_listed_the_newest_first(api: Api, dead: str) -> None:
 def test_jobs_that_make_no_sense_are_refused(api: Api, queue: str, change: dict[str, object], field: str) -> None:
     problem = api.refused("POST", "jobs", {"kind": "redrive", "queue": queue, **change})
     assert (problem["status"], problem["field"]) == (400, field)
+
+
+def test_a_job_that_meets_a_fault_of_ours_has_failed_and_says_so() -> None:
+    """Not "running" for ever."""
+
+    async def story() -> None:
+        store, faults = StateFile(""), list[BaseException]()
+
+        async def backup(record: JobRecord, pace: Callable[[], Awaitable[None]]) -> None:
+            raise ValueError("nobody thought of this")
+
+        broker, mirror = Mock(), Mock()
+        broker.ask = AsyncMock(return_value=Mock(committed=1))
+        jobs = Jobs(broker, mirror, Mock(), store, Audit(store), backup, faults.append)
+        job = await jobs.add(JobRecord(id="", kind="backup", by="somebody 127.0.0.1", queue=""))
+        while jobs.records[job.id].status in ("waiting", "running"):
+            await asyncio.sleep(0)
+        assert (jobs.records[job.id].status, [str(fault) for fault in faults]) == ("failed", ["nobody thought of this"])
+        store.close()
+
+    asyncio.run(story())

@@ -30,6 +30,11 @@ def test_names_may_have_anything(api: Api) -> None:
         assert name in [each["name"] for each in api.get("queues", contains=name[8:])["items"]]
 
 
+def test_a_queue_has_a_name(api: Api) -> None:
+    problem = api.refused("PUT", "queues/default/", {})
+    assert (problem["status"], problem["field"]) == (400, "path.queue")
+
+
 def test_what_is_there_is_not_made_again(api: Api, queue: str) -> None:
     problem = api.refused("PUT", f"queues/{path_of(queue)}", {})
     assert (problem["code"], problem["field"]) == ("conflict", "path.queue")

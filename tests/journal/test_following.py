@@ -8,19 +8,24 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.up.postgresql import Server
 from penstock.client import connect
-from penstock.journal.contract import GAP, Durability, OwnerOptions
-from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, Replaced, Trimmed
+from penstock.journal import Follower, OwnedJournal, open_journal
+from penstock.journal.contract import GAP, Durability, Log, OwnerOptions
+from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused, LogError, Replaced, Trimmed
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.tail import StoredTail, TailReader
 from support.batches import NOW, acknowledged, published
 from support.brokers import BrokerProcess
 from support.folders import Life, QuickDisk
+from support.postgres import fresh_schema
 
 SECOND = 1_000_000
 TINY = OwnerOptions(extent_bytes=2_000, reserve=4096)
@@ -28,23 +33,27 @@ TINY = OwnerOptions(extent_bytes=2_000, reserve=4096)
 #: Runs in the other process: follows until the file `done` is there, then tells what it saw and what it lost.
 FOLLOWER = """
 import json, os, sys, time
-from penstock.journal.errors import DataLoss
-from penstock.journal.files.follower import JournalReader
+from penstock.journal import open_journal
+from penstock.journal.errors import DataLoss, JournalRefused
 
-folder = sys.argv[1]
-tail = os.path.join(folder, "tail")
-while not os.path.exists(tail) or not os.path.getsize(tail):
-    time.sleep(0.001)
-reader, position, seen, lost, early = JournalReader(folder), 1, [], [], 0
+url, done_file = sys.argv[1:]
 while True:
-    done = os.path.exists(os.path.join(folder, "done"))
+    try:
+        reader = open_journal(url).follow()
+        break
+    except JournalRefused:
+        time.sleep(0.001)
+position, seen, lost, early = 1, [], [], 0
+while True:
+    done = os.path.exists(done_file)
     latest = reader.latest
     try:
         for block, _ in reader.read(position, latest):
             early += block.end > reader.latest
             low, high = max(block.first, position), min(block.end, latest)
-            payloads = [bytes(block.value("payload", row)) for row in range(low - block.first, high - block.first)]
-            seen.append([low, high, payloads == [b"%d" % at for at in range(low, high)]])
+            rows = range(low - block.first, high - block.first) if block.messages else ()  # or it is a fence
+            payloads = [bytes(block.value("payload", row)) for row in rows]
+            seen.append([low, high, payloads == [b"%d" % (block.first + row) for row in rows]])
             position = high
     except DataLoss as loss:
         lost.append(loss.lost)
@@ -63,33 +72,104 @@ def new_log(folder: Path, options: OwnerOptions = TINY) -> FileLog:
     return log
 
 
-def add(log: FileLog, count: int = 1, *, roll: bool = False, at: int = NOW) -> None:
+class Folder:
+    """A journal in a folder."""
+
+    rounds = 1500
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = str(path)
+
+    def new_log(self, options: OwnerOptions = TINY) -> Log:
+        return new_log(self.path, options)
+
+    def reader(self, identity: int | None = None) -> Follower:
+        return JournalReader(self.path, identity=identity)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
+
+    def damage(self, old: bytes, new: bytes) -> None:
+        segment = next(self.path.glob("*.seg"))
+        segment.write_bytes(segment.read_bytes().replace(old, new))
+
+    def close(self) -> None:
+        pass
+
+
+class Database:
+    """A journal in a schema of its own."""
+
+    rounds = 400
+
+    def __init__(self, server: Server) -> None:
+        self.url = fresh_schema(server)
+        self._server = server
+        self._schema = self.url.rpartition("=")[2]
+        self._open: list[Follower | OwnedJournal] = []
+
+    def new_log(self, options: OwnerOptions = TINY) -> Log:
+        owned = open_journal(self.url, options).own()
+        self._open.append(owned)
+        owned.begin()
+        return owned.log
+
+    def reader(self, identity: int | None = None) -> Follower:
+        self._open.append(open_journal(self.url).follow(identity=identity))
+        return self._open[-1]  # type: ignore[return-value]
+
+    def remove(self) -> None:
+        self._server.execute(f"drop schema {self._schema} cascade")
+
+    def damage(self, old: bytes, new: bytes) -> None:
+        replaced = f"replace(encode(bytes, 'hex'), '{old.hex()}', '{new.hex()}')"
+        self._server.execute(f"update {self._schema}.blocks set bytes = decode({replaced}, 'hex')")
+
+    def close(self) -> None:
+        for each in reversed(self._open):
+            with suppress(LogError, OSError):
+                each.close()
+
+
+@pytest.fixture(params=["files", "postgresql"])
+def place(request: pytest.FixtureRequest) -> Iterator[Folder | Database]:
+    """A journal of each kind that is followed in a way of its own."""
+    found: Folder | Database
+    if request.param == "files":
+        found = Folder(request.getfixturevalue("tmp_path") / "data")
+    else:
+        found = Database(request.getfixturevalue("postgres"))
+    yield found
+    found.close()
+
+
+def add(log: Log, count: int = 1, *, roll: bool = False, at: int = NOW) -> None:
     """Messages whose payloads are their positions."""
     payloads = [b"%d" % position for position in range(log.end, log.end + count)]
     log.append(published(log.end, payloads, at=at), log.end, log.epoch, roll=roll)
 
 
-def positions(reader: JournalReader, start: int = 1, stop: int | None = None) -> list[int]:
+def positions(reader: Follower, start: int = 1, stop: int | None = None) -> list[int]:
     return [position for block, _ in reader.read(start, stop) for position in range(block.first, block.end)]
 
 
 @pytest.mark.parametrize("trims", [False, True])
-def test_another_process_sees_everything_exactly_once(tmp_path: Path, trims: bool) -> None:
+def test_another_process_sees_everything_exactly_once(place: Folder | Database, tmp_path: Path, trims: bool) -> None:
     """While the journal grows, rolls, is trimmed, and its broker stops and starts again."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", FOLLOWER, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
-    ) as follower:
-        log = new_log(tmp_path)
-        for round_ in range(1500):
+    command = [sys.executable, "-c", FOLLOWER, place.url, str(tmp_path / "done")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as follower:
+        log = place.new_log()
+        for round_ in range(place.rounds):
             add(log, 1 + round_ % 7, roll=log.wants_roll)
             if trims and round_ % 100 == 99:
                 before = log.extents()[-2].first
                 log.set_floor(before)
                 log.trim(before)
-            if round_ % 500 == 499:
+            if round_ % 300 == 299:
                 log.close()
-                log = new_log(tmp_path)
+                log = place.new_log()
         end = log.end
         log.close()
         (tmp_path / "done").touch()
@@ -114,24 +194,24 @@ class TestCommitted:
         add(log, 3)
         assert (reader.latest, positions(reader)) == (4, [1, 2, 3])
 
-    def test_a_range_that_ends_behind_it_is_data_loss(self, tmp_path: Path) -> None:
+    def test_a_range_that_ends_behind_it_is_data_loss(self, place: Folder | Database) -> None:
         """Somebody has seen more than there is: the folder was put back, or it is another machine's."""
-        log = new_log(tmp_path)
+        log = place.new_log()
         add(log, 3)
         with pytest.raises(DataLoss, match="the journal ends at position 4") as told:
-            JournalReader(tmp_path).read(2, 9)
+            place.reader().read(2, 9)
         assert told.value.lost == (4, 9)
 
-    def test_ranges_that_are_none(self, tmp_path: Path) -> None:
-        new_log(tmp_path)
+    def test_ranges_that_are_none(self, place: Folder | Database) -> None:
+        place.new_log()
         for start, stop in ((0, 1), (3, 2), (-1, 0)):
             with pytest.raises(ValueError, match="are no range"):
-                JournalReader(tmp_path).read(start, stop)
+                place.reader().read(start, stop)
 
-    def test_it_grows_while_it_is_open(self, tmp_path: Path) -> None:
+    def test_it_grows_while_it_is_open(self, place: Folder | Database) -> None:
         """Past the space that was reserved when it was mapped."""
-        log = new_log(tmp_path)
-        reader = JournalReader(tmp_path)
+        log = place.new_log()
+        reader = place.reader()
         for _ in range(300):
             add(log, 10)
             assert positions(reader, log.end - 10) == list(range(log.end - 10, log.end))
@@ -139,34 +219,35 @@ class TestCommitted:
 
 
 class TestTrimmed:
-    def fill(self, folder: Path) -> FileLog:
-        log = new_log(folder)
+    def fill(self, place: Folder | Database) -> Log:
+        log = place.new_log()
         for _ in range(5):
             add(log, 10, roll=True)
         return log
 
-    def test_a_start_before_the_history_is_told(self, tmp_path: Path) -> None:
-        log = self.fill(tmp_path)
+    def test_a_start_before_the_history_is_told(self, place: Folder | Database) -> None:
+        log = self.fill(place)
         log.set_floor(21)
         log.trim(11)
-        reader = JournalReader(tmp_path)
+        log.sync()
+        reader = place.reader()
         assert (reader.earliest, reader.tail().start) == (21, 11)
         with pytest.raises(Trimmed, match="the history begins at position 21 now") as told:
             reader.read(5)
         assert told.value.lost == (5, 21)
         assert positions(reader, 21) == list(range(21, 51))
 
-    def test_loss_can_be_accepted(self, tmp_path: Path) -> None:
-        log = self.fill(tmp_path)
+    def test_loss_can_be_accepted(self, place: Folder | Database) -> None:
+        log = self.fill(place)
         log.set_floor(21)
         log.trim(21)
-        blocks = JournalReader(tmp_path).read(5, accept_loss=True)
+        blocks = place.reader().read(5, accept_loss=True)
         assert [found.block.first for found in blocks] == [21, 31, 41]
 
-    def test_trimmed_while_it_is_being_read(self, tmp_path: Path) -> None:
+    def test_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
         """The mapped segment is read to its end; then it is told."""
-        log = self.fill(tmp_path)
-        reader = JournalReader(tmp_path)
+        log = self.fill(place)
+        reader = place.reader()
         blocks = reader.read(1)
         assert next(blocks).block.first == 1
         log.set_floor(41)
@@ -175,9 +256,9 @@ class TestTrimmed:
             list(blocks)
         assert told.value.lost == (11, 41)
 
-    def test_the_whole_rest_of_a_range_is_trimmed_while_it_is_being_read(self, tmp_path: Path) -> None:
-        log = self.fill(tmp_path)
-        blocks = JournalReader(tmp_path).read(1, 21)
+    def test_the_whole_rest_of_a_range_is_trimmed_while_it_is_being_read(self, place: Folder | Database) -> None:
+        log = self.fill(place)
+        blocks = place.reader().read(1, 21)
         next(blocks)
         log.set_floor(41)
         log.trim(41)
@@ -252,18 +333,17 @@ class TestThreads:
 
 
 class TestReplaced:
-    def test_another_journal_in_the_same_place(self, tmp_path: Path) -> None:
-        folder = tmp_path / "data"
-        log = new_log(folder)
+    def test_another_journal_in_the_same_place(self, place: Folder | Database) -> None:
+        log = place.new_log()
         add(log, 3)
-        reader = JournalReader(folder)
+        reader = place.reader()
         log.close()
-        shutil.rmtree(folder)
-        new_log(folder)
+        place.remove()
+        place.new_log()
         with pytest.raises(Replaced, match="holds another journal now"):
             reader.read(1)
         with pytest.raises(Replaced):
-            JournalReader(folder, identity=reader.identity)
+            place.reader(identity=reader.identity)
 
     def test_an_older_state_of_the_same_journal(self, tmp_path: Path) -> None:
         folder, backup = tmp_path / "data", tmp_path / "backup"
@@ -290,27 +370,24 @@ class TestReplaced:
         with pytest.raises(JournalRefused, match="is being made, or its tail was cut"):
             JournalReader(tmp_path)
 
-    def test_damage_is_told_with_its_place(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path)
+    def test_damage_is_told_with_its_place(self, place: Folder | Database) -> None:
+        log = place.new_log()
         add(log, 3)
         add(log, 3)
         log.close()
-        segment = next(tmp_path.glob("*.seg"))
-        raw = bytearray(segment.read_bytes())
-        raw[raw.index(b"456") :] = b"9" + raw[raw.index(b"456") + 1 :]
-        segment.write_bytes(raw)
-        blocks = JournalReader(tmp_path).read(1)
+        place.damage(b"456", b"956")
+        blocks = place.reader().read(1)
         assert next(blocks).block.first == 1
         with pytest.raises(JournalDamaged, match="the body's checksum is wrong"):
             next(blocks)
 
 
 class TestTimes:
-    def test_the_first_event_at_or_after(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path, OwnerOptions(extent_bytes=200_000, reserve=4096))
+    def test_the_first_event_at_or_after(self, place: Folder | Database) -> None:
+        log = place.new_log(OwnerOptions(extent_bytes=200_000, reserve=4096))
         for tick in range(1500):
             add(log, 2, roll=log.wants_roll, at=NOW + tick * SECOND)
-        reader = JournalReader(tmp_path)
+        reader = place.reader()
         assert len(reader.spans()) > 1
         for tick in (0, 1, 700, 1400, 1499):
             assert reader.position_at(NOW + tick * SECOND) == 1 + 2 * tick
@@ -321,12 +398,12 @@ class TestTimes:
         add(log, 1)
         assert reader.position_at(NOW) == 101
 
-    def test_counts(self, tmp_path: Path) -> None:
-        log = new_log(tmp_path)
+    def test_counts(self, place: Folder | Database) -> None:
+        log = place.new_log()
         log.append(published(1, [b"x"] * 4, queue=3), 1, 1)
         log.append(acknowledged(5, [1, 2], queue=3), 5, 1)
         log.append(published(7, [b"x"] * 2, queue=9), 7, 1)
-        reader = JournalReader(tmp_path)
+        reader = place.reader()
         assert reader.counts(1) == {3: 4, 9: 2}
         assert reader.counts(4, 8) == {3: 1, 9: 1}
 

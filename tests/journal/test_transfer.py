@@ -111,7 +111,9 @@ class TestThereAndBack:
             repair.carry_out(lambda size: None)
             [(low, high)] = repair.lost
         copied(folder_of(damaged), open_journal(f"{database}?schema=repaired"))
-        losses = open_journal(f"{database}?schema=repaired").follow().losses(low, high)
+        reader = open_journal(f"{database}?schema=repaired").follow()
+        losses = reader.losses(low, high)
+        reader.close()
         assert losses[0].lost[1] == high
         assert "a repair could not save them" in str(losses[0])
         copied(open_journal(f"{database}?schema=repaired"), folder_of(tmp_path / "back"))
@@ -163,7 +165,7 @@ class TestRefused:
     def test_a_database_of_a_running_broker(self, lived: Path, database: str, tmp_path: Path) -> None:
         copied(folder_of(lived), open_journal(database))
         owner = PostgresDatabase(parse_address(database))
-        owner.claim("a broker", 60)
+        owner.claim("a broker", 60, 0)
         for source, target in (
             (open_journal(database), folder_of(tmp_path / "new")),
             (folder_of(lived), open_journal(database)),

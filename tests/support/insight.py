@@ -1,13 +1,17 @@
-"""The tables of ``insight`` against the same numbers worked out the plain way."""
+"""The tables of ``insight`` against the same numbers worked out the plain way; and rows for its report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.spark.pipelines.insight import report
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, PERCENTILES
+from penstock.spark.pipelines.insight.report import ReportTables
+from penstock.spark.pipelines.insight.tables import BY_STEP, TABLES
 from support.history import Plain, nearest_rank
 
 #: Written by an earlier version: see tests/lakes/README.md.
@@ -49,3 +53,40 @@ def _check_others(rows: Rows, plain: Plain) -> None:
         for key, row in rows["talkers"].items()
     }
     assert talkers == plain.talkers
+
+
+# --------------------------------------------------------------------------------------------------------- the report
+
+NOON = 29_461_680
+MADE = (NOON + 5) * MINUTE
+
+
+def row(minute: int, **more: Any) -> dict[str, Any]:
+    """A row of the table ``queues``."""
+    names = [f"{name}_p{percent}" for name in ("in_queue", "to_acknowledge") for percent in PERCENTILES]
+    found: dict[str, Any] = {"namespace": "default", "queue": "jobs", "minute": minute * MINUTE}
+    found |= {**dict.fromkeys(COUNTS, 0), "depth": 0, "dead_depth": 0, "oldest_seconds": None}
+    return {**found, **dict.fromkeys(names), **more}
+
+
+def tables(
+    queues: list[dict[str, Any]],
+    reasons: list[dict[str, Any]] | None = None,
+    talkers: list[dict[str, Any]] | None = None,
+    steps: list[dict[str, Any]] | None = None,
+    unit: int = MINUTE,
+) -> ReportTables:
+    """Tables of these rows. Without ``steps``, plots are by minute."""
+    names = ("queues", "dead_letters", "talkers", BY_STEP[unit])
+    given = (queues, reasons or [], talkers or [], queues if steps is None else steps)
+    found = [pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in zip(names, given, strict=True)]
+    queues, dead, who, plotted = ([each.slice(0, 1), each.slice(1)] for each in found)  # as of two hours
+    return ReportTables(queues, dead, who, plotted, unit)
+
+
+def render(found: ReportTables, made: int = MADE, folder: Path = Path("/lake/insight"), **more: Any) -> str:
+    return report.render(found, made, folder, **more)
+
+
+def many(count: int) -> ReportTables:
+    return tables([row(NOON, published=count - at, depth=at, queue=f"q <{at}>") for at in range(count)])

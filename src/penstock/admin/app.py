@@ -8,8 +8,9 @@ A request goes through these steps, and ends at the first that says no:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import msgspec
@@ -47,6 +48,8 @@ HEADERS = {
     "cache-control": "no-store",
 }
 SAFE = ("GET", "HEAD", "OPTIONS")
+#: Bytes that all bodies which are received or worked on may have together, or those of two of the largest, if more.
+BODIES_BYTES = 256 * 2**20
 
 
 class App:
@@ -76,6 +79,7 @@ class App:
         self._files = files
         self._open = open_routes
         self._largest_publish = largest_publish
+        self._bodies = _Bodies(max(BODIES_BYTES, 2 * largest_publish))
         self._routes = [(tuple(route.path.split("/")), route) for route in ROUTES if route.name in handlers]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,16 +119,25 @@ class App:
         try:
             if route.name not in self._open:
                 _check_right(route, places, caller)
-            request = await self._read(route, places, scope, headers, receive, caller)
-            answer = await self._handlers[route.name](request)
+            with self._bodies.one() as grow:
+                request = await self._read(route, places, scope, headers, receive, caller, grow)
+                answer = await self._handlers[route.name](request)
         except ApiProblem as error:
+            problem = error.problem
             if route.changes:
-                self._audit.refused(route, places, caller, error.problem)
+                self._note(lambda: self._audit.refused(route, places, caller, problem))
             raise
         if route.changes:
             self._changed()
-            self._audit.done(route, places, caller, answer)
+            self._note(lambda: self._audit.done(route, places, caller, answer))
         return answer if answer.status else answer._replace(status=route.status)
+
+    def _note(self, note: Callable[[], None]) -> None:
+        """Write something into the audit log. It has happened, so a log that can't be written is no other answer."""
+        try:
+            note()
+        except sqlite3.Error as error:
+            self._report(error)
 
     async def _caller(self, route: Route, scope: Scope, headers: dict[str, str]) -> Caller:
         address = _address(scope)
@@ -143,10 +156,11 @@ class App:
         headers: dict[str, str],
         receive: Receive,
         caller: Caller,
+        grow: Callable[[int], None],
     ) -> Request:
         query = decoded_query(scope["query_string"], route.query)
         largest = self._largest_publish if route.name == "publish" else BODY_BYTES
-        data = await _body(receive, largest)
+        data = await _body(receive, largest, grow)
         body: Any = None
         if route.body is not None:
             media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -278,7 +292,32 @@ def _address(scope: Scope) -> str:
     return str(client[0]) if client else "unix"
 
 
-async def _body(receive: Receive, most: int) -> bytes:
+class _Bodies:
+    """Bytes of all bodies that are received or worked on: clients that send many large ones at once have to share."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+
+    @contextmanager
+    def one(self) -> Iterator[Callable[[int], None]]:
+        """A body that comes. Tell what is given of each part that it has; raises ApiProblem where that is too much."""
+        own = 0
+
+        def grow(size: int) -> None:
+            nonlocal own
+            own += size
+            self._bytes += size
+            if self._bytes > self._most:
+                fail("too-many", "too much is being sent by all clients together: try again in a moment", field="body")
+
+        try:
+            yield grow
+        finally:
+            self._bytes -= own
+
+
+async def _body(receive: Receive, most: int, grow: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -287,6 +326,7 @@ async def _body(receive: Receive, most: int) -> bytes:
             fail("bad-request", "the request was not finished", field="body")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
+        grow(len(parts[-1]))
         if size > most:
             fail("too-large", f"the body has {most} bytes at most", field="body")
         if not message.get("more_body"):

@@ -13,7 +13,11 @@ from typing import NamedTuple
 
 _PACKAGE = Path(__file__).parents[1]
 #: Where files are served, and where they are.
-_FOLDERS = {"/": _PACKAGE / "admin" / "console", "/vendor/": _PACKAGE / "web" / "vendor"}
+_FOLDERS = {
+    "/": _PACKAGE / "admin" / "console",
+    "/charts/": _PACKAGE / "web" / "charts",
+    "/vendor/": _PACKAGE / "web" / "vendor",
+}
 _MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

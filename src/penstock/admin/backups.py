@@ -1,4 +1,4 @@
-"""Backups: copies of the journal in a folder, made while the broker runs. See ``journal/backup.py``."""
+"""Backups: copies of the journal, made while the broker runs, as folders. See ``journal/backup.py``."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from penstock.admin.jobs import JobRecord
 from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Backup
 from penstock.admin.times import moment
-from penstock.journal.backup import BackupError, copy_journal, read_manifest
+from penstock.journal import open_journal
+from penstock.journal.backup import Manifest, read_manifest
+from penstock.journal.errors import LogError
 
 #: Seconds between two looks at how far it is.
 LOOK_EVERY = 0.2
 
 
 class Backups:
-    """Makes and lists them. ``data`` may be empty: then there is nothing to copy."""
+    """Makes and lists them."""
 
-    def __init__(self, data: str, folder: str) -> None:
-        self._data = data
+    def __init__(self, journal: str, folder: str) -> None:
+        """``journal`` is its URL; of one in memory there are no backups."""
+        self._journal = journal
         self.folder = folder
 
     def check(self, name: str) -> None:
         """Raises ApiProblem if a backup of this name can't be made."""
-        if not self._data:
+        if self._journal.startswith("memory:"):
             fail("refused", "an ephemeral broker has no journal on disk to copy")
         if os.path.exists(os.path.join(self.folder, name)):
             fail("conflict", f"there is a backup {name} already", field="body.name")
@@ -61,7 +64,7 @@ class Backups:
             return not ended and record.status == "running"
 
         target = os.path.join(self.folder, record.name)
-        copying = asyncio.create_task(asyncio.to_thread(copy_journal, self._data, target, progress))
+        copying = asyncio.create_task(asyncio.to_thread(self._copy, target, progress))
         try:
             while not copying.done():
                 record.done = copied
@@ -70,8 +73,11 @@ class Backups:
             manifest = copying.result()
             record.done = record.total = manifest.bytes
             record.detail = target
-        except BackupError as error:
+        except LogError as error:
             if record.status == "running":
                 fail("refused", str(error))
         finally:
             ended = True
+
+    def _copy(self, target: str, progress: Callable[[int], bool]) -> Manifest:
+        return open_journal(self._journal).tools().back_up(target, progress)

@@ -89,10 +89,17 @@ Runner = Callable[[JobRecord, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 class Jobs:
-    """Runs them, and remembers them. ``backup`` is what a job of that kind does."""
+    """Runs them, and remembers them. ``backup`` is what a job of that kind does, ``report`` is told of faults."""
 
     def __init__(
-        self, broker: BrokerClient, mirror: Mirror, journal: JournalView, store: StateFile, audit: Audit, backup: Runner
+        self,
+        broker: BrokerClient,
+        mirror: Mirror,
+        journal: JournalView,
+        store: StateFile,
+        audit: Audit,
+        backup: Runner,
+        report: Callable[[BaseException], None],
     ) -> None:
         self._broker = broker
         self._mirror = mirror
@@ -100,6 +107,7 @@ class Jobs:
         self._store = store
         self._audit = audit
         self._backup = backup
+        self._report = report
         self._turn = asyncio.Semaphore(AT_A_TIME)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._noted: dict[str, float] = {}
@@ -188,6 +196,12 @@ class Jobs:
                 record.status = "interrupted"
         except OSError as error:
             record.status, record.detail = "failed", str(error)
+        except Exception as error:
+            self._report(error)
+            record.status, record.detail = (
+                "failed",
+                "a fault of the broker, which its log describes: resume to go on",
+            )
         finally:
             del self._tasks[record.id]
             self._mirror.outdate()

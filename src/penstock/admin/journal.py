@@ -19,7 +19,7 @@ from penstock.admin.problems import fail
 from penstock.admin.resources.operations import Segment
 from penstock.admin.times import moment
 from penstock.journal import Follower, open_journal
-from penstock.journal.contract import Span
+from penstock.journal.contract import ExtentInfo, Span
 from penstock.journal.errors import Gone, LogError
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.rows import MessageRow, gather
@@ -52,6 +52,17 @@ class LifeEvent(NamedTuple):
     final: bool
 
 
+def _segment(told: ExtentInfo) -> Segment:
+    return Segment(
+        name=told.name,
+        first=told.first,
+        end=told.first + told.events,
+        bytes=told.bytes,
+        created_at=moment(told.created),
+        finished=told.finished,
+    )
+
+
 class JournalView:
     """Reads the journal of a data folder."""
 
@@ -61,6 +72,10 @@ class JournalView:
         self._folder = folder
         self._follower: Follower | None = None
         self._times: OrderedDict[int, int] = OrderedDict()
+
+    @property
+    def _in_database(self) -> bool:
+        return not self._folder and not self._url.startswith("memory:")
 
     @property
     def reader(self) -> Follower:
@@ -147,7 +162,7 @@ class JournalView:
         segments = self._segments()
         position, at = self._checkpoint()
         return {
-            "kind": "files" if self._folder else "memory" if self._url.startswith("memory:") else "database",
+            "kind": "files" if self._folder else "database" if self._in_database else "memory",
             "identity": f"{reader.identity:016x}",
             "earliest": max(tail.floor, tail.start),
             "latest": tail.committed,
@@ -159,6 +174,9 @@ class JournalView:
 
     def _checkpoint(self) -> tuple[int | None, datetime | None]:
         """Of the newest: its position, and when it was written."""
+        if self._in_database:
+            told = open_journal(self._url).tools().info().checkpoints
+            return (told[-1][0] if told else None), None
         entries = os.scandir(self._folder) if self._folder else ()
         newest = max((each for each in entries if each.name.endswith(CHECKPOINT)), key=lambda e: e.name, default=None)
         if newest is None:
@@ -170,6 +188,8 @@ class JournalView:
         return await self.run(self._segments)
 
     def _segments(self) -> list[Segment]:
+        if self._in_database:  # which tells without having them read
+            return [_segment(each) for each in open_journal(self._url).tools().info().extents]
         found = []
         committed = self.reader.tail().committed
         for span in self.reader.spans():

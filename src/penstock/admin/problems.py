@@ -47,6 +47,7 @@ COMMON: tuple[Code, ...] = (
     "denied",
     "too-large",
     "unsupported-type",
+    "too-many",
     "away",
     "standby",
 )

@@ -12,6 +12,7 @@ import click
 from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.journal_argument import journal_argument
+from penstock.cli.journal_transfer import copy, init, upgrade
 from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
 from penstock.journal import Follower, Journal
 from penstock.journal.contract import ExtentInfo, Repair, Verdict
@@ -39,11 +40,12 @@ def _checked(journal: Journal) -> Journal:
 
 @click.group("journal", epilog=EXIT_CODES)
 def command() -> None:
-    """Look into a journal, check it, repair it.
+    """Look into a journal, check it, repair it, move it.
 
-    JOURNAL is the data folder of a broker, or the URL of a database: postgresql://USER@HOST/DATABASE.
+    JOURNAL is the data folder of a broker, or the URL of a database: postgresql://USER@HOST/DATABASE. A password is
+    better kept out of the URL, which others see: PGPASSWORD or a file that PGPASSFILE names will do.
 
-    All but repair work while a broker runs, and change nothing.
+    verify, info and dump work while a broker runs, and change nothing.
     """
 
 
@@ -82,7 +84,8 @@ def _show_problems(journal: Journal, found: Verdict) -> None:
         rows = [(p.file, p.offset, p.text, positions(p.lost) if p.lost else "nothing") for p in found.problems]
         table(["file", "at byte", "what is wrong", "lost"], rows, title="Damage")
         say("A broker starts in spite of this." if found.startable else "A broker does not start on this.")
-        say(f"To keep all that is sound, stop the broker and run: penstock journal repair {journal.where}")
+        if os.path.isdir(journal.where):
+            say(f"To keep all that is sound, stop the broker and run: penstock journal repair {journal.where}")
         return
     say(f"{journal.where} is sound: {found.extents} segments, {amount(found.bytes)}, up to position {found.end - 1}.")
 
@@ -290,3 +293,7 @@ def _ask(journal: Journal, *, yes: bool) -> None:
         raise click.UsageError("there is nobody to ask: say --yes to repair")
     if not click.confirm(f"Repair {journal.where}?", err=True):
         raise CommandError("nothing was changed", exit_code=REFUSED)
+
+
+for _transfer in (init, upgrade, copy):
+    command.add_command(_transfer)

@@ -143,10 +143,10 @@ class Measures:
         before = 0.0
         for span in self._reader.spans():
             low, high = max(span.first, start), min(span.end, stop)
-            extent = self._reader.hold(span) if low < high else None
-            if extent is None:
+            known = self._reader.marks(span, high) if low < high else None
+            if known is None:
                 continue
-            marks, offsets = (np.array(each, np.float64) for each in extent.marks(high))
+            marks, offsets = (np.array(each, np.float64) for each in known)
             inner = (marks > low) & (marks < high)
             ends = np.interp([low, high], marks, offsets)
             positions.append(np.concatenate(([low], marks[inner], [high])))

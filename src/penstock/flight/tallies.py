@@ -87,6 +87,8 @@ class Tallies:
         self._reader = reader
         self._lock = Lock()
         self._whole: dict[Hashable, Tally] = {}
+        #: Extents of which something was counted.
+        self._begun: set[Hashable] = set()
         self._stretches: OrderedDict[tuple[Hashable, int, int], Tally] = OrderedDict()
         #: Of a growing stretch: up to where it was counted.
         self._growing: OrderedDict[tuple[Hashable, int], tuple[int, Tally]] = OrderedDict()
@@ -124,9 +126,13 @@ class Tallies:
         if whole is not None and (low, high) == (span.first, span.end):
             yield low, high, whole
             return
+        if span.key not in self._begun and time.monotonic() > deadline:
+            yield low, high, None  # to have it to read may take long
+            return
         extent = self._reader.hold(span)
         if extent is None:
             return
+        self._begun.add(span.key)
         total = Tally()
         complete = span.finished and (low, high) == (span.first, span.end)
         for first, end in _stretches(extent, high):
@@ -177,6 +183,7 @@ class Tallies:
         here = {span.key for span in spans}
         with self._lock:
             self._whole = {key: tally for key, tally in self._whole.items() if key in here}
+            self._begun &= here
 
 
 def _stretches(extent: HeldExtent, limit: int) -> Iterator[tuple[int, int]]:

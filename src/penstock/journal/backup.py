@@ -1,4 +1,4 @@
-"""A copy of a journal's folder while a broker writes to it, and a data folder from such a copy.
+"""A copy of a journal while a broker writes to it, as a folder, and a data folder from such a copy.
 
 The order makes it whole: what readers are told of the journal is read first, then every file is opened, and only then
 copied. What compaction or retention removes meanwhile stays readable, and what it has removed before lies, copied
@@ -20,7 +20,7 @@ from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files.checkpoints import is_checkpoint
 from penstock.journal.files.segment import is_segment
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import TailReader
+from penstock.journal.files.tail import StoredTail, TailReader
 
 MANIFEST = "backup.json"
 #: What else belongs to it: whose the folder is, its readers, and the tokens that were made.
@@ -49,22 +49,32 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def copy_journal(folder: str, target: str, progress: Progress = lambda size: True) -> Manifest:
     """Copy the journal in a folder. Raises BackupError or OSError; then nothing is left at the target."""
+    return make_backup(lambda: _tail(folder), lambda partial: _copy_files(folder, partial, progress), target)
+
+
+def make_backup(
+    tail_of: Callable[[], StoredTail], copy_files: Callable[[Path], dict[str, int]], target: str
+) -> Manifest:
+    """A backup of what ``copy_files`` puts into a folder. Raises what it raises; then nothing is left at the target.
+
+    The tail, which says what is there at least, is read before anything is copied.
+    """
     if os.path.lexists(target):
         raise BackupError(f"{target} is there already")
     begun = time.time_ns() // 1000
-    tail_bytes, identity, position = _tail(folder)
+    tail = tail_of()
     partial = Path(f"{target}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, mode=0o700)
     try:
-        sizes = _copy_files(folder, partial, progress)
-        (partial / TAIL).write_bytes(tail_bytes)
+        sizes = copy_files(partial)
+        (partial / TAIL).write_bytes(tail.encode())
         manifest = Manifest(
-            identity=f"{identity:016x}",
-            position=position,
+            identity=f"{tail.identity:016x}",
+            position=tail.committed,
             created_at=begun,
             bytes=sum(sizes.values()),
-            files={**sizes, TAIL: len(tail_bytes)},
+            files={**sizes, TAIL: len(tail.encode())},
         )
         _write(partial / MANIFEST, msgspec.json.encode(manifest))
         os.rename(partial, target)
@@ -112,13 +122,12 @@ def restore_backup(folder: str, data: str, progress: Progress = lambda size: Tru
     return manifest
 
 
-def _tail(folder: str) -> tuple[bytes, int, int]:
-    """What readers are told of the journal, as bytes, and of that its identity and how far it goes."""
+def _tail(folder: str) -> StoredTail:
+    """What readers are told of the journal."""
     try:
         reader = TailReader(folder)
         try:
-            tail = reader.read()
-            return tail.encode(), tail.identity, tail.committed
+            return reader.read()
         finally:
             reader.close()
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -151,10 +160,15 @@ def _open_new(folder: str, opened: dict[str, int]) -> bool:
 
 def _copy(source: int, target: Path, progress: Progress) -> int:
     """Copy a file as far as it goes now. Returns its bytes."""
+    return copy_file(lambda size, offset: os.pread(source, size, offset), target, progress)
+
+
+def copy_file(read: Callable[[int, int], bytes], target: Path, progress: Progress) -> int:
+    """Copy what ``read`` gives, which takes a size and an offset, into a new file. Returns its bytes."""
     size = 0
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        while data := os.pread(source, PIECE, size):
+        while data := read(PIECE, size):
             view = memoryview(data)
             while view:
                 view = view[os.write(file, view) :]

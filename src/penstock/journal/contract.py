@@ -35,6 +35,7 @@ from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.rows import MessageRow
 
 if TYPE_CHECKING:
+    from penstock.journal.backup import Manifest
     from penstock.journal.transfer import TransferSource, TransferTarget
 
 #: Position of the first event of a new log. 0 stands for "none" in the columns.
@@ -512,6 +513,9 @@ class Follower(Protocol):
     def hold(self, span: Span) -> HeldExtent | None:
         """An extent, to be kept. None if it is gone already."""
 
+    def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
+        """As ``HeldExtent.marks``, or only about so where its bytes are far away. None if it is gone already."""
+
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
 
@@ -634,6 +638,13 @@ class JournalTools(Protocol):
 
     def info(self) -> JournalInfo:
         """What it says of itself. Raises JournalRefused if there is no journal."""
+
+    def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
+        """Copy it into a new folder, from which ``backup.restore_backup`` makes a data folder.
+
+        ``progress`` is told how many more bytes were copied, and ends the copy by False. Raises LogError or OSError;
+        then nothing is left at the target.
+        """
 
     def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
         """Check it, and be ready to repair it; nobody else may own it meanwhile. Raises JournalRefused."""

@@ -185,6 +185,11 @@ class SpanReader(ABC):
         except FileNotFoundError:
             return None
 
+    def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
+        """See Follower."""
+        extent = self.hold(span)
+        return extent.marks(limit) if extent is not None else None
+
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
         committed = self.tail().committed

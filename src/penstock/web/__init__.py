@@ -1,1 +1,1 @@
-"""Files for browsers that several packages show. ``vendor/`` has libraries of others, with hashes and licences."""
+"""Files for browsers that several packages show: ``charts/``, and libraries of others, with hashes and licences."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.journal.backup import Manifest, copy_journal
 from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
@@ -153,6 +154,10 @@ class FileTools:
             )
         finally:
             reader.close()
+
+    def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
+        """See JournalTools."""
+        return copy_journal(self._folder, target, progress)
 
     def _extent(self, span: SegmentSpan) -> ExtentInfo:
         name = span.key[0]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.journal.errors import JournalRefused
 from penstock.journal.postgresql import statements
@@ -30,10 +30,13 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
 if TYPE_CHECKING:
     import psycopg
+
+T = TypeVar("T")
 
 #: The server ran out of something that others may give back.
 _FULL = {"53000", "53100", "53200", "53300", "53400"}
@@ -42,8 +45,6 @@ _UNKNOWN = {"25006", "40001", "40P01", "57014", "57P01", "57P02", "57P03", "57P0
 #: A pooler gave us a server connection that has not seen our statement, or has one of the same name.
 _NOT_PREPARED = {"26000", "42P05"}
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
-#: How long a table that is to go may be waited for: everybody who writes waits as well.
-_DROP_PATIENCE = "100ms"
 #: What a server says that wants us at another time.
 _PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
 #: A block takes more than this, so a window of so many bytes has no more rows than that.
@@ -74,6 +75,8 @@ class PostgresDatabase:
         self._parameters = self._parse(address)
         self._texts: dict[str, bytes] = {}
         self._prepare: int | None = 0
+        text = statements.APPEND.format(schema=self._quoted)
+        self._append = PreparedStatement(self._driver, "append", text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
         self._warnings: list[str] = []
         self._lock = RLock()
@@ -139,9 +142,9 @@ class PostgresDatabase:
 
     # What the owner asks for
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
         """See Database."""
-        return self._one(statements.CLAIM, {"owner": owner, "lease": lease})
+        return self._one(statements.CLAIM, {"owner": owner, "lease": lease, "least": least})
 
     def seal(self, epoch: int, newer: int) -> bool:
         """See Database."""
@@ -163,7 +166,7 @@ class PostgresDatabase:
         values |= {"first": block.first, "end": block.end, "block_epoch": block.epoch, "checksum": block.checksum}
         values |= {"at": block.at, "size": len(block.data), "data": block.data}
         if begins is None:
-            return self._change(statements.APPEND, values) == 1
+            return self._appended(values) == 1
         values |= {"header": begins.header, "timeline": begins.timeline}
         before = begins.finishes
         for name in ("first", "end", "size", "blocks", "last_at", "chain"):
@@ -184,16 +187,13 @@ class PostgresDatabase:
         return self._count(statements.UNKEEP, {"epoch": epoch, "first": first})
 
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
-        """See Database. The owner is asked for at the end, for nobody can append while that row is locked."""
-        with self._transaction():
-            self._change(statements.CLEAR_CHECKPOINT, (position,))
-            for number, part in enumerate(parts):
-                self._change(statements.PUT_CHECKPOINT, (position, number, part))
-            self._change(statements.OLD_CHECKPOINTS, (keep,))
-            if not self._rows(statements.OURS, {"epoch": epoch}):
-                raise self._driver.Rollback
-            return True
-        return False
+        """See Database. It is one when its last part is there."""
+        values = {"epoch": epoch, "position": position, "older": keep - 1}
+        if not self._count(statements.CLEAR_CHECKPOINT, values):
+            return False
+        for number, part in enumerate(parts):
+            self._change(statements.PUT_CHECKPOINT, (epoch, number, part))
+        return self._count(statements.KEEP_CHECKPOINT, values)
 
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
         """See Database."""
@@ -207,12 +207,8 @@ class PostgresDatabase:
     # Tables
 
     def prepare(self, first: int) -> None:
-        """See Database. Attaching a table waits for no reader, unlike making it as a part of the other."""
-        name = partition(first)
-        with self._transaction():
-            self._change(statements.MAKE_PARTITION, partition=name)
-            if not self._rows(statements.IS_PARTITION, (f"{self._quoted}.{name}",))[0][0]:
-                self._change(statements.ADD_PARTITION, partition=name, first=first, end=first + 1)
+        """See Database."""
+        self._change(statements.MAKE_PARTITION, partition=partition(first), first=first, end=first + 1)
 
     def drop(self) -> bool:
         """See Database."""
@@ -221,9 +217,7 @@ class PostgresDatabase:
 
     def _drop(self, name: str) -> bool:
         try:
-            with self._transaction():
-                self._change(f"set local lock_timeout = '{_DROP_PATIENCE}'")
-                self._change(statements.DROP_PARTITION, partition=name)
+            self._change(statements.DROP_PARTITION, partition=name)
         except _Locked:
             return False
         return True
@@ -339,14 +333,23 @@ class PostgresDatabase:
         return found
 
     def _execute(self, text: bytes, values: Any, *, changes: bool) -> psycopg.Cursor[Any]:
+        return self._run(lambda connection: connection.execute(text, values, binary=True), changes=changes)
+
+    def _appended(self, values: dict[str, Any]) -> int:
+        with self._lock:
+            return self._run(
+                lambda connection: self._append.run(connection, values, prepare=self._prepare is not None), changes=True
+            )
+
+    def _run(self, call: Callable[[psycopg.Connection[Any]], T], *, changes: bool) -> T:
         connection = self._connected()
         self._warnings.clear()
         try:
-            done = connection.execute(text, values, binary=True)
+            done = call(connection)
         except self._driver.Error as error:
-            if error.sqlstate in _NOT_PREPARED and connection.prepare_threshold is not None:
+            if error.sqlstate in _NOT_PREPARED and self._prepare is not None:
                 self._prepare = connection.prepare_threshold = None
-                return self._execute(text, values, changes=changes)
+                return self._run(call, changes=changes)
             raise self._sorted(error) from error
         if changes and self._warnings:
             self._let_go()
@@ -373,6 +376,11 @@ class PostgresDatabase:
                 text = _line(error)
                 raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
+            with suppress(self._driver.Error):
+                self._connection.execute(_KEEPALIVES)
+            # Else a number's size decides its type, and each mix of types is a statement of its own to be prepared.
+            numeric = self._driver.types.numeric
+            self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection
 
     def _note(self, notice: Any) -> None:
@@ -401,6 +409,10 @@ class PostgresDatabase:
             with suppress(self._driver.Error):
                 self._connection.close()
             self._connection = None
+
+
+#: A server that waits for the rest of a message from a machine that is gone holds locks until it finds that out.
+_KEEPALIVES = b"set tcp_keepalives_idle = 3; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 3"
 
 
 class _Locked(DatabaseRefused):

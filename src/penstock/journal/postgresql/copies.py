@@ -127,6 +127,10 @@ class ExtentCopies:
             self._drop_others(key)
             return mapped
 
+    def has(self, key: Key) -> bool:
+        """Whether there is a copy of an extent."""
+        return key in self._copies
+
     def file(self, name: str) -> RealFile:
         """The bytes of an extent that was copied. Raises FileNotFoundError if there is no copy."""
         with self._lock:

@@ -7,7 +7,7 @@ says of losses.
 
 from __future__ import annotations
 
-from penstock.journal.contract import Checkpoint
+from penstock.journal.contract import Checkpoint, Span
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File
@@ -40,9 +40,20 @@ class DatabaseFollower(SpanReader):
         self._copies.clear()
         self._database.close()
 
+    def __del__(self) -> None:
+        self._database.close()  # or who forgets it keeps the connection
+
     def checkpoint(self, stop: int) -> Checkpoint | None:
         """See Follower."""
         return CheckpointReader(FolderView(self._database), self.identity).newest_before(stop)
+
+    def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
+        """See Follower. An extent is not fetched for that."""
+        assert isinstance(span, SegmentSpan)
+        row = self._extents().get(span.key)
+        if row is None or not row.finished or self._copies.has(span.key):
+            return super().marks(span, limit)
+        return [row.first, row.end], [0, row.size]
 
     def _look(self) -> StoredTail:
         self._shard = asked(self._database.shard)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
+from penstock.journal.backup import Manifest
 from penstock.journal.contract import ExtentInfo, JournalInfo, Progress, Repair, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.segment import HEADER_SIZE, SegmentHeader, segment_name
 from penstock.journal.postgresql.address import Address
+from penstock.journal.postgresql.backup import back_up
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView
@@ -48,6 +50,10 @@ class PostgresTools:
     def info(self) -> JournalInfo:
         """See JournalTools."""
         return self._with(_info)
+
+    def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
+        """See JournalTools."""
+        return self._with(lambda database: back_up(database, target, progress))
 
     def repair(self, progress: Progress) -> AbstractContextManager[Repair]:
         """See JournalTools."""

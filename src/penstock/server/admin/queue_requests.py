@@ -101,6 +101,8 @@ class QueueRequests:
             raise RequestRefused(
                 "conflict", f"the queue {request.namespace}/{request.name} is there already", "path.queue"
             )
+        if not request.name:
+            raise RequestRefused("bad-request", "a queue has a name of at least one character", "path.queue")
         self._check_new(request.namespace, request.name)
         now, source = self._runtime.now(), source_of(request.by)
         self._broker.create_namespace(request.namespace, now, source)

@@ -80,9 +80,9 @@ function RatesChart() {
   const past = useStore(samples);
   const times = useMemo(() => seconds(past), [past]);
   const series = useMemo(() => [
-    { label: "Published", key: 1, values: past.map((one) => one.published_per_second) },
-    { label: "Delivered", key: 2, values: past.map((one) => one.delivered_per_second) },
-    { label: "Settled", key: 3, values: past.map((one) => one.settled_per_second) },
+    { label: "Published", colour: 1, values: past.map((one) => one.published_per_second) },
+    { label: "Delivered", colour: 2, values: past.map((one) => one.delivered_per_second) },
+    { label: "Settled", colour: 3, values: past.map((one) => one.settled_per_second) },
   ], [past]);
   return html`<${Panel} title="Messages per second"><${Chart} label="Messages per second" times=${times} series=${series} format=${rate} /></${Panel}>`;
 }
@@ -91,10 +91,10 @@ function BacklogChart() {
   const past = useStore(samples);
   const times = useMemo(() => seconds(past), [past]);
   const series = useMemo(() => [
-    { label: "Ready", key: 1, values: past.map((one) => one.ready) },
-    { label: "In flight", key: 2, values: past.map((one) => one.out) },
-    { label: "Delayed", key: 5, values: past.map((one) => one.delayed) },
-    { label: "Dead", key: 4, values: past.map((one) => one.dead) },
+    { label: "Ready", colour: 1, values: past.map((one) => one.ready) },
+    { label: "In flight", colour: 2, values: past.map((one) => one.out) },
+    { label: "Delayed", colour: 5, values: past.map((one) => one.delayed) },
+    { label: "Dead", colour: 4, values: past.map((one) => one.dead) },
   ], [past]);
   return html`<${Panel} title="Messages in the queues"><${Chart} label="Messages in the queues" times=${times} series=${series} format=${compact} /></${Panel}>`;
 }
@@ -103,9 +103,9 @@ function CommitChart() {
   const past = useStore(commits);
   const times = useMemo(() => past.map((one) => one.at), [past]);
   const series = useMemo(() => [
-    { label: "Commit", key: 1, values: past.map((one) => one.seconds) },
-    { label: "Sync", key: 3, values: past.map((one) => one.sync_seconds) },
-    { label: "Loop lag", key: 5, values: past.map((one) => one.loop_lag) },
+    { label: "Commit", colour: 1, values: past.map((one) => one.seconds) },
+    { label: "Sync", colour: 3, values: past.map((one) => one.sync_seconds) },
+    { label: "Loop lag", colour: 5, values: past.map((one) => one.loop_lag) },
   ], [past]);
   return html`<${Panel} title="Time of a commit"><${Chart} label="Time of a commit" times=${times} series=${series} format=${duration} height=${120} /></${Panel}>`;
 }

@@ -10,15 +10,15 @@ export function ActivityTab({ it }) {
   const past = useStore(queueSamples);
   const times = useMemo(() => past.map((one) => one.at), [past]);
   const rates = useMemo(() => [
-    { label: "Published", key: 1, values: past.map((one) => one.rates.published) },
-    { label: "Delivered", key: 2, values: past.map((one) => one.rates.delivered) },
-    { label: "Settled", key: 3, values: past.map((one) => one.rates.settled) },
+    { label: "Published", colour: 1, values: past.map((one) => one.rates.published) },
+    { label: "Delivered", colour: 2, values: past.map((one) => one.rates.delivered) },
+    { label: "Settled", colour: 3, values: past.map((one) => one.rates.settled) },
   ], [past]);
   const depth = useMemo(() => [
-    { label: "Ready", key: 1, values: past.map((one) => one.ready) },
-    { label: "In flight", key: 2, values: past.map((one) => one.out) },
-    { label: "Delayed", key: 5, values: past.map((one) => one.delayed) },
-    { label: "Dead", key: 4, values: past.map((one) => one.dead) },
+    { label: "Ready", colour: 1, values: past.map((one) => one.ready) },
+    { label: "In flight", colour: 2, values: past.map((one) => one.out) },
+    { label: "Delayed", colour: 5, values: past.map((one) => one.delayed) },
+    { label: "Dead", colour: 4, values: past.map((one) => one.dead) },
   ], [past]);
   const since = Object.entries(it.counters).map(([name, value]) => [name.replace("_", " "), count(value)]);
   const reasons = Object.entries(it.dead_by_reason).map(([name, value]) => [name, count(value)]);

@@ -24,7 +24,7 @@ export function Graph({ answer }) {
 
 function Line({ rows, across, up, label }) {
   const sorted = useMemo(() => rows.filter((row) => row[across] !== null).map((row) => [new Date(row[across]).getTime() / 1000, Number(row[up])]).sort((one, other) => one[0] - other[0]), [rows, across, up]);
-  const series = useMemo(() => [{ label, key: 1, values: sorted.map(([, value]) => value) }], [sorted]);
+  const series = useMemo(() => [{ label, colour: 1, values: sorted.map(([, value]) => value) }], [sorted]);
   return html`<${Chart} label=${label} times=${sorted.map(([at]) => at)} series=${series} format=${compact} height=${260} />`;
 }
 

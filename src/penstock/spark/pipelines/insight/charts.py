@@ -1,4 +1,4 @@
-"""What the report has of a chart: the values that ``web/charts.js`` draws, and the same in words."""
+"""What the report has of a chart: the values that ``web/charts/lines.js`` draws, and the same in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 #: More points than this are drawn closer than one can see.
-MOST_POINTS = 240
+MOST_POINTS = 300
 #: Line widths, from the first line to the last, which is drawn above: lines that are equal show beside each other.
 WIDTHS = (5.0, 3.0, 1.4)
 
@@ -20,7 +20,7 @@ class ChartLine(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Lines over the same minutes (microseconds). ``kind`` is what they show: ``amount`` or ``duration``."""
+    """Lines over the same steps (microseconds). ``kind`` is what they show: ``amount`` or ``duration``."""
 
     title: str
     times: Sequence[int]
@@ -30,6 +30,8 @@ class Chart(NamedTuple):
     area: bool = False
     #: What to say in place of a chart in which there is nothing to see.
     nothing: str = "nothing in this time"
+    #: Seconds across, at least.
+    shortest: int = 600
 
     @property
     def empty(self) -> bool:
@@ -49,11 +51,14 @@ class Chart(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What ``draw`` of ``web/charts.js`` takes. Times are seconds."""
+        """What ``draw`` of ``web/charts/lines.js`` takes. Times are seconds."""
         widths = WIDTHS[-len(self.lines) :]
         return {
             "kind": self.kind,
             "area": self.area,
+            "legend": True,
+            "shortest": self.shortest,
+            "zone": "UTC",
             "times": [time // 1_000_000 for time in self.times],
             "series": [
                 {"label": line.label, "colour": line.colour, "width": width, "values": _rounded(line.values)}

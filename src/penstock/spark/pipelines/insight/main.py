@@ -136,10 +136,13 @@ class Insight:
         """Make the report anew."""
         self._how.doing = "making the report"
         self._reported = time.monotonic()
-        found = (tables.recent(self.folder, name, self._options.report_hours) for name in ReportTables._fields)
+        memory, hours = self._memory(), self._options.report_hours
+        unit = min(memory.finer, default=MINUTE)
+        names = ("queues", "dead_letters", "talkers", tables.BY_STEP[unit])
+        queues, dead, talkers, steps = (tables.Recent(self.folder, name, hours) for name in names)
+        found = ReportTables(queues, dead, talkers, steps, unit)
         self.folder.mkdir(parents=True, exist_ok=True)
-        page = render(ReportTables(*map(tables.with_numbers, found)), int(time.time() * 1e6))
-        write_whole(self.folder / "report.html", page.encode())
+        write_whole(self.folder / "report.html", render(found, int(time.time() * 1e6), self.folder).encode())
 
 
 def run(

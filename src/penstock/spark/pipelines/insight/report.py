@@ -1,7 +1,8 @@
 """The report of ``insight``: one HTML file with plots, which needs no network.
 
-It shows the rows of the tables and nothing else. ``report.html`` is its template; names come from clients, so all that
-is put in is escaped. Charts are drawn by the browser, with the library that the console has too (``penstock.web``).
+It shows the rows of the tables and nothing else, and beside each figure how to get at its rows. With many queues, each
+has a page of its own within the file, and the first page is an index. ``report.html`` is its template; names come from
+clients, so all that is put in is escaped. Charts are drawn by the browser, as in the console (``penstock.web``).
 """
 
 from __future__ import annotations
@@ -9,39 +10,65 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from penstock import web
 from penstock.spark.pipelines.insight.charts import MOST_POINTS, Chart, ChartLine, amount, seconds
-from penstock.spark.pipelines.insight.minutes import MINUTE
+from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE, SECOND, QueueKey
+from penstock.spark.pipelines.insight.queries import Behind
+from penstock.spark.pipelines.insight.tables import BY_STEP, with_numbers
 
-#: Queues with plots of their own: those with the most traffic. The table has all.
+#: Queues whose plots are all on the first page. If there are more, each has a page.
 PLOTTED = 12
+#: Queues with plots at most, and lines of the table of queues: those with the most traffic.
+PAGES = 200
+ROWS = 1000
 #: Lines of the tables of dead letters and talkers.
 LISTED = 20
 #: Tables with more columns than this do not fit a phone: there, each row is a card.
 MOST_HEADS = 5
 
 _HERE = Path(__file__).parent
-_DRAW_ALL = """
-for (const place of document.querySelectorAll("[data-chart]")) draw(place, JSON.parse(place.dataset.chart));
+#: Plots of pages that are not shown have no width yet.
+_DRAW_SHOWN = """
+function drawShown() {
+  for (const place of document.querySelectorAll("[data-chart]")) {
+    if (place.offsetParent === null) continue;
+    const chart = JSON.parse(place.dataset.chart);
+    delete place.dataset.chart;
+    draw(place, chart);
+  }
+}
+addEventListener("hashchange", drawShown);
+drawShown();
 """
+
+_STEPS = {SECOND: "second", 10 * SECOND: "10 seconds", MINUTE: "minute"}
 
 
 class ReportTables(NamedTuple):
-    """The rows of the three tables, of the time that the report is about."""
+    """The rows of the time that the report is about: by minute, and of queues in steps of ``unit`` microseconds too.
 
-    queues: Sequence[dict[str, Any]]
-    dead_letters: Sequence[dict[str, Any]]
-    talkers: Sequence[dict[str, Any]]
+    Each is several tables, in the order of their times, of which one at a time is in memory: there may be very many
+    queues. They are gone through twice.
+    """
+
+    queues: Iterable[pa.Table]
+    dead_letters: Iterable[pa.Table]
+    talkers: Iterable[pa.Table]
+    steps: Iterable[pa.Table]
+    unit: int = MINUTE
 
 
 class Script(NamedTuple):
@@ -57,35 +84,55 @@ class Script(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """One large number. ``warns``: it is bad if it is not 0."""
+    """One large number, and how to get at its rows. ``warns``: it is bad if it is not 0."""
 
     name: str
     value: int
+    rows: str
     warns: bool = False
 
 
-class QueueTable(NamedTuple):
-    """The table of all queues."""
+class Link(NamedTuple):
+    """A name that leads to its plots."""
+
+    text: str
+    href: str
+
+
+class RowTable(NamedTuple):
+    """A table, and how to get at the rows behind it. The first ``names`` columns are names."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[object]]
+    behind: str
+    names: int = 1
 
 
 class Plots(NamedTuple):
-    """The charts of one queue."""
+    """The charts of one queue, each with how to get at its rows."""
 
     name: str
-    charts: Sequence[Chart]
+    charts: Sequence[tuple[Chart, str]]
+
+    @property
+    def anchor(self) -> str:
+        """Where they are in the page."""
+        return _anchor(self.name)
 
 
-def render(tables: ReportTables, made: int, title: str = "Penstock insight") -> str:
-    """The whole page. ``made`` is the time of making it, in microseconds."""
-    scripts = _scripts() if tables.queues else ()
+def _anchor(name: str) -> str:
+    return f"queue/{name}"
+
+
+def render(tables: ReportTables, made: int, folder: Path, title: str = "Penstock insight") -> str:
+    """The whole page. ``made`` is the time of making it, in microseconds; ``folder`` has the tables."""
+    span = _span(tables.queues)
+    scripts = _scripts() if span is not None else ()
     sources = " ".join(script.digest for script in scripts) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}"
     page: dict[str, Any] = {"title": title, "made": _moment(made), "policy": policy, "scripts": scripts}
-    if tables.queues:
-        page |= _body(tables)
+    if span is not None:
+        page |= _body(tables, span, folder)
     return _environment().get_template("report.html").render(**page, style=_style(), most_heads=MOST_HEADS)
 
 
@@ -105,25 +152,26 @@ def _style() -> Markup:
 def _scripts() -> tuple[Script, ...]:
     """uPlot, and what draws with it. They are ours, so they are not escaped."""
     library = (files(web) / "vendor" / "uplot.js").read_text()
-    charts = (files(web) / "charts.js").read_text() + _DRAW_ALL
+    charts = (files(web) / "charts" / "lines.js").read_text() + _DRAW_SHOWN
     return Script("text/javascript", Markup(library)), Script("module", Markup(charts))
 
 
-def _body(tables: ReportTables) -> dict[str, Any]:
-    by_queue: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sorted(tables.queues, key=lambda row: int(row["minute"])):
-        by_queue[f"{row['namespace']}/{row['queue']}"].append(row)
-    first = min(row["minute"] for row in tables.queues)
-    last = max(row["minute"] for row in tables.queues)
-    ranked = sorted(by_queue, key=lambda name: (-_sum(by_queue[name], "published", "acknowledged", "popped"), name))
+def _body(tables: ReportTables, span: tuple[int, int], folder: Path) -> dict[str, Any]:
+    first, last = span
+    behind = Behind(folder, first, last)
+    queues = _by_queue(tables.queues)
+    plotted = {QueueKey(each["namespace"], each["queue"]) for each in queues[:PAGES]}
     return {
         "span": _moment(first) + ("" if first == last else f" to {_moment(last)}"),
-        "tiles": _tiles(tables.queues, by_queue.values()),
-        "queues": _overview(ranked, by_queue),
-        "dead": _dead(tables.dead_letters),
-        "talkers": _talkers(tables.talkers),
-        "plotted": [Plots(name, _charts(by_queue[name], first, last)) for name in ranked[:PLOTTED]],
-        "others": len(ranked[PLOTTED:]),
+        "step": _STEPS[tables.unit],
+        "tiles": _tiles(queues, behind),
+        "queues": _overview(queues, plotted, behind),
+        "dead": _dead(tables.dead_letters, behind),
+        "talkers": _talkers(tables.talkers, behind),
+        "plotted": _plotted(tables, queues[:PAGES], folder),
+        "paged": len(queues) > PLOTTED,
+        "others": len(queues[PAGES:]),
+        "missing": len(queues[ROWS:]),
     }
 
 
@@ -131,65 +179,152 @@ def _moment(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _sum(rows: Iterable[dict[str, Any]], *names: str) -> int:
-    return sum(int(row[name]) for row in rows for name in names)
+def _span(parts: Iterable[pa.Table]) -> tuple[int, int] | None:
+    """When the first and the last step began; None: there is none."""
+    ends = [pc.min_max(rows.column(2).cast(pa.int64())).as_py() for rows in parts if rows.num_rows]
+    return (min(each["min"] for each in ends), max(each["max"] for each in ends)) if ends else None
 
 
-def _tiles(rows: Sequence[dict[str, Any]], queues: Iterable[list[dict[str, Any]]]) -> list[Tile]:
-    ends = [each[-1] for each in queues]
+def _summed(parts: Iterable[pa.Table], by: Sequence[str], columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Columns by what else they are told apart by, each put together in its way: ``sum``, ``max`` or ``last``."""
+    keep = pc.ScalarAggregateOptions(skip_nulls=False)
+    ways = [(name, way, keep if way == "last" else None) for name, way in columns.items()]
+    names = [*by, *columns]
+
+    def grouped(rows: pa.Table) -> pa.Table:
+        found = rows.group_by(list(by), use_threads=False).aggregate(ways)
+        return found.select([*by, *(f"{name}_{way}" for name, way in columns.items())]).rename_columns(names)
+
+    sums = [grouped(rows.sort_by(rows.column_names[2])) for rows in parts]
+    found: list[dict[str, Any]] = grouped(pa.concat_tables(sums)).to_pylist() if sums else []
+    return found
+
+
+def _by_queue(parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """A row for each queue: sums, the worst times, and how it was at the end. Those with the most traffic first."""
+    ways = dict.fromkeys(COUNTS, "sum") | dict.fromkeys(("in_queue_p95", "to_acknowledge_p95"), "max")
+    queues = _summed(
+        parts, ["namespace", "queue"], ways | dict.fromkeys(("depth", "dead_depth", "oldest_seconds"), "last")
+    )
+    for each in queues:
+        each["name"] = f"{each['namespace']}/{each['queue']}"
+        each["taken"] = each["acknowledged"] + each["popped"]
+    return sorted(queues, key=lambda each: (-each["published"] - each["taken"], each["name"]))
+
+
+def _tiles(queues: Sequence[dict[str, Any]], behind: Behind) -> list[Tile]:
+    def summed(name: str) -> int:
+        return sum(int(each[name]) for each in queues)
+
     return [
-        Tile("published", _sum(rows, "published")),
-        Tile("taken", _sum(rows, "acknowledged", "popped")),
-        Tile("waiting now", _sum(ends, "depth")),
-        Tile("redelivered", _sum(rows, "redelivered")),
-        Tile("expired", _sum(rows, "expired"), True),
-        Tile("dead letters now", _sum(ends, "dead_depth"), True),
+        Tile("published", summed("published"), behind.rows("queues", ["published"])),
+        Tile("taken", summed("taken"), behind.rows("queues", ["acknowledged", "popped"])),
+        Tile("waiting now", summed("depth"), behind.ends("depth")),
+        Tile("redelivered", summed("redelivered"), behind.rows("queues", ["redelivered"])),
+        Tile("expired", summed("expired"), behind.rows("queues", ["expired"]), True),
+        Tile("dead letters now", summed("dead_depth"), behind.ends("dead_depth"), True),
     ]
 
 
-def _overview(ranked: Sequence[str], by_queue: dict[str, list[dict[str, Any]]]) -> QueueTable:
-    rows = []
-    for name in ranked:
-        found = by_queue[name]
-        end = found[-1]
-        oldest = end["oldest_seconds"]
+def _overview(queues: Sequence[dict[str, Any]], plotted: set[QueueKey], behind: Behind) -> RowTable:
+    rows: list[list[object]] = []
+    for each in queues[:ROWS]:
+        name = each["name"]
+        has_plots = QueueKey(each["namespace"], each["queue"]) in plotted
         rows.append(
             [
-                name, _sum(found, "published"), _sum(found, "acknowledged", "popped"), end["depth"],
-                "–" if oldest is None else seconds(oldest), _worst(found, "in_queue_p95"),
-                _worst(found, "to_acknowledge_p95"), _sum(found, "redelivered"), _sum(found, "expired"),
-                end["dead_depth"],
+                Link(name, f"#{quote(_anchor(name))}") if has_plots else name,
+                each["published"], each["taken"], each["depth"], _lasted(each["oldest_seconds"]),
+                _lasted(each["in_queue_p95"]), _lasted(each["to_acknowledge_p95"]), each["redelivered"],
+                each["expired"], each["dead_depth"],
             ]
         )  # fmt: skip
     heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, p95", "to acknowledge, p95"]
-    return QueueTable([*heads, "redelivered", "expired", "dead"], rows)
+    counts = ["published", "acknowledged", "popped", "redelivered", "expired", "dead"]
+    return RowTable(
+        [*heads, "redelivered", "expired", "dead"], rows, behind.sums("queues", counts, ["namespace", "queue"])
+    )
 
 
-def _worst(rows: Sequence[dict[str, Any]], name: str) -> str:
-    values = [row[name] for row in rows if row[name] is not None]
-    return seconds(max(values)) if values else "–"
+def _lasted(value: float | None) -> str:
+    return "–" if value is None else seconds(value)
 
 
-def _charts(rows: Sequence[dict[str, Any]], first: int, last: int) -> list[Chart]:
-    step = max(1, -(-((last - first) // MINUTE + 1) // MOST_POINTS))
-    times = list(range(first, last + 1, step * MINUTE))
-    slots: list[list[dict[str, Any]]] = [[] for _ in times]
-    for row in rows:
-        slots[(row["minute"] - first) // (step * MINUTE)].append(row)
-    depths = [ChartLine("waiting", _depths(slots), 1)]
-    in_queue, to_acknowledge = _percentiles(slots, "in_queue"), _percentiles(slots, "to_acknowledge")
-    return [
-        Chart("Messages a minute", times, _rates(slots, step), nothing="none came or went in this time"),
-        Chart("Waiting", times, depths, area=True, nothing="none at the end of any minute"),
-        Chart("Time in the queue", times, in_queue, "duration", nothing="none was taken"),
-        Chart("Time to acknowledge", times, to_acknowledge, "duration", nothing="none was acknowledged"),
-    ]
+# ------------------------------------------------------------------------------------------------------------- plots
 
 
-def _rates(slots: Sequence[list[dict[str, Any]]], step: int) -> list[ChartLine]:
-    came = [_sum(slot, "published") / step for slot in slots]
-    went = [_sum(slot, "acknowledged", "popped") / step for slot in slots]
-    return [ChartLine("in", came, 1), ChartLine("out", went, 2)]
+def _plotted(tables: ReportTables, queues: Sequence[dict[str, Any]], folder: Path) -> list[Plots]:
+    """The plots of these queues."""
+    wanted = pa.array([f"{each['namespace']}\0{each['queue']}" for each in queues])
+    by_queue: defaultdict[QueueKey, list[dict[str, Any]]] = defaultdict(list)
+    for rows in tables.steps:
+        names = pc.binary_join_element_wise(rows.column("namespace"), rows.column("queue"), "\0")
+        for row in with_numbers(rows.filter(pc.is_in(names, wanted))):
+            row["start"] = row.pop("minute" if tables.unit == MINUTE else "second")
+            by_queue[QueueKey(row["namespace"], row["queue"])].append(row)
+    span = _span(tables.steps)
+    if span is None:
+        return []
+    plots = _Plotting(tables.unit, *span, folder)
+    keys = [QueueKey(each["namespace"], each["queue"]) for each in queues]
+    return [Plots("/".join(key), plots.charts(key, by_queue[key])) for key in keys]
+
+
+class _Plotting:
+    """Makes charts of rows: all over the same steps."""
+
+    def __init__(self, unit: int, first: int, last: int, folder: Path) -> None:
+        self._unit = unit
+        self._first = first
+        self._step = unit * max(1, -(-((last - first) // unit + 1) // MOST_POINTS))
+        self._times = list(range(first, last + 1, self._step))
+        self._behind = Behind(folder, first, last)
+
+    def charts(self, queue: QueueKey, rows: Sequence[dict[str, Any]]) -> list[tuple[Chart, str]]:
+        """The charts of a queue."""
+        slots: list[list[dict[str, Any]]] = [[] for _ in self._times]
+        for row in sorted(rows, key=lambda row: int(row["start"])):
+            slots[(row["start"] - self._first) // self._step].append(row)
+        often = "second" if self._unit < MINUTE else "minute"
+        waits, acknowledges = _percentiles(slots, "in_queue"), _percentiles(slots, "to_acknowledge")
+        depths = [ChartLine("waiting", _depths(slots), 1)]
+        found = [
+            (
+                f"Messages a {often}",
+                self._rates(slots),
+                "none came or went in this time",
+                ["published", "acknowledged", "popped"],
+            ),
+            ("Waiting", depths, f"none at the end of any {_STEPS[self._unit]}", ["depth"]),
+            ("Time in the queue", waits, "none was taken", _columns("in_queue")),
+            ("Time to acknowledge", acknowledges, "none was acknowledged", _columns("to_acknowledge")),
+        ]
+        shortest = 10 * self._unit // SECOND
+        return [
+            (
+                Chart(
+                    title,
+                    self._times,
+                    lines,
+                    "duration" if title.startswith("Time") else "amount",
+                    lines is depths,
+                    nothing,
+                    shortest,
+                ),
+                self._behind.rows(BY_STEP[self._unit], columns, queue),
+            )
+            for title, lines, nothing, columns in found
+        ]
+
+    def _rates(self, slots: Sequence[list[dict[str, Any]]]) -> list[ChartLine]:
+        each = self._step / (SECOND if self._unit < MINUTE else MINUTE)
+        came = [_sum(slot, "published") / each for slot in slots]
+        went = [_sum(slot, "acknowledged", "popped") / each for slot in slots]
+        return [ChartLine("in", came, 1), ChartLine("out", went, 2)]
+
+
+def _sum(rows: Sequence[dict[str, Any]], *names: str) -> int:
+    return sum(int(row[name]) for row in rows for name in names)
 
 
 def _depths(slots: Sequence[list[dict[str, Any]]]) -> list[float]:
@@ -201,6 +336,10 @@ def _depths(slots: Sequence[list[dict[str, Any]]]) -> list[float]:
     return found
 
 
+def _columns(name: str) -> list[str]:
+    return [f"{name}_p{percent}" for percent in (50, 95, 99)]
+
+
 def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[ChartLine]:
     lines = []
     for colour, percent in ((2, 99), (3, 95), (1, 50)):
@@ -210,19 +349,23 @@ def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[Chart
     return lines
 
 
-def _dead(rows: Sequence[dict[str, Any]]) -> list[list[object]]:
-    sums: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for row in rows:
-        sums[f"{row['namespace']}/{row['queue']}", row["reason"]] += row["messages"]
-    ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:LISTED]
-    return [[*key, count] for key, count in ranked]
+# ------------------------------------------------------------------------------------------- dead letters and talkers
 
 
-def _talkers(rows: Sequence[dict[str, Any]]) -> list[list[object]]:
-    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for row in rows:
-        found = sums[row["host"], row["protocol"] or ""]
-        for at, name in enumerate(("published", "bytes_in", "taken")):
-            found[at] += row[name]
-    ranked = sorted(sums.items(), key=lambda item: (-item[1][0] - item[1][2], item[0]))[:LISTED]
-    return [[*key, count, amount(size) + "B", taken] for key, (count, size, taken) in ranked]
+def _dead(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
+    by = ["namespace", "queue", "reason"]
+    sums = _summed(parts, by, {"messages": "sum"})
+    found = [[f"{each['namespace']}/{each['queue']}", each["reason"], each["messages"]] for each in sums]
+    ranked = sorted(found, key=lambda row: (-row[2], row[:2]))[:LISTED]
+    return RowTable(["queue", "reason", "messages"], ranked, behind.sums("dead_letters", ["messages"], by), 2)
+
+
+def _talkers(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
+    by, counted = ["host", "protocol"], ["published", "bytes_in", "taken"]
+    sums = _summed(parts, by, dict.fromkeys(counted, "sum"))
+    found = [
+        [each["host"], each["protocol"] or "", each["published"], amount(each["bytes_in"]) + "B", each["taken"]]
+        for each in sorted(sums, key=lambda each: (-each["published"] - each["taken"], each["host"]))[:LISTED]
+    ]
+    heads = ["host", "protocol", "published", "bytes", "taken"]
+    return RowTable(heads, found, behind.sums("talkers", counted, by), 2)

@@ -1,0 +1,94 @@
+"""``penstock journal init``, ``upgrade`` and ``copy``: where a journal is kept, and moving it elsewhere."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli.journal_argument import JournalType
+from penstock.cli.output import amount, json_option, measuring, say, tell
+from penstock.journal import Journal
+from penstock.journal.transfer import copy_journal
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  the journal is damaged, or the disk or the database failed
+  2  wrong use of the command
+  3  refused: in use by a broker, not empty, no journal, or made by a newer Penstock
+"""
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  penstock journal init postgresql://mq@db.example.com/penstock
+  penstock journal init 'postgresql://mq@db.example.com/penstock?schema=orders'
+
+{EXIT_CODES}"""
+)
+@click.argument("journal", metavar="JOURNAL", type=JournalType(new=True))
+@json_option
+def init(journal: Journal, as_json: bool) -> None:
+    """Make a new, empty journal: a folder, or the tables in a database.
+
+    A broker does that itself when it starts; this is for who wants to see whether it can be done. Where there is a
+    journal already, nothing is changed.
+    """
+    made = journal.tools().create()
+    if as_json:
+        tell({"journal": journal.where, "made": made})
+        return
+    say(f"{journal.where} has a new journal." if made else f"{journal.where} has a journal: nothing was changed.")
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  penstock journal upgrade postgresql://mq@db.example.com/penstock
+
+{EXIT_CODES}"""
+)
+@click.argument("journal", metavar="JOURNAL", type=JournalType())
+@json_option
+def upgrade(journal: Journal, as_json: bool) -> None:
+    """Make the tables that an older Penstock has left those of this one. All brokers on it must be stopped.
+
+    All is done, or nothing. A journal in a folder needs no upgrade: what is older is read as it is.
+    """
+    before, after = journal.tools().upgrade()
+    if as_json:
+        tell({"journal": journal.where, "before": before, "after": after})
+        return
+    done = f"was upgraded from version {before} to {after}" if before != after else f"is of version {after} already"
+    say(f"{journal.where} {done}.")
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  penstock journal copy /var/lib/penstock postgresql://mq@db.example.com/penstock
+  penstock journal copy postgresql://mq@db.example.com/penstock /var/lib/penstock
+
+{EXIT_CODES}"""
+)
+@click.argument("source", metavar="FROM", type=JournalType())
+@click.argument("target", metavar="TO", type=JournalType(new=True))
+@json_option
+def copy(source: Journal, target: Journal, as_json: bool) -> None:
+    """Copy the journal FROM a folder or a database TO a new folder or an empty schema of a database.
+
+    The copy is the same journal: identity, positions, checkpoints, readers and tokens come along, so clients and Spark
+    queries go on with it. Every block is checked. Brokers on both must be stopped, and FROM is not changed: start
+    brokers on one of the two from then on. If it is interrupted, run it again: it goes on where it was.
+    """
+    done = copy_journal(source.transfer_source(), target.transfer_target(), measuring)
+    facts = done.facts
+    if as_json:
+        named = {"from": source.where, "to": target.where, "identity": f"{facts.identity:016x}"}
+        tell({**named, "segments": done.extents, "bytes": done.bytes, "end": facts.head})
+        return
+    say(
+        f"{target.where} has the journal now: {done.extents} segments, {amount(done.bytes)}, up to position"
+        f" {facts.head - 1}.",
+        f"Start brokers on it, and none on {source.where} any more.",
+    )

@@ -1,0 +1,69 @@
+"""A backup of the journal in a database, made while a broker writes it: see ``journal.backup``.
+
+Checkpoints are copied first, then the extents, oldest first. What compaction removes meanwhile lies, copied forward, in
+an extent that comes later. So the copy is what a folder would be after a crash at some moment since it began, unless
+something was removed before it was reached: then what is missing is looked for anew.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from pathlib import Path
+
+from penstock.journal.backup import BackupError, Manifest, Progress, copy_file, make_backup
+from penstock.journal.files.folder import NAME as FOLDER
+from penstock.journal.files.segment import is_kept, is_segment
+from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.postgresql.database import ReadableDatabase
+from penstock.journal.postgresql.folder_view import BytesFile, FolderView, stored_tail
+from penstock.journal.postgresql.questions import asked
+from penstock.journal.transfer import VALUES
+
+#: How often it is begun anew when something was removed meanwhile.
+TRIES = 20
+
+
+def back_up(database: ReadableDatabase, target: str, progress: Progress) -> Manifest:
+    """Copy the journal into a folder. Raises BackupError, LogError or OSError; then nothing is left at the target."""
+    copying = _Copying(database, progress)
+    return make_backup(lambda: stored_tail(asked(database.shard)), copying.run, target)
+
+
+class _Copying:
+    """Into one folder."""
+
+    def __init__(self, database: ReadableDatabase, progress: Progress) -> None:
+        self._database = database
+        self._view = FolderView(database)
+        self._progress = progress
+        self._sizes: dict[str, int] = {}
+
+    def run(self, folder: Path) -> dict[str, int]:
+        """Returns the files and their bytes."""
+        for _ in range(TRIES):
+            with suppress(FileNotFoundError):  # it was removed between listing and copying it
+                self._copy_all(folder)
+                self._copy_values(folder)
+                return self._sizes
+        raise BackupError(f"{self._view.where} gives back its history faster than it can be copied")
+
+    def _copy_all(self, folder: Path) -> None:
+        names = [name for name in self._view.names() if name != TAIL and not is_kept(name)]
+        for name in set(self._sizes) - {name for name in names if is_segment(name)}:
+            (folder / name).unlink()
+            del self._sizes[name]
+        names.sort(key=lambda name: (is_segment(name), name != FOLDER, name))
+        for name in names:
+            if name not in self._sizes:
+                with closing(self._view.open(name)) as file:
+                    (folder / name).unlink(missing_ok=True)
+                    self._sizes[name] = copy_file(file.read, folder / name, self._progress)
+
+    def _copy_values(self, folder: Path) -> None:
+        for name in VALUES:
+            value = self._value(name)
+            if value is not None:
+                self._sizes[name] = copy_file(BytesFile(value).read, folder / name, self._progress)
+
+    def _value(self, name: str) -> bytes | None:
+        return asked(lambda: self._database.value(name))
