@@ -352,7 +352,7 @@ class OwnedJournal(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the operator should know of where it is kept: fewer copies than there could be."""
+        """What the operator should know about where it is kept: that there is one copy, for instance."""
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:

@@ -65,7 +65,6 @@ class OwnedFiles:
 
     memory_bytes = 0
     lease = None
-    warnings = ()
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""
@@ -83,6 +82,11 @@ class OwnedFiles:
     def report(self) -> list[str]:
         """See OwnedJournal."""
         return list(map(str, self.log.report))
+
+    @property
+    def warnings(self) -> list[str]:
+        """See OwnedJournal. A folder is what it is."""
+        return []
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
