@@ -8,16 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from penstock.flight.calls import Pick, Range, Read
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.archived import history, part
-from penstock.spark.archived.files import Archive
+from penstock.spark.archived.files import Archive, may_have
 from penstock.spark.archived.history import ArchivedHistory
 from penstock.spark.archived.part import ArchivedPart
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.errors import DataLoss, Replaced, SourceError
 from penstock.spark.options import SourceSettings
+from penstock.spark.pipelines.lake.files import short
 from penstock.spark.pipelines.lake.tables import TableFile
 
 IDENTITY = "a" * 16
@@ -175,3 +177,12 @@ def test_names_that_folders_have_cut(tmp_path: Path) -> None:
     read = Read(start=1, stop=11, columns=["queue"], identity=IDENTITY)
     with pytest.raises(SourceError, match="it has only a part of the name"):
         list(ArchivedPart(_settings(), read, (cut,), 11).batches(_journal(11)))
+    for pattern in ("default/xx*", "*/*y", f"default/{name}"):
+        with pytest.raises(SourceError, match="it has only a part of the name"):
+            may_have(cut, Pick(pattern=pattern))
+    assert may_have(cut, Pick(pattern="default/*"))
+    assert not may_have(cut, Pick(pattern="default/y*"))
+    whole = TableFile(file.path, 1, 10, 10, {"namespace": "default", "queue": short("queue", name)})
+    named = replace(read, queue=f"default/{name}")
+    found = list(ArchivedPart(_settings(), named, (whole,), 11).batches(_journal(11)))
+    assert [row["queue"] for batch in found for row in batch.to_pylist()] == [name] * 10
