@@ -29,8 +29,8 @@ VARIABLES = {
 #: Where nothing is said. Servers of one's own have no regions, but signatures have one.
 REGION = "us-east-1"
 #: Seconds until a connection, and an answer, are given up and tried again.
-CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
-#: How often a request is tried before it counts as failed: together some ten seconds.
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+#: How often a request is tried before it counts as failed: some ten seconds if it is refused, minutes if it hangs.
 ATTEMPTS = 8
 
 
@@ -140,8 +140,6 @@ class Store:
             "AWS_SESSION_TOKEN": options.session,
             "AWS_ALLOW_HTTP": "true" if options.endpoint.startswith("http://") else "",
             "AWS_CONDITIONAL_PUT": "etag",
-            "timeout": f"{ANSWER_SECONDS:.0f}s",
-            "max_retries": str(ATTEMPTS),
         }
         return {name: value for name, value in known.items() if value}
 
