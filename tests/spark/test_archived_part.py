@@ -17,7 +17,7 @@ from penstock.spark.archived.files import Archive, may_have
 from penstock.spark.archived.history import ArchivedHistory
 from penstock.spark.archived.part import ArchivedPart
 from penstock.spark.archived.rows import ArchiveRows
-from penstock.spark.errors import DataLoss, Replaced, SourceError
+from penstock.spark.errors import DataLoss, Replaced, SourceError, StoreFailed
 from penstock.spark.options import SourceSettings
 from penstock.spark.pipelines.lake.files import short
 from penstock.spark.pipelines.lake.tables import TableFile
@@ -120,6 +120,19 @@ def test_what_neither_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail:
             _positions(found, _journal(50))
     else:
         assert _positions(found, _journal(50)) == [*range(1, 21), *range(50, 101)]
+
+
+def test_an_archive_that_can_not_be_looked_at_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "PAUSE", 0.01)
+    found, failures = _archive(1, 71, _file(tmp_path / "file", 1, 71)), [StoreFailed("away"), StoreFailed("away")]
+
+    def look(_: SourceSettings) -> Archive:
+        if failures:
+            raise failures.pop()
+        return found
+
+    monkeypatch.setattr(part, "list_archive", look)
+    assert _positions(ArchivedPart(_settings(), READ, (), 0), _journal(65)) == list(range(1, 101))
 
 
 def test_another_journal_is_not_looked_up_in_the_archive() -> None:
