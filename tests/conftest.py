@@ -38,6 +38,7 @@ LONG = (
     "server/test_full_disk.py",
     "server/test_killed_under_load.py",
     "server/test_leased_under_fire.py",
+    "simulate/test_cluster.py::test_brokers_that_take_over_keep_all_promises",
     "simulate/test_simulate.py::test_a_thousand_lives_keep_all_promises",
     "spark/test_cluster.py",
     "spark/test_connect.py",

@@ -165,7 +165,7 @@ class TestRefused:
     def test_a_database_of_a_running_broker(self, lived: Path, database: str, tmp_path: Path) -> None:
         copied(folder_of(lived), open_journal(database))
         owner = PostgresDatabase(parse_address(database))
-        owner.claim("a broker", 60)
+        owner.claim("a broker", 60, 0)
         for source, target in (
             (open_journal(database), folder_of(tmp_path / "new")),
             (folder_of(lived), open_journal(database)),

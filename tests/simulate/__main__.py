@@ -8,8 +8,10 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
+from simulate.cluster import ClusterWorld
 from simulate.world import World
 from support.figures import add_json, added, show
 
@@ -25,23 +27,35 @@ class Figures(NamedTuple):
     #: Damaged journals that a start has refused.
     refused: int = 0
     broken: int = 0
+    #: On a database: commits that were confirmed, promoted standbys, owners that were fenced off, and brokers that have
+    #: told of lost commits.
+    confirmed: int = 0
+    promoted: int = 0
+    fenced: int = 0
+    noticed: int = 0
 
 
-def live(seed: int) -> Figures:
+def live(seed: int, *, database: bool = False) -> Figures:
     """One life. Raises what was not as it must be."""
+    if database:
+        cluster = ClusterWorld(seed)
+        cluster.run()
+        told = (cluster.confirmations, cluster.fail_overs, cluster.fenced, cluster.noticed)
+        return Figures(1, cluster.take_overs, 0, 0, *told)
     world = World(seed)
     world.run()
     return Figures(1, world.starts, int(world.refused))
 
 
-def live_some(seeds: range) -> tuple[Figures, str]:
+def live_some(seeds: range, *, database: bool) -> tuple[Figures, str]:
     """Lives in a row, up to the first that fails; and what to say of that."""
     found = Figures()
     for seed in seeds:
         try:
-            found = added(found, live(seed))
+            found = added(found, live(seed, database=database))
         except Exception:  # whatever went wrong is the finding
-            told = f"\nseed {seed} failed; replay it with: scripts/simulate --seed {seed}\n{traceback.format_exc()}"
+            again = f"scripts/simulate{' --database' if database else ''} --seed {seed}"
+            told = f"\nseed {seed} failed; replay it with: {again}\n{traceback.format_exc()}"
             return added(found, Figures(broken=1)), told
     return found, ""
 
@@ -51,7 +65,7 @@ def run(options: argparse.Namespace) -> Figures:
     began = time.monotonic()
     sums = Figures()
     with ProcessPoolExecutor(options.jobs) as pool:
-        for found, told in pool.map(live_some, _tasks(options)):
+        for found, told in pool.map(partial(live_some, database=options.database), _tasks(options)):
             sums = added(sums, found)
             if sys.stderr.isatty():
                 sys.stderr.write(f"\r{sums.lives:,} of {options.seeds:,} lives ")
@@ -65,8 +79,14 @@ def run(options: argparse.Namespace) -> Figures:
 def main(arguments: list[str] | None = None) -> int:
     """The command. Exit code 0: all promises kept; 1: a seed failed."""
     options = _parse(arguments)
-    sums = run(options) if options.seed is None else live(options.seed)
-    sentence = f"{sums.lives:,} lives, {sums.starts:,} starts, {sums.refused:,} damaged journals refused, "
+    sums = run(options) if options.seed is None else live(options.seed, database=options.database)
+    what = f"{sums.refused:,} damaged journals refused"
+    if options.database:
+        what = (
+            f"{sums.confirmed:,} commits confirmed, {sums.promoted:,} standbys promoted, {sums.fenced:,} owners fenced"
+        )
+        what += f" off, {sums.noticed:,} tell of lost commits"
+    sentence = f"{sums.lives:,} lives, {sums.starts:,} starts, {what}, "
     show(sums, sentence + (f"{sums.broken} broken" if sums.broken else "all promises kept"), as_json=options.json)
     return 1 if sums.broken else 0
 
@@ -80,8 +100,10 @@ def _tasks(options: argparse.Namespace) -> Iterator[range]:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/simulate",
-        description="Live simulated lives of a broker on a failing disk and check its promises.",
-        epilog="examples:\n  scripts/simulate --seeds 50000\n  scripts/simulate --seed 4711     one life again\n",
+        description="Live simulated lives of a broker on a failing disk, or of several on a failing database, and check"
+        " their promises.",
+        epilog="examples:\n  scripts/simulate --seeds 50000\n  scripts/simulate --seed 4711     one life again\n"
+        "  scripts/simulate --database --seeds 20000\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many lives (default: 1000)")
@@ -89,6 +111,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, metavar="N", help="live this one only, and show its error in full")
     parser.add_argument("--seconds", type=float, metavar="N", help="stop after so long")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--database", action="store_true", help="several brokers that take over on one database")
     add_json(parser)
     return parser.parse_args(arguments)
 

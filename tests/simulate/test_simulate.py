@@ -1,4 +1,4 @@
-"""As many simulated lives as fit into twenty seconds, a thousand at most; and the command around them."""
+"""As many simulated lives as fit into twelve seconds, a thousand at most; and the command around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulate.world import Broken, World
 
 
 def test_a_thousand_lives_keep_all_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--seeds", "1000", "--seconds", "20", "--json"]) == 0
+    assert command.main(["--seeds", "1000", "--seconds", "12", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["broken"] == 0
     assert 0 < found["lives"] <= 1000

@@ -14,7 +14,7 @@ def test_drivers_and_brokers_are_killed(tmp_path: Path) -> None:
     found = story.figures
     assert story.wrong == []
     assert (found.lost, found.doubled, found.unsettled) == (0, 0, 0)
-    assert (found.rounds, found.drivers_killed + found.died_of_spark) == (3, 3)
+    assert (found.rounds, found.drivers_killed + found.died_of_spark + found.ended_by_kills) == (3, 3)
     assert found.drivers_killed > 0
     assert found.brokers_killed > 0
     assert found.copied == found.read > 0

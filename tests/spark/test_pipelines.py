@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from penstock.client import connect
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.views import arrow
-from penstock.spark.pipelines import replay as replays
+from penstock.spark.pipelines import windows
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.payloads import Decoding, pack
 from penstock.spark.pipelines.decode import main as decode
@@ -31,13 +31,13 @@ from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.lake.store import Store
 from penstock.spark.pipelines.lake.tables import data_files
-from penstock.spark.pipelines.replay import Replay, ReplayChoice, read_table
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, PipelineFailed, PipelineProgress, RunControl, take_lag
 from penstock.wire import kokaq, phpmq, sspq
 from support.history import Plain
 from support.packets import ACK, SYN, Listener, Talk, ethernet, packet, pcap
 from support.sparks import SparkBroker
-from support.tables import by_pandas, frame_by_spark, positions
+from support.tables import by_pandas, frame_by_spark, positions, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -272,7 +272,7 @@ def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_re
 def test_replay_from_archive_and_journal_once_however_often_it_is_interrupted(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replays, "PART_BYTES", 4096)  # so that there are some parts
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1000)  # so that there are some
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"%d" % number for number in range(100)])
     archive_main.run(spark, source(broker), str(lake), archive_main.ArchiveOptions(), RunControl(once=True))

@@ -158,6 +158,10 @@ class BrokerProcess:
             peer.close()
         self.kill()
 
+    def configure(self, **options: Any) -> None:
+        """Other values for its configuration, from the next start on."""
+        self._options |= options
+
     def start(self) -> None:
         """Start it, and wait until everything accepts."""
         self.begin()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from support.sparks import PYTHON_PATH
 
@@ -45,7 +45,8 @@ def process(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Pop
     try:
         yield started
     finally:
-        os.killpg(started.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have been killed, and waited for
+            os.killpg(started.pid, signal.SIGKILL)
         started.wait(20)
 
 
@@ -62,19 +63,57 @@ def wait_for_log(folder: Path, name: str, pattern: str, started: subprocess.Pope
         time.sleep(0.05)
 
 
+class Cluster:
+    """A standalone cluster on this machine, whose workers can be killed."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self.address = ""
+        self._stack = ExitStack()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._wanted = workers
+        self._started = 0
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            what = ("org.apache.spark.deploy.master.Master", *_PLACE)
+            master = self._stack.enter_context(process(self.folder, "master", *what))
+            self.address = wait_for_log(self.folder, "master", r"Starting Spark master at (spark://\S+)", master)[1]
+            self._workers = [self._worker() for _ in range(self._wanted)]
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def sessions(self) -> list[int]:
+        """The process sessions of its workers, in which executors and their Python workers are too."""
+        return [worker.pid for worker in self._workers]
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL for a worker's own process. Its executors find out by themselves; another one takes its place."""
+        self._workers[number].kill()
+        self._workers[number].wait(20)
+        self._workers[number] = self._worker()
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        name = f"worker{self._started}"
+        self._started += 1
+        what = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1100m", "-d", str(self.folder / "work"))
+        found = self._stack.enter_context(process(self.folder, name, *what, *_PLACE, self.address))
+        wait_for_log(self.folder, name, "Successfully registered with master", found)
+        return found
+
+
+_PLACE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+
+
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A standalone cluster on this machine. Gives the address of its master."""
-    with ExitStack() as stack:
-        place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        master = stack.enter_context(process(folder, "master", "org.apache.spark.deploy.master.Master", *place))
-        address = wait_for_log(folder, "master", r"Starting Spark master at (spark://\S+)", master)[1]
-        for number in range(workers):
-            what = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1100m", "-d", str(folder / "work"))
-            started = process(folder, f"worker{number}", *what, *place, address)
-            worker = stack.enter_context(started)
-            wait_for_log(folder, f"worker{number}", "Successfully registered with master", worker)
-        yield address
+    """A standalone cluster. Gives the address of its master."""
+    with Cluster(folder, workers) as found:
+        yield found.address
 
 
 @contextmanager

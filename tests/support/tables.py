@@ -77,6 +77,16 @@ def frame_by_spark(spark: SparkSession, lake: Path, table: str) -> DataFrame:
     return reader.parquet(str(folder))
 
 
+def read_table(spark: SparkSession, lake: Path, table: str) -> DataFrame:
+    """The same, with names of queues as text, even if they look like numbers."""
+    name = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    spark.conf.set(name, "false")
+    try:
+        return frame_by_spark(spark, lake, table)
+    finally:
+        spark.conf.set(name, "true")
+
+
 def by_spark(spark: SparkSession, lake: Path, table: str, column: str = "position") -> list[Any]:
     return [row[0] for row in frame_by_spark(spark, lake, table).select(column).collect()]
 

@@ -285,6 +285,7 @@ def insight(**flags: Any) -> int:
     "--from", "source", type=click.Choice(["archive", "journal"]), default="archive", help="[default: archive]"
 )
 @click.option("--table", default="messages", help="Of the archive. [default: messages]")
+@_options(_STORE)
 @click.option("--queue", metavar="NS/QUEUE", help="Only messages of this queue.")
 @click.option("--where", metavar="SQL", help="Only these: a condition on the table's columns.")
 @click.option("--from-time", metavar="TIME", help="Published then or later (ISO 8601).")
@@ -308,8 +309,10 @@ def replay(**flags: Any) -> int:
       penstock pipeline replay --name big --table orders --where "value.country = 'CH'" --to shop/review --rate 50
       penstock pipeline replay --name tail --from journal --from-position 1000 --to shop/copy
     """
+    from penstock.spark.pipelines.archive.main import ArchiveOptions  # noqa: PLC0415
     from penstock.spark.pipelines.replay import Replay, ReplayChoice, chunk_rows  # noqa: PLC0415
 
+    places = ArchiveOptions(store=flags["store"], catalogue=flags["catalogue"], state=flags["state"])
     choice = ReplayChoice(
         table=flags["table"] if flags["source"] == "archive" else "", queue=flags["queue"], where=flags["where"],
         from_time=flags["from_time"], to_time=flags["to_time"], from_position=flags["from_position"],
@@ -317,7 +320,7 @@ def replay(**flags: Any) -> int:
     )  # fmt: skip
     broker = _broker(flags)
     with _started("replay", flags) as (spark, run):
-        progress = Replay(spark, broker, flags["lake"], flags["name"]).run(choice, flags["rate"], run)
+        progress = Replay(spark, broker, flags["lake"], flags["name"], places).run(choice, flags["rate"], run)
     return _end(progress, flags)
 
 

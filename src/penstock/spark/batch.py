@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -11,23 +13,32 @@ from pyspark.sql.types import StructType
 from penstock.flight.calls import Locate, Pick, Plan, Planned, Range, Read, Status
 from penstock.spark import schemas
 from penstock.spark.endpoint import FlightEndpoint, log
-from penstock.spark.errors import BadOption, DataLoss, NoQueue
+from penstock.spark.errors import ADVICE, BadOption, DataLoss, NoQueue
 from penstock.spark.executor import ReadPart, fetch
 from penstock.spark.filters import Narrowed
 from penstock.spark.names import check_there, no_queue
 from penstock.spark.options import SourceSettings
 
-#: Told with every loss, so that whoever gets the error knows what can be done.
-ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
+if TYPE_CHECKING:
+    from penstock.spark.archived.history import ArchivedHistory
+    from penstock.spark.pipelines.lake.tables import TableFile
+
+
+#: Bytes that a task reads, about.
+PART_BYTES = 64 * 2**20
 
 
 class BatchReader(DataSourceReader):
     """A read of a view. ``partitions`` runs once, on the driver; ``read`` in each task."""
 
-    def __init__(self, settings: SourceSettings, columns: list[str], schema: StructType) -> None:
+    def __init__(
+        self, settings: SourceSettings, columns: list[str], schema: StructType, part_bytes: int = PART_BYTES
+    ) -> None:
+        """``part_bytes``: about how much a part has."""
         self._settings = settings
         self._columns = columns
         self._schema = schema
+        self._part_bytes = part_bytes
         self._narrowed = Narrowed()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -55,12 +66,19 @@ class BatchReader(DataSourceReader):
         if settings.view == "live":
             yield self._live(pick, status)
             return
-        start, stop = self._range(endpoint, status)
+        history = archived(settings, pick)
+        start, stop = self._range(endpoint, status, history)
+        if history is not None and start < min(stop, status.earliest):
+            until = history.reach(status, start, stop)
+            for span in pairwise([start, *history.cuts(status, start, until, self._part_bytes), until]):
+                files = history.files(status, *span)
+                yield part(settings, pick, span, status.identity, self._columns, files, until)
+            start = until
         if start >= stop:
             check_queue(endpoint, settings)
             return
         try:
-            planned = plan(endpoint, settings, pick, (start, stop), status.identity)
+            planned = plan(endpoint, settings, pick, (start, stop), status.identity, self._part_bytes)
         except NoQueue:
             if pick.queue != settings.queue:
                 raise  # it was named by a filter
@@ -73,12 +91,13 @@ class BatchReader(DataSourceReader):
             Read(queue=pick.queue, pattern=pick.pattern, view="live", columns=self._columns, identity=status.identity)
         )
 
-    def _range(self, endpoint: FlightEndpoint, status: Range) -> tuple[int, int]:
+    def _range(self, endpoint: FlightEndpoint, status: Range, history: ArchivedHistory | None) -> tuple[int, int]:
         settings, narrowed = self._settings, self._narrowed
-        start = max(beginning(endpoint, settings, status), narrowed.start)
-        stop = min(place(endpoint, settings.ending_position, settings.ending_timestamp, status), status.latest)
+        start = max(beginning(endpoint, settings, status, history), narrowed.start)
+        end = place(endpoint, settings.ending_position, settings.ending_timestamp, status, history)
+        stop = min(end, status.latest)
         if narrowed.since is not None:
-            start = max(start, endpoint.ask(Locate(at=narrowed.since), int))
+            start = max(start, located(endpoint, narrowed.since, status, history))
         return start, stop if narrowed.stop is None else min(stop, narrowed.stop)
 
 
@@ -94,18 +113,43 @@ class FilteringReader(BatchReader):
 NOTHING = InputPartition(None)
 
 
-def place(endpoint: FlightEndpoint, position: int | str, timestamp: int | None, status: Range) -> int:
+def archived(settings: SourceSettings, pick: Pick) -> ArchivedHistory | None:
+    """The history before the journal's, if the options name an archive."""
+    if not settings.archive:
+        return None
+    from penstock.spark.archived.history import ArchivedHistory  # noqa: PLC0415 - only what is needed
+
+    return ArchivedHistory(settings, pick)
+
+
+def place(
+    endpoint: FlightEndpoint,
+    position: int | str,
+    timestamp: int | None,
+    status: Range,
+    history: ArchivedHistory | None = None,
+) -> int:
     """The position that the options mean."""
     if timestamp is not None:
-        return max(endpoint.ask(Locate(at=timestamp), int), status.earliest)
+        return located(endpoint, timestamp, status, history)
     if isinstance(position, int):
         return position
-    return status.earliest if position == "earliest" else status.latest
+    if position == "latest":
+        return status.latest
+    return status.earliest if history is None else history.earliest(status)
 
 
-def beginning(endpoint: FlightEndpoint, settings: SourceSettings, status: Range) -> int:
+def located(endpoint: FlightEndpoint, at: int, status: Range, history: ArchivedHistory | None) -> int:
+    """The first position at or after a time."""
+    found = max(endpoint.ask(Locate(at=at), int), status.earliest)
+    return history.locate(status, at) if history is not None and found == status.earliest else found
+
+
+def beginning(
+    endpoint: FlightEndpoint, settings: SourceSettings, status: Range, history: ArchivedHistory | None = None
+) -> int:
     """The position at which the options say to begin. Raises BadOption if the journal does not go as far."""
-    found = place(endpoint, settings.starting_position, settings.starting_timestamp, status)
+    found = place(endpoint, settings.starting_position, settings.starting_timestamp, status, history)
     if found > status.latest:
         raise BadOption(
             f"option startingPosition: {found} is behind the end of the journal, which is {status.latest} now "
@@ -115,7 +159,12 @@ def beginning(endpoint: FlightEndpoint, settings: SourceSettings, status: Range)
 
 
 def plan(
-    endpoint: FlightEndpoint, settings: SourceSettings, pick: Pick, span: tuple[int, int], identity: str
+    endpoint: FlightEndpoint,
+    settings: SourceSettings,
+    pick: Pick,
+    span: tuple[int, int],
+    identity: str,
+    part_bytes: int = PART_BYTES,
 ) -> Planned:
     """Cut a range into parts. Lost positions are an error, or a line in the log, as the options say."""
     asked = Plan(
@@ -125,6 +174,7 @@ def plan(
         start=span[0],
         stop=span[1],
         partitions=settings.min_partitions,
+        part_bytes=part_bytes,
         identity=identity,
         accept_loss=not settings.fail_on_data_loss,
     )
@@ -137,8 +187,16 @@ def plan(
     return planned
 
 
-def part(settings: SourceSettings, pick: Pick, span: tuple[int, int], identity: str, columns: list[str]) -> ReadPart:
-    """The ticket of a part."""
+def part(
+    settings: SourceSettings,
+    pick: Pick,
+    span: tuple[int, int],
+    identity: str,
+    columns: list[str],
+    files: tuple[TableFile, ...] = (),
+    until: int = 0,
+) -> ReadPart:
+    """The ticket of a part. What it has before position ``until`` is in files of the archive."""
     return ReadPart(
         Read(
             queue=pick.queue,
@@ -149,7 +207,9 @@ def part(settings: SourceSettings, pick: Pick, span: tuple[int, int], identity: 
             columns=columns,
             identity=identity,
             accept_loss=not settings.fail_on_data_loss,
-        )
+        ),
+        files,
+        until,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Told with every loss, so that whoever gets the error knows what can be done.
+ADVICE = "With option failOnDataLoss=false the query goes on with what is left"
+
 
 class SourceError(RuntimeError):
     """Base of all errors of the data source."""

@@ -7,6 +7,7 @@ over, so no row comes twice. What is in a position never changes; that is what t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -16,17 +17,25 @@ from penstock.flight.calls import Read
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import SourceSettings
 
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.lake.tables import TableFile
+
 #: Rows and bytes of a batch at most. Spark holds a few of them at once, in each task.
 MOST_ROWS = 16_384
 MOST_BYTES = 16 * 2**20
 
 
 class ReadPart(InputPartition):
-    """A part of a read: its ticket. It travels to the executor, and has no secret in it."""
+    """A part of a read: its ticket, and the files of the archive that have what lies before position ``until``.
 
-    def __init__(self, read: Read) -> None:
+    It travels to the executor, and has no secret in it.
+    """
+
+    def __init__(self, read: Read, files: tuple[TableFile, ...] = (), until: int = 0) -> None:
         super().__init__(read)
         self.read = read
+        self.files = files
+        self.until = until
 
     def __repr__(self) -> str:
         return f"Part({self.read.start}..{self.read.stop})"
@@ -36,10 +45,19 @@ def fetch(settings: SourceSettings, part: ReadPart, schema: pa.Schema) -> Iterat
     """The rows of a part, in batches of exactly this schema."""
     endpoint = FlightEndpoint(settings).trusted()
     try:
-        for batch in _whole(endpoint, part.read):
+        for batch in _batches(settings, endpoint, part):
             yield from cut(pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema))
     finally:
         endpoint.close()
+
+
+def _batches(settings: SourceSettings, endpoint: FlightEndpoint, part: ReadPart) -> Iterator[pa.RecordBatch]:
+    if not settings.archive:
+        return _whole(endpoint, part.read)
+    from penstock.spark.archived.part import ArchivedPart  # noqa: PLC0415 - only what is needed
+
+    archived = ArchivedPart(settings, part.read, part.files, part.until)
+    return archived.batches(lambda read: _whole(endpoint, read))
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

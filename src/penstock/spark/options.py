@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.spark import values
 from penstock.spark.errors import BadOption
-from penstock.spark.values import Secret
+from penstock.spark.values import Secret, SecretPairs
 
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8815"
 DEFAULT_LEASE_TIMEOUT = 24 * 3600 * 1_000_000
@@ -64,6 +64,10 @@ OPTIONS = (
     Option("startingTimestamp", "starting_timestamp", values.timestamp, Use.BATCH | Use.STREAM),
     Option("endingTimestamp", "ending_timestamp", values.timestamp, Use.BATCH),
     Option("minPartitions", "min_partitions", values.positive, Use.READING),
+    Option("archive", "archive", values.folder, Use.BATCH | Use.STREAM),
+    Option("archiveTable", "archive_table", values.table, Use.BATCH | Use.STREAM),
+    Option("archiveStore", "archive_store", values.pairs, Use.BATCH | Use.STREAM),
+    Option("archiveCatalogue", "archive_catalogue", values.pairs, Use.BATCH | Use.STREAM),
     Option("failOnDataLoss", "fail_on_data_loss", values.boolean, Use.BATCH | Use.STREAM),
     Option("pushFilters", "push_filters", values.boolean, Use.BATCH),
     Option("mode", "mode", values.choice("read", "consume"), Use.READING),
@@ -110,6 +114,10 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     min_partitions: int = 1
+    archive: str = ""
+    archive_table: str = "messages"
+    archive_store: SecretPairs = SecretPairs()
+    archive_catalogue: SecretPairs = SecretPairs()
     fail_on_data_loss: bool = True
     push_filters: bool = False
     mode: str = "read"
@@ -198,12 +206,22 @@ def _check(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
                 raise BadOption(
                     f"option {name}: view live is what is in the queues now, and has no positions to begin at"
                 )
+    _check_archive(given, fields)
     if fields.get("pin") and "readerName" not in given:
         raise BadOption("option pinRetention needs a readerName: operators must see who holds history back")
     if fields.get("mode") == "consume":
         _check_consume(given)
     if ("writerName" in given) != ("epoch" in given):
         raise BadOption("options writerName and epoch belong together: they say which write it is that may be repeated")
+
+
+def _check_archive(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    if "archive" not in given:
+        for name in given:
+            if name.startswith("archive"):
+                raise BadOption(f"option {name} needs option archive: the folder of the lake")
+    elif (view := fields.get("view", "messages")) != "messages":
+        raise BadOption(f"option archive: an archive has what was published (view messages), and no {view}")
 
 
 def _check_range(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:

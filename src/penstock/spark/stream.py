@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.flight.calls import Advance, Advanced, Pick, Range, Status
-from penstock.spark.batch import ADVICE, beginning, check_queue, part, plan
+from penstock.spark.batch import PART_BYTES, archived, beginning, check_queue, part, plan
 from penstock.spark.endpoint import log
-from penstock.spark.errors import DataLoss, NoQueue, Replaced
+from penstock.spark.errors import ADVICE, DataLoss, NoQueue, Replaced
 from penstock.spark.offsets import Offset, lengths, offset, subject
 from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
@@ -49,6 +49,7 @@ class StreamReader(StreamReaderBase):
         self.reported = settings.view  # type: ignore[assignment]
         self._pick = Pick(queue=settings.queue, pattern=settings.pattern)
         self._of = subject(settings)
+        self._history = archived(settings, self._pick)
         #: The end that was told last, and whether nothing is behind it.
         self._told: Offset | None = None
         self._caught_up = False
@@ -63,7 +64,8 @@ class StreamReader(StreamReaderBase):
         """Where a query without a checkpoint begins."""
         status = self._now()
         check_queue(self._endpoint, self._settings)
-        return Offset(status.identity, beginning(self._endpoint, self._settings, status), of=self._of).to_dict()
+        begin = beginning(self._endpoint, self._settings, status, self._history)
+        return Offset(status.identity, begin, of=self._of).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What a batch may have at most. Of two limits, Spark is told one; ``latestOffset`` knows the other."""
@@ -90,11 +92,27 @@ class StreamReader(StreamReaderBase):
             if self._last is not None:
                 self._reporter.now()
             return start if begin.identity == start["identity"] else begin.to_dict()
-        found = self._advance(begin, end.position, *self._limits(limit))
-        if found.stop == begin.position:
+        found = self._next(begin, end.position, *self._limits(limit))
+        if found is None:
             return start
-        self._told, self._caught_up = self._plan(begin, found), found.stop == self._now().latest
+        self._told, self._caught_up = found, found.position == self._now().latest
         return self._told.to_dict()
+
+    def _next(self, begin: Offset, stop: int, rows: int, size: int) -> Offset | None:
+        """The end of the next batch, as it will be cut; None if there is none yet."""
+        until = self._archived_until(begin.position, stop)
+        if until > begin.position:
+            return self._plan_archived(begin, until, rows, size)
+        try:
+            found = self._advance(begin, stop, rows, size)
+            return None if found.stop == begin.position else self._plan(begin, found)
+        except DataLoss:
+            # The journal's beginning may have moved on since it was asked for.
+            self._status = None
+            until = self._archived_until(begin.position, stop)
+            if until == begin.position:
+                raise
+            return self._plan_archived(begin, until, rows, size)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of a batch: the same whenever it is asked for the same end, whatever has changed since."""
@@ -105,10 +123,12 @@ class StreamReader(StreamReaderBase):
             spans = [] if stop.of is not None else self._plan_as_before(begin, stop)
         else:
             spans = stop.spans()
-            if stop != self._told and spans:
-                # It is repeated: if rows are lost by now, that is told here rather than by each task.
-                plan(self._endpoint, self._settings, self._pick, (spans[0][0], stop.position), stop.identity)
-        return [part(self._settings, self._pick, span, stop.identity, self._columns) for span in spans]
+        until = self._archived_until(spans[0][0], stop.position) if spans else 0
+        if spans and stop != self._told and until < stop.position:
+            # It is repeated: if rows are lost by now, that is told here rather than by each task.
+            rest = (max(spans[0][0], until), stop.position)
+            plan(self._endpoint, self._settings, self._pick, rest, stop.identity)
+        return [self._part(span, stop.identity, until) for span in spans]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the journal goes, and what lies behind the batch: ``latestOffset`` in the query's progress."""
@@ -126,6 +146,24 @@ class StreamReader(StreamReaderBase):
             found = self._endpoint.ask(Status(), Range)
             self._status = (time.monotonic(), found)
         return self._status[1]
+
+    def _archived_until(self, start: int, stop: int) -> int:
+        """Up to where a range is taken from the archive; to its start if not at all."""
+        if self._history is None or start >= self._now().earliest:
+            return start
+        return self._history.reach(self._now(), start, stop)
+
+    def _plan_archived(self, begin: Offset, until: int, rows: int, size: int) -> Offset:
+        """The end of a batch that the archive has. At the archive's end a batch ends, whatever the limits are."""
+        assert self._history is not None
+        start, status = begin.position, self._now()
+        found = self._history.advance(status, start, until, rows, size)
+        cuts = self._history.cuts(status, start, found.stop, PART_BYTES) if found.rows else []
+        return begin.at(found.stop, self._of, lengths(start, cuts, found.stop) if found.rows else [])
+
+    def _part(self, span: tuple[int, int], identity: str, until: int) -> InputPartition:
+        files = () if self._history is None or span[0] >= until else self._history.files(self._now(), *span)
+        return part(self._settings, self._pick, span, identity, self._columns, files, until)
 
     def _latest(self, begin: Offset) -> Offset:
         return begin.at(self._now().latest, self._of)

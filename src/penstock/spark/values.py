@@ -26,6 +26,15 @@ class Secret(str):
         return "'***'" if self else "''"
 
 
+class SecretPairs(tuple[tuple[str, str], ...]):
+    """Names and values, some of which may be secret: they are not shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"({', '.join(f'{name}=***' for name, _ in self)})"
+
+
 def text(given: str) -> str:
     """Anything but nothing."""
     if not given.strip():
@@ -51,6 +60,24 @@ def choice(*words: str) -> Callable[[str], str]:
         return found
 
     return read
+
+
+def folder(given: str) -> str:
+    """A folder on a disk, as an absolute path, or one in an object store, as in s3://bucket/lake."""
+    found = text(given)
+    if found.startswith("s3://"):
+        return found.rstrip("/")
+    if "://" in found.removeprefix("file://"):
+        raise ValueError(f"a folder, or one in an object store as in s3://bucket/lake, is expected, not {given!r}")
+    return str(Path(found.removeprefix("file://")).absolute())
+
+
+def table(given: str) -> str:
+    """The name of a table."""
+    found = text(given)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", found):
+        raise ValueError(f"a table's name has letters, digits and _, not {given!r}")
+    return found
 
 
 def boolean(given: str) -> bool:
@@ -122,6 +149,14 @@ def size(given: str) -> int:
     if match is None or not int(match[1]):
         raise ValueError(f"a size is a number of bytes, or one with k, m or g, as in 64m, not {given!r}")
     return int(match[1]) * _SIZES[match[2]]
+
+
+def pairs(given: str) -> SecretPairs:
+    """Names with values, as in ``name=value,name=value``. The text is not repeated: it may have a secret in it."""
+    found = [each.strip().partition("=") for each in given.split(",")]
+    if not all(name and sign and value for name, sign, value in found):
+        raise ValueError("names with values and commas between them are expected, as in region=eu-central-1,key=…")
+    return SecretPairs((name.strip(), value.strip()) for name, _, value in found)
 
 
 def names(given: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from spark.fire.killing import Story
 
 COMMAND = Command(
     "scripts/spark-fire",
-    "Kill Spark drivers, and brokers, with SIGKILL while messages flow; then count every message.",
+    "Kill Spark drivers, executors and brokers with SIGKILL while messages flow; then count every message.",
     "drivers",
     "everything was read, copied and consumed exactly once",
 )

@@ -34,6 +34,8 @@ class Life(msgspec.Struct, frozen=True):
     each: bool = False
     parts: int = 2
     cores: int = 2
+    #: Of a cluster; empty: the driver's own threads. Tasks are tried four times in either case.
+    master: str = ""
     #: Small batches: there is more to be interrupted.
     limit: int = 300
 
@@ -71,7 +73,10 @@ def main(life: Life) -> None:
     """Run until killed, or until all is done."""
     folder, finish = Path(life.folder), life.finish
     conf = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g", "spark.local.dir": str(folder / "local")}
-    spark = session("penstock fire", f"local[{life.cores}]", conf)
+    if life.master:
+        more = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "600m"}
+        conf |= {**more, "spark.cores.max": str(life.cores)}
+    spark = session("penstock fire", life.master or f"local[{life.cores},4]", conf)
     started = []
     for name, writer in queries(spark, life).items():
         ready = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))

@@ -12,7 +12,7 @@ from support.sparks import shared_session
 
 COMMAND = Command(
     "scripts/pipeline-fire",
-    "Kill archive, insight and replay, and brokers, with SIGKILL while messages flow; then count every message.",
+    "Kill pipelines, executors and brokers with SIGKILL while messages flow; then count every message.",
     "pipelines",
     "everything was archived, replayed and counted exactly once",
 )

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,8 @@ from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import SourceSettings
 from spark.fire.driver import Life
 from spark.fire.story import Counted, kill_group
+from spark.fire.workers import kill_python_worker
+from support.sparkprocesses import Cluster
 from support.sparks import PYTHON_PATH, SparkBroker
 
 QUEUES = ("in", "work")
@@ -31,6 +34,12 @@ QUEUES = ("in", "work")
 RACE = "of collection, expected"
 #: What it says when a Python process of its own has not started within its ten seconds, on a machine that is too busy.
 TOO_BUSY = "Python worker failed to connect back"
+#: How errors of the data source begin in a log.
+OURS = "penstock.spark.errors."
+#: What is killed before the driver is: the last is only there with a cluster.
+VICTIMS = ("nothing", "Python worker", "cluster worker")
+#: Every so many stories there is a cluster.
+CLUSTER_EVERY = 3
 #: Seconds that a driver may take to start its queries, and to finish them.
 PATIENCE = 300.0
 
@@ -39,12 +48,21 @@ class _DiedOfSpark(Exception):
     """See RACE and TOO_BUSY."""
 
 
+class _EndedByKills(Exception):
+    """A query has ended because a process that it needs was killed."""
+
+
 class Figures(NamedTuple):
     """What a story counts. ``lost`` and ``doubled`` are over all that is read, copied and consumed."""
 
     rounds: int = 0
     drivers_killed: int = 0
     brokers_killed: int = 0
+    #: Python processes of executors, and worker processes of a cluster.
+    python_workers_killed: int = 0
+    cluster_workers_killed: int = 0
+    #: Queries that have ended because of that, and were started again.
+    ended_by_kills: int = 0
     died_of_spark: int = 0
     published: int = 0
     read: int = 0
@@ -67,6 +85,8 @@ class Story(Counted[Figures]):
         self._random = random.Random(seed)
         #: Whether the copy is made by a stream, or in foreachBatch. It can't be changed in between.
         self._each = seed % 2 == 0
+        #: Whether there is a cluster, whose workers are killed too. It costs more than everything else.
+        self._cluster = Cluster(folder / "cluster") if seed % CLUSTER_EVERY == CLUSTER_EVERY - 1 else None
         self._done = threading.Event()
         self._number = 0
 
@@ -77,6 +97,14 @@ class Story(Counted[Figures]):
         """
         self.broker.start()
         publishing = threading.Thread(target=self._publish)
+        with ExitStack() as stack:
+            stack.callback(self.broker.stop)
+            if self._cluster is not None:
+                self._cluster.folder.mkdir()
+                stack.enter_context(self._cluster)
+            yield from self._rounds(rounds, publishing)
+
+    def _rounds(self, rounds: int, publishing: threading.Thread) -> Iterator[str]:
         try:
             for queue in (*QUEUES, "copied"):
                 self.broker.publish(queue)
@@ -92,12 +120,12 @@ class Story(Counted[Figures]):
             self._done.set()
             if publishing.ident is not None:
                 publishing.join()
-            self.broker.stop()
 
     def _round(self) -> str:
         """One driver's life, and perhaps the end of one of the broker's."""
         mark = self._random.choice(["started", "running", "running", "running"])
         life = self._random.uniform(0.0, 3.0)
+        victim = self._random.choice(VICTIMS if self._cluster is not None else VICTIMS[:-1])
         broker_at = self._random.uniform(0.0, life) if self._random.random() < 0.6 else None
         for each in ("started", "running"):
             (self.folder / each).unlink(missing_ok=True)
@@ -110,18 +138,38 @@ class Story(Counted[Figures]):
                 self.broker.kill()
                 self.count(brokers_killed=1)
                 self.broker.start()
-            time.sleep(life - (broker_at or 0.0))
-            self._check(driver)
+            killed = self._kill_executors(driver, victim, life - (broker_at or 0.0))
+            self._check(driver, may_end=killed > 0)
         except _DiedOfSpark:
             self.count(died_of_spark=1)
             return "driver died of a fault of Spark"
+        except _EndedByKills:
+            self.count(ended_by_kills=1)
+            return f"a query ended after the kill of a {victim}"
         finally:
             kill_group(driver)
         self.count(drivers_killed=1)
-        options = f"{how.parts} parts of {how.limit} on {how.cores} cores"
-        return f"driver ({options}) killed {life:.2f} s after it was {mark}" + (
-            f", broker after {broker_at:.2f} s" if broker_at else ""
-        )
+        options = f"{how.parts} parts of {how.limit} on {how.cores} cores" + (" of a cluster" if how.master else "")
+        told = f"driver ({options}) killed {life:.2f} s after it was {mark}"
+        told += f", broker after {broker_at:.2f} s" if broker_at else ""
+        return told + (f", {killed} × {victim} before" if killed else "")
+
+    def _kill_executors(self, driver: subprocess.Popen[bytes], victim: str, seconds: float) -> int:
+        """For some seconds, kill what runs the tasks. Returns how many were killed."""
+        killed, until = 0, time.monotonic() + seconds
+        if victim == "cluster worker" and self._cluster is not None:
+            time.sleep(self._random.uniform(0.0, seconds))
+            self._cluster.kill_worker(self._random.randrange(2))
+            self.count(cluster_workers_killed=1)
+            killed = 1
+        while time.monotonic() < until:
+            if victim == "Python worker":
+                sessions = [driver.pid, *(self._cluster.sessions if self._cluster is not None else [])]
+                more = kill_python_worker(sessions, self._random)
+                self.count(python_workers_killed=more)
+                killed += more
+            time.sleep(min(self._random.uniform(0.2, 1.0), max(until - time.monotonic(), 0.0)))
+        return killed
 
     def _life(self, *, finish: bool = False) -> Life:
         """Other options, and another size of the cluster, than the driver before had."""
@@ -135,6 +183,7 @@ class Story(Counted[Figures]):
             parts=parts,
             cores=cores,
             limit=limit,
+            master=self._cluster.address if self._cluster is not None else "",
         )
 
     def _wait(self, driver: subprocess.Popen[bytes], mark: str) -> None:
@@ -144,12 +193,14 @@ class Story(Counted[Figures]):
             assert time.monotonic() < deadline, self._log()
             time.sleep(0.05)
 
-    def _check(self, driver: subprocess.Popen[bytes]) -> None:
-        """It must be alive."""
+    def _check(self, driver: subprocess.Popen[bytes], *, may_end: bool = False) -> None:
+        """It must be alive, unless what it needs was killed. Then it may have ended, but with no error of ours."""
         if driver.poll() is not None:
             text = (self.folder / "driver.log").read_text(errors="replace")
             if RACE in text or TOO_BUSY in text:
                 raise _DiedOfSpark
+            if may_end and OURS not in text:
+                raise _EndedByKills
             raise AssertionError(self._log())
 
     def _start(self, life: Life) -> subprocess.Popen[bytes]:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,13 +26,16 @@ from penstock.journal.views import arrow
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.insight import main as insight_main
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
-from penstock.spark.pipelines.replay import Replay, State, chunk_rows, read_table
+from penstock.spark.pipelines.lake.tables import KINDS
+from penstock.spark.pipelines.replay import Replay, State, chunk_rows
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.fire.story import Counted, kill_group
+from spark.fire.workers import kill_python_worker
 from support.commands import COMMAND, environment
 from support.history import Plain
+from support.sparkprocesses import Cluster
 from support.sparks import PYTHON_PATH, SparkBroker
-from support.tables import by_duckdb, by_pandas, by_polars, by_spark
+from support.tables import by_duckdb, by_pandas, by_polars, by_spark, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +44,11 @@ if TYPE_CHECKING:
 PATIENCE = 300.0
 #: Messages a second of a replay: slow enough that it is not over before it is killed.
 RATE = 20
+#: Small segments, so that in the end most of the journal can be let go of.
+KEEPING = {"segment_bytes": 256 * 1024}
+FORGETTING = {**KEEPING, "retention_bytes": 512 * 1024}
+#: Of so many stories in a row, one for each format of tables, the last few have a cluster.
+WITH_CLUSTER = 9
 #: What is killed, round by round.
 PLAN = ("archive", "insight", "archive", "replay")
 DECODING = {"format": "json", "schema": "n long"}
@@ -63,8 +71,15 @@ class Figures(NamedTuple):
     rounds: int = 0
     pipelines_killed: int = 0
     brokers_killed: int = 0
+    #: Python processes of executors, and worker processes of a cluster.
+    python_workers_killed: int = 0
+    cluster_workers_killed: int = 0
+    #: Pipelines that have ended because of that, and were run again.
+    ended_by_kills: int = 0
     published: int = 0
     archived: int = 0
+    #: Read from archive and journal, after the journal has let go of most of it.
+    history: int = 0
     replayed: int = 0
     events: int = 0
     #: Rows of the table by queue and minute.
@@ -80,8 +95,10 @@ class PipelineStory(Counted[Figures]):
 
     def __init__(self, folder: Path, seed: int, spark: SparkSession) -> None:
         super().__init__(Figures())
-        self.broker = SparkBroker(folder / "broker")
+        self.broker = SparkBroker(folder / "broker", journal=KEEPING)
         self.lake = folder / "lake"
+        self.kind = KINDS[seed % len(KINDS)]
+        self._cluster = Cluster(folder / "cluster") if seed % WITH_CLUSTER >= WITH_CLUSTER - len(KINDS) else None
         self._spark = spark
         self._log = folder / "pipeline.log"
         self._random = random.Random(seed)
@@ -95,6 +112,14 @@ class PipelineStory(Counted[Figures]):
         """
         self.broker.start()
         flowing = threading.Thread(target=self._flow)
+        with ExitStack() as stack:
+            stack.callback(self.broker.stop)
+            if self._cluster is not None:
+                self._cluster.folder.mkdir()
+                stack.enter_context(self._cluster)
+            yield from self._rounds(rounds, flowing)
+
+    def _rounds(self, rounds: int, flowing: threading.Thread) -> Iterator[str]:
         try:
             self.broker.publish("flow", b'{"n": -1}')
             flowing.start()
@@ -108,7 +133,6 @@ class PipelineStory(Counted[Figures]):
             self._done.set()
             if flowing.ident is not None:
                 flowing.join()
-            self.broker.stop()
 
     def _round(self, name: str, *, with_broker: bool) -> str:
         """One pipeline's life, and perhaps the end of one of the broker's."""
@@ -124,16 +148,41 @@ class PipelineStory(Counted[Figures]):
                 self.broker.kill()
                 self.count(brokers_killed=1)
                 self.broker.start()
-            time.sleep(life - broker_at)
+            killed = self._kill_executors(driver, life - broker_at)
+            ended = driver.poll() is not None
+            assert killed or not ended, self._log.read_text(errors="replace")[-5000:]
         finally:
             kill_group(driver)
-        self.count(pipelines_killed=1)
-        return f"{name} killed {life:.2f} s after a batch" + (
-            f", the broker after {broker_at:.2f} s" if with_broker else ""
-        )
+        self.count(ended_by_kills=ended, pipelines_killed=not ended)
+        told = f"{name} ({self.kind}) " + ("ended by a kill" if ended else f"killed {life:.2f} s after a batch")
+        told += f", the broker after {broker_at:.2f} s" if with_broker else ""
+        return told + (f", {killed} of its workers before" if killed else "")
+
+    def _kill_executors(self, driver: subprocess.Popen[bytes], seconds: float) -> int:
+        """For some seconds, in every second round, kill what runs the tasks. Returns how many were killed."""
+        if self._random.random() < 0.5:
+            time.sleep(seconds)
+            return 0
+        sessions = [driver.pid] if self._cluster is None else [driver.pid, *self._cluster.sessions]
+        killed = kill_python_worker(sessions, self._random)
+        self.count(python_workers_killed=killed)
+        time.sleep(seconds)
+        if self._cluster is not None and self._random.random() < 0.5:
+            self._cluster.kill_worker(self._random.randrange(2))
+            self.count(cluster_workers_killed=1)
+            killed += 1
+        more = kill_python_worker(sessions, self._random)
+        self.count(python_workers_killed=more)
+        time.sleep(self._random.uniform(0.0, 1.0))
+        return killed + more
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
-        where = ["--lake", str(self.lake), "--endpoint", self.broker.endpoint, "--master", "local[2]", "--json"]
+        where = ["--lake", str(self.lake), "--endpoint", self.broker.endpoint, "--json"]
+        where += ["--kind", self.kind] if name == "archive" else []
+        # A task is tried four times, on a cluster as here.
+        where += ["--master", "local[2,4]" if self._cluster is None else self._cluster.address]
+        conf = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": "600m"}
+        where += [part for pair in conf.items() for part in ("--conf", "=".join(pair))]
         with self._log.open("wb") as log:
             return subprocess.Popen(
                 [*COMMAND, "pipeline", name, *OPTIONS[name], *where],
@@ -169,6 +218,21 @@ class PipelineStory(Counted[Figures]):
         archived = self._check_archive("compacted")
         self.count(archived=archived, published=len(self._rows("messages", "flow")))
         self._check_insight()
+        self._check_history([row["position"] for row in self._rows("messages", "flow")])
+
+    def _check_history(self, wanted: list[int]) -> None:
+        """The journal lets go of most of it: what is missing must come from the archive."""
+        self.broker.stop()
+        self.broker.configure(journal=FORGETTING)
+        self.broker.start()
+        for queue in ("flow", "again"):
+            self.broker.take(queue)
+        deadline = time.monotonic() + PATIENCE
+        while self.broker.status().earliest <= wanted[0] and time.monotonic() < deadline:
+            self.broker.publish("late", b"x" * 1000)
+        rows = self.broker.read(self._spark, queue="flow", archive=self.lake, columns="position").collect()
+        self.compare("archive and journal", [row["position"] for row in rows], wanted)
+        self.count(history=len(rows))
 
     def _source(self) -> BrokerSource:
         return BrokerSource({"endpoint": self.broker.endpoint})
@@ -176,7 +240,7 @@ class PipelineStory(Counted[Figures]):
     def _archive(self, clock: Callable[[], float]) -> None:
         """Work off what is there; in another hour, what was there before is compacted."""
         self.broker.publish("flow", b'{"n": -2}')
-        options = archive_main.ArchiveOptions(queue="default/flow", **DECODING, clock=clock)  # type: ignore[arg-type]
+        options = archive_main.ArchiveOptions(queue="default/flow", kind=self.kind, **DECODING, clock=clock)  # type: ignore[arg-type]
         archive_main.run(self._spark, self._source(), str(self.lake), options, RunControl(once=True))
 
     def _check_archive(self, what: str) -> int:

@@ -7,6 +7,7 @@
     driver      what runs in the one with Spark; lines is what it is told and tells
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
+    failover    the demo with a broker and a database server that are killed
     postgresql  a PostgreSQL with a synchronous standby, where the journal is to be in one and none is given
     agreement   whether clients' counts, journal and tables say the same
 """
@@ -14,6 +15,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -25,13 +27,16 @@ from typing import Any
 
 import click
 
-from penstock.cli.errors import FAILED, REFUSED, CommandError
+from penstock.cli.errors import FAILED, REFUSED, WRONG_USE, CommandError
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
 from penstock.cli.up.console import LoginLink, log_in
+from penstock.cli.up.failover import FailoverSetup, Loss
 from penstock.cli.up.lines import Task
 from penstock.protocols import protocols
 
+#: In place of a URL: bring a PostgreSQL along.
+OWN = "postgresql"
 #: Where the extras come from, by the module that shows whether they are there.
 EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
 
@@ -48,6 +53,12 @@ def listener_options(command: Any) -> Any:
 @click.command("up", short_help="Run a broker and the pipelines that turn its traffic into tables.")
 @click.option("--data", default="./penstock-data", metavar="DIR", help="The broker's data. [default: ./penstock-data]")
 @click.option("--lake", default="./penstock-lake", metavar="DIR", help="The tables. [default: ./penstock-lake]")
+@click.option(
+    "--journal",
+    metavar="URL",
+    help="A database for the journal. With --demo also `postgresql`: one of our own, with a standby and two brokers, "
+    "of which some are killed. [default: files in the data folder]",
+)
 @listener_options
 @click.option("--flight", default="127.0.0.1:8815", metavar="ADDR", help="Arrow Flight. [default: 127.0.0.1:8815]")
 @click.option("--http", default="127.0.0.1:9180", metavar="ADDR", help="API and console. [default: 127.0.0.1:9180]")
@@ -68,15 +79,20 @@ def command(**flags: Any) -> int:
     Examples:
       penstock up
       penstock up --demo
+      penstock up --demo --journal postgresql
       penstock up --data /var/lib/penstock --lake /srv/lake --every 30
 
     Exit codes: 0 done, or stopped; 1 failed, or the demo's numbers do not agree; 2 wrong use; 3 something did not
     start; 130 Ctrl-C during the demo.
     """
-    missing = [extra for module, extra in EXTRAS.items() if find_spec(module) is None]
+    wanted = EXTRAS | ({"psycopg": "postgresql"} if flags["journal"] else {})
+    missing = [extra for module, extra in wanted.items() if find_spec(module) is None]
     if missing:
         hint = f"pip install 'penstock[{','.join(missing)}]'"
-        raise CommandError("Spark and Arrow are not installed", hint, exit_code=REFUSED)
+        raise CommandError("Spark, Arrow or psycopg is not installed", hint, exit_code=REFUSED)
+    if flags["journal"] == OWN and not flags["demo"]:
+        hint = "name your own, as in --journal postgresql://mq@db.example.com/penstock"
+        raise CommandError("a PostgreSQL of our own is for --demo, and gone after it", hint, exit_code=WRONG_USE)
     processes = Processes(flags)
     try:
         return processes.run()
@@ -92,7 +108,9 @@ class Processes:
 
     def __init__(self, flags: dict[str, Any]) -> None:
         self._flags = flags
-        self.lake = Path(flags["lake"]).absolute()
+        self._setup: FailoverSetup | None = None
+        lake = flags["lake"] if flags["journal"] != OWN else f"{flags['lake']}-{secrets.token_hex(3)}"
+        self.lake = Path(lake).absolute()  # one journal, one lake
         self.are_up = False
         self._login: LoginLink | None = None
         self._stopping = threading.Event()
@@ -135,7 +153,8 @@ class Processes:
 
     def check(self) -> None:
         """Raise CouldNot if a part has ended by itself."""
-        if not self.broker.running:
+        broker = self.broker
+        if not broker.running and broker is self.broker:  # it is another one after a take-over
             raise CouldNot(f"the broker has ended:{self.broker.log_end()}")
         self.pipelines.check()
 
@@ -155,15 +174,56 @@ class Processes:
             raise CouldNot(f"the lake {self.lake} can't be written to: {error.strerror}") from None
         self._running.append(self._lock.close)
         self._lock.take(self.note)
-        self.note("starting the broker")
-        flags = [part for name in ("data", *protocols(), "flight") for part in self._flag(name)] + self._http()
-        self.broker = BrokerChild(flags, self._logs / "broker.log", self._lock)
-        self._running.append(self.broker.stop)
-        self.broker.wait()
+        self._start_broker()
         self._make_login()
         self.note("starting Spark")
         self._start_pipelines()
         self.are_up = True
+
+    def _start_broker(self) -> None:
+        if self._flags["journal"] == OWN:
+            self.note("starting PostgreSQL, and a synchronous standby of it")
+            self._setup = FailoverSetup()
+            self._running.append(self._setup.stop)
+            self._setup.start_database()
+        self.note("starting the broker")
+        flags = [part for name in (*protocols(), "flight") for part in self._flag(name)] + self._http()
+        self.broker = BrokerChild([*self._storage(), *flags], self._logs / "broker.log", self._lock)
+        self._running.append(self._stop_broker)
+        self.broker.wait()
+        if self._setup is not None:
+            self.note("starting another broker, which stands by")
+            there = [part for name in (*protocols(), "flight") for part in (f"--{name}", self._address(name))]
+            self._setup.stand_by([*there, "--http", "off"], self._logs / "second-broker.log", self._lock)
+
+    def _stop_broker(self) -> None:
+        self.broker.stop()  # the one that serves by then
+
+    def _storage(self) -> list[str]:
+        """Where the journal is."""
+        if self._setup is not None:
+            return self._setup.flags("first")
+        url = self._flags["journal"]
+        return [*self._flag("data"), *(["--journal", url] if url else [])]
+
+    def _address(self, name: str) -> str:
+        """Where the broker listens, as a flag says it."""
+        return self.broker.addresses[name].rpartition("://")[2]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the demo takes away while messages flow."""
+        setup = self._setup
+        if setup is None:
+            return []
+
+        def lose_broker() -> None:
+            self.broker = setup.lose_broker(self.broker)
+
+        return [
+            ("the broker that serves is killed; the other one takes over", lose_broker),
+            ("the database's primary is killed, and its standby promoted", setup.lose_primary),
+        ]
 
     def _start_pipelines(self) -> None:
         endpoint = self.broker.addresses["flight"]

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -123,17 +124,28 @@ class BrokerChild(Child):
 
     def wait(self) -> None:
         """Until it accepts everybody. Raises CouldNot."""
+        self.wait_for_role("serving")
+        if "flight" not in self.addresses:
+            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.log_end()}")
+
+    def wait_for_role(self, role: str) -> None:
+        """Until it serves, or stands by. Raises CouldNot."""
         deadline = time.monotonic() + BROKER_SECONDS
-        while not self._ready.exists():
+        while (told := self._told()).get("role") != role:
             if not self.running:
                 raise CouldNot(f"the broker did not start:{self.log_end()}")
             if time.monotonic() > deadline:
                 raise CouldNot(f"the broker takes too long to start:{self.log_end()}")
             time.sleep(0.02)
-        listeners = json.loads(self._ready.read_text())["listeners"]
-        self.addresses = {each["protocol"]: each["address"] for each in listeners}
-        if "flight" not in self.addresses:
-            raise CouldNot(f"the broker has no Flight endpoint, which the pipelines read from:{self.log_end()}")
+        self.addresses = {each["protocol"]: each["address"] for each in told["listeners"]}
+
+    def _told(self) -> dict[str, Any]:
+        """What the ready file says; nothing, if there is none."""
+        try:
+            told: dict[str, Any] = json.loads(self._ready.read_text())
+        except FileNotFoundError:
+            return {}
+        return told
 
     def stop(self) -> None:
         """Let it drain."""

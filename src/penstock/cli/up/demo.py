@@ -28,7 +28,7 @@ def demo(up: Processes) -> int:
     addresses = up.broker.addresses
     counts = ClientCounts(uuid4().hex[:8])
     try:
-        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), counts, up.told)
+        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), counts, up.told, up.losses)
     except InterruptedError:
         return INTERRUPTED
     up.note("waiting for the tables")

@@ -267,6 +267,13 @@ class Pair:
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
+    def restore_standby(self) -> None:
+        """After ``fail_over``: make a new standby in the place of the one that is the primary now, on its port."""
+        shutil.rmtree(self.standby.data)
+        self.standby.copy_of(self.primary, "standby")
+        self.standby.start()
+        self.make_synchronous()
+
     def remove(self) -> None:
         """End both, and remove their files."""
         for server in (self.standby, self.primary):

@@ -10,16 +10,22 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from threading import Thread
 
 from msgspec import Struct, field
 
+from penstock.cli.up.failover import Loss
 from penstock.client import Client, Outgoing, connect
 from penstock.client.sync import Message
 
 #: The queues, as namespace/queue. SSPQ's is the one that its listener names.
 ORDERS, OFFERS, JOBS, PAYMENTS = "default/orders", "default/offers", "default/sspq", "shop/payments"
+TRANSFERS = "shop/transfers"
+#: Transfers before, during and after each loss; and seconds that one may take.
+EACH = 100
+PATIENCE = 60.0
 #: Seconds without a message after which a consumer has seen all there is.
 IDLE = 1.0
 
@@ -58,14 +64,16 @@ class ClientCounts(Struct):
         return False
 
 
-def run(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None]) -> None:
-    """Send and consume; takes some seconds. Raises ClientError."""
+def run(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None], losses: Sequence[Loss] = ()) -> None:
+    """Send and consume; takes some seconds. Raises ClientError. ``losses`` are for while messages flow."""
     say("PHPMQ: orders are placed, some are refused; offers run out")
     _orders(addresses, counts)
     say("SSPQ: jobs are done, some break their worker again and again")
     _jobs(addresses, counts)
     say("Kokaq: payments with priorities and delays; some are left over")
     _payments(addresses, counts)
+    if losses:
+        _transfers(addresses, counts, say, losses)
     say("across: orders that came over PHPMQ are finished over Kokaq")
     _across(addresses, counts)
 
@@ -125,6 +133,24 @@ def _payments(addresses: Addresses, counts: ClientCounts) -> None:
                 counts.popped[PAYMENTS] += 1
         _finish(client, PAYMENTS, counts)
         client.publish_many(counts.bodies(PAYMENTS, "kokaq", 30))  # left over: see the view `live`
+
+
+def _transfers(addresses: Addresses, counts: ClientCounts, say: Callable[[str], None], losses: Sequence[Loss]) -> None:
+    """Confirmed one by one, while a part after the other is taken away. The client says again what was not answered."""
+    say("Kokaq: transfers, each confirmed, whatever is lost")
+    url = f"kokaq://{addresses.kokaq}/{TRANSFERS}"
+    with connect(url, reconnect=True, idempotent=True, timeout=PATIENCE) as client:
+        client.create_queue(exist_ok=True)
+        bodies = counts.bodies(TRANSFERS, "kokaq", EACH * (len(losses) + 1))
+        client.publish_many(next(bodies) for _ in range(EACH))
+        for text, lose in losses:
+            say(text)
+            losing = Thread(target=lose)
+            losing.start()
+            for _ in range(EACH):
+                client.publish(next(bodies))
+            losing.join()
+        _finish(client, TRANSFERS, counts)
 
 
 def _across(addresses: Addresses, counts: ClientCounts) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.journal.errors import JournalRefused
 from penstock.journal.postgresql import statements
@@ -30,10 +30,13 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
 if TYPE_CHECKING:
     import psycopg
+
+T = TypeVar("T")
 
 #: The server ran out of something that others may give back.
 _FULL = {"53000", "53100", "53200", "53300", "53400"}
@@ -74,6 +77,8 @@ class PostgresDatabase:
         self._parameters = self._parse(address)
         self._texts: dict[str, bytes] = {}
         self._prepare: int | None = 0
+        text = statements.APPEND.format(schema=self._quoted)
+        self._append = PreparedStatement(self._driver, "append", text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
         self._warnings: list[str] = []
         self._lock = RLock()
@@ -139,9 +144,9 @@ class PostgresDatabase:
 
     # What the owner asks for
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
         """See Database."""
-        return self._one(statements.CLAIM, {"owner": owner, "lease": lease})
+        return self._one(statements.CLAIM, {"owner": owner, "lease": lease, "least": least})
 
     def seal(self, epoch: int, newer: int) -> bool:
         """See Database."""
@@ -163,7 +168,7 @@ class PostgresDatabase:
         values |= {"first": block.first, "end": block.end, "block_epoch": block.epoch, "checksum": block.checksum}
         values |= {"at": block.at, "size": len(block.data), "data": block.data}
         if begins is None:
-            return self._change(statements.APPEND, values) == 1
+            return self._appended(values) == 1
         values |= {"header": begins.header, "timeline": begins.timeline}
         before = begins.finishes
         for name in ("first", "end", "size", "blocks", "last_at", "chain"):
@@ -190,7 +195,7 @@ class PostgresDatabase:
             for number, part in enumerate(parts):
                 self._change(statements.PUT_CHECKPOINT, (position, number, part))
             self._change(statements.OLD_CHECKPOINTS, (keep,))
-            if not self._rows(statements.OURS, {"epoch": epoch}):
+            if not self._rows(statements.OURS_UP_TO, {"epoch": epoch, "position": position}):
                 raise self._driver.Rollback
             return True
         return False
@@ -339,14 +344,23 @@ class PostgresDatabase:
         return found
 
     def _execute(self, text: bytes, values: Any, *, changes: bool) -> psycopg.Cursor[Any]:
+        return self._run(lambda connection: connection.execute(text, values, binary=True), changes=changes)
+
+    def _appended(self, values: dict[str, Any]) -> int:
+        with self._lock:
+            return self._run(
+                lambda connection: self._append.run(connection, values, prepare=self._prepare is not None), changes=True
+            )
+
+    def _run(self, call: Callable[[psycopg.Connection[Any]], T], *, changes: bool) -> T:
         connection = self._connected()
         self._warnings.clear()
         try:
-            done = connection.execute(text, values, binary=True)
+            done = call(connection)
         except self._driver.Error as error:
-            if error.sqlstate in _NOT_PREPARED and connection.prepare_threshold is not None:
+            if error.sqlstate in _NOT_PREPARED and self._prepare is not None:
                 self._prepare = connection.prepare_threshold = None
-                return self._execute(text, values, changes=changes)
+                return self._run(call, changes=changes)
             raise self._sorted(error) from error
         if changes and self._warnings:
             self._let_go()
@@ -373,6 +387,9 @@ class PostgresDatabase:
                 text = _line(error)
                 raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
             self._connection.add_notice_handler(self._note)
+            # Else a number's size decides its type, and each mix of types is a statement of its own to be prepared.
+            numeric = self._driver.types.numeric
+            self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection
 
     def _note(self, notice: Any) -> None:

@@ -193,8 +193,8 @@ class Database(ReadableDatabase, Protocol):
     def make(self) -> None:
         """Make the tables, if there are none. Raises DatabaseRefused where others' are, or a newer version's."""
 
-    def claim(self, owner: str, lease: float) -> ShardRow | None:
-        """Raise the epoch by one, and be the owner for so many seconds: the row after that.
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
+        """Raise the epoch by one, or to ``least``, and be the owner for so many seconds: the row after that.
 
         None: the owner before has a lease that still runs.
         """
@@ -240,7 +240,7 @@ class Database(ReadableDatabase, Protocol):
         """
 
     def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
-        """Keep one, whole or not at all, and remove all but the newest few."""
+        """Keep one, whole or not at all, and remove all but the newest few. False as well if it lies above the head."""
 
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
         """Keep a value by its name."""

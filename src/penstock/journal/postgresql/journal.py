@@ -19,10 +19,11 @@ from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.connection import PostgresDatabase
-from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError
+from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError, ServerFacts, ShardRow
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
+from penstock.journal.postgresql.seen import Seen
 from penstock.journal.postgresql.server import refuse_server, warn_of_server
 from penstock.journal.postgresql.space import DatabaseSpace
 from penstock.journal.postgresql.standby import DatabaseStandby
@@ -36,6 +37,9 @@ from penstock.journal.postgresql.transfer import (
 )
 from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
+
+#: How many epochs a history of the database has; the next one has others.
+EPOCHS = 2**16
 
 
 class DatabaseJournal:
@@ -64,21 +68,26 @@ class DatabaseJournal:
         self._clock = clock or Clock()
         self._owner = owner or name_owner
         self._in_thread = in_thread
+        self._seen = Seen()
 
     def own(self) -> OwnedDatabase:
         """See Journal."""
-        return self._take_over(self._owner(), None)
+        standby = self.stand_by()
+        try:
+            return standby.own()
+        finally:
+            standby.close()
 
     def stand_by(self) -> DatabaseStandby:
         """See Journal."""
         owner = self._owner()
-        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby))
+        return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby), self._seen)
 
     def follow(self, *, identity: int | None = None) -> DatabaseFollower:
         """See Journal."""
         return DatabaseFollower(self._connect(), identity=identity)
 
-    def _take_over(self, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+    def _take_over(self, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         if self._options.durability is not Durability.COMMIT:
             raise JournalRefused(
                 f"{self.where} commits every append: durability = {self._options.durability.name.lower()} is for"
@@ -89,28 +98,22 @@ class DatabaseJournal:
             return self._claim(connections, owner, standby)
         except BaseException as error:
             connections.close()
-            if isinstance(error, ConnectionLost) and not error.refused:
+            if isinstance(error, OSError) or (isinstance(error, ConnectionLost) and not error.refused):
                 raise LogAway(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
             raise
 
-    def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby | None) -> OwnedDatabase:
+    def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
         facts = database.facts()
         refuse_server(self.where, facts)
         database.make()
-        if standby is not None:
-            standby.check(database.shard())
-        asked_at = self._clock.monotonic()
-        shard = database.claim(owner, self._lease)
-        if shard is None:
-            found = database.shard()
-            raise JournalOwned(self.where, found.owner, found.lease)
-        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock)
+        standby.check(database.shard())
+        facts, shard, asked_at = self._claim_epoch(database, owner, facts)
+        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
         try:
-            if standby is not None:
-                standby.check(shard)
+            standby.check(shard)
             log = DatabaseLog(
                 connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
             )
@@ -120,6 +123,22 @@ class DatabaseJournal:
             with suppress(LogError):
                 writer.release()
             raise
+
+    def _claim_epoch(self, database: Database, owner: str, facts: ServerFacts) -> tuple[ServerFacts, ShardRow, float]:
+        """Be the owner, with an epoch that no claim can have had which a promoted standby has not heard of.
+
+        Each history of the database has its own epochs; the server's was another one if it changes meanwhile.
+        """
+        while True:
+            asked_at, before = self._clock.monotonic(), facts.timeline
+            shard = database.claim(owner, self._lease, max(before - 1, 0) * EPOCHS)
+            if shard is None:
+                found = database.shard()
+                raise JournalOwned(self.where, found.owner, found.lease)
+            facts = database.facts()
+            refuse_server(self.where, facts)
+            if facts.timeline == before:
+                return facts, shard, asked_at
 
 
 class OwnedDatabase:

@@ -13,7 +13,7 @@ class DatabaseLease:
 
     def __init__(self, seconds: float, renew: Callable[[], None], release: Callable[[], None]) -> None:
         self.seconds = seconds
-        self.deadline = 0.0
+        self.deadline = float("-inf")
         self.renew = renew
         self.release = release
 

@@ -13,7 +13,7 @@ from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
 from penstock.journal.postgresql.database import BlockMark, BlockRow, Database, DatabaseError, ShardRow
 from penstock.journal.postgresql.extents import segment_of
 from penstock.journal.postgresql.reading import BlockReader
-from penstock.journal.postgresql.writer import Known
+from penstock.journal.postgresql.seen import Seen
 
 if TYPE_CHECKING:
     from penstock.journal.postgresql.journal import OwnedDatabase
@@ -24,14 +24,13 @@ T = TypeVar("T")
 class DatabaseStandby:
     """Follows over one connection. One thread at a time uses it."""
 
-    def __init__(self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase]) -> None:
+    def __init__(self, database: Database, own: Callable[[DatabaseStandby], OwnedDatabase], seen: Seen) -> None:
         """``own`` is the journal's way to take over, which asks ``check`` before it goes on."""
         self._database = database
         self._own = own
         self._reader = BlockReader(database.where, self._fetch, self._check_there)
         self._identity: int | None = None
-        #: The last block that was seen.
-        self._known: Known | None = None
+        self._seen = seen
         self.position = FIRST_POSITION
         self.owner = ""
         self.seconds = 0.0
@@ -44,7 +43,7 @@ class DatabaseStandby:
             found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
         except OSError as error:
             raise LogAway(str(error)) from error
-        self.position, self._known = found.position if found is not None else FIRST_POSITION, None
+        self.position = found.position if found is not None else FIRST_POSITION
         return found
 
     def catch_up(self) -> Iterator[Block]:
@@ -60,7 +59,7 @@ class DatabaseStandby:
             for block in self._reader.read(segment, self.position, shard.head):
                 self.position = block.end
                 mark = BlockMark(block.first, block.end, block.epoch, block.header.crc)
-                self._known = Known(segment.first, mark)
+                self._seen.note(segment.first, mark)
                 yield block
 
     def own(self) -> OwnedDatabase:
@@ -77,13 +76,10 @@ class DatabaseStandby:
             self._identity = shard.identity
         if shard.identity != self._identity:
             raise Replaced((FIRST_POSITION, self.position), f"{self._database.where} is another journal now")
-        if shard.head < self.position:
-            raise self._lost(shard, shard.head)
-        known = self._known
-        if known is None or known.mark.first < shard.low:
-            return
-        if self._ask(lambda: self._database.mark(known.extent, known.mark.first)) != known.mark:
-            raise self._lost(shard, known.mark.first)
+        lost = (shard.head, self.position) if shard.head < self.position else None
+        lost = lost or self._ask(lambda: self._seen.lost(self._database, shard))
+        if lost is not None:
+            raise self._lost(shard, lost)
 
     def _look(self) -> ShardRow:
         shard = self._ask(self._database.shard)
@@ -91,12 +87,11 @@ class DatabaseStandby:
         self.check(shard)
         return shard
 
-    def _lost(self, shard: ShardRow, first: int) -> CommitsLost:
-        lost = (first, max(self.position, first + 1))
+    def _lost(self, shard: ShardRow, lost: tuple[int, int]) -> CommitsLost:
         return CommitsLost(
             lost,
             f"{self._database.where} has lost commits that were seen there: it is at position {shard.head}, and was at"
-            f" {self.position}. Lost, or replaced by others: at least positions {lost[0]} to {lost[1] - 1}. A standby"
+            f" {lost[1]}. Lost, or replaced by others: at least positions {lost[0]} to {lost[1] - 1}. A standby"
             " that is not synchronous was promoted, or an older state of the database restored. If the server that has"
             " them is still there, go back to it; if not, start the broker again, and it goes on without them",
         )

@@ -16,7 +16,7 @@ _BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, 
 SHARD = f"select {_SHARD} from {{schema}}.shard"
 
 #: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it.
-CLAIM = f"""update {{schema}}.shard set epoch = epoch + 1, owner = %(owner)s, {_LEASE}
+CLAIM = f"""update {{schema}}.shard set epoch = greatest(epoch + 1, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
 RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
@@ -74,7 +74,8 @@ CLEAR_CHECKPOINT = "delete from {schema}.checkpoints where position = %s"
 PUT_CHECKPOINT = "insert into {schema}.checkpoints values (%s, %s, %b)"
 OLD_CHECKPOINTS = """delete from {schema}.checkpoints where position not in (
     select distinct position from {schema}.checkpoints order by position desc limit %s)"""
-OURS = _OURS
+#: A checkpoint of events that this server has lost would later be taken for one of others.
+OURS_UP_TO = "select 1 from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
 
 VALUE = "select value from {schema}.named_values where name = %s"
 PUT_VALUE = f"""with ours as ({_OURS}) insert into {{schema}}.named_values select %(name)s, %(value)b from ours

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import RLock
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.journal.postgresql.clock import Clock
@@ -31,6 +31,7 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.lease import DatabaseLease
+from penstock.journal.postgresql.seen import Seen
 
 #: Seconds for which a database that can't be reached is tried again before who asked is told of it, and may ask again.
 PATIENCE = 2.0
@@ -40,29 +41,28 @@ PAUSES = (0.05, 0.5)
 T = TypeVar("T")
 
 
-class Known(NamedTuple):
-    """The last block that was committed: its extent, and what it is told by."""
-
-    extent: int
-    mark: BlockMark
-
-
 class HeadWriter:
     """Moves the head. Any thread may use it; one thing is done at a time."""
 
     def __init__(
-        self, database: Database, shard: ShardRow, lease: float, asked_at: float, clock: Clock | None = None
+        self,
+        database: Database,
+        shard: ShardRow,
+        lease: float,
+        asked_at: float,
+        clock: Clock,
+        seen: Seen,
     ) -> None:
         """``shard`` is what the claim has returned, which was asked for at a moment of the clock."""
         self._database = database
-        self._clock = clock or Clock()
+        self._clock = clock
         self._lock = RLock()
         self.owner = shard.owner
         self.epoch = shard.epoch
         self.head = shard.head
         #: What readers are to be shown as the floor, and what they are.
         self.floor = self._shown_floor = shard.floor
-        self.known: Known | None = None
+        self._seen = seen
         #: Why nothing is accepted any more.
         self.failure: LogError | None = None
         self.lease = DatabaseLease(lease, self.renew, self.release)
@@ -90,7 +90,7 @@ class HeadWriter:
                 if not done:
                     asked_at = self._settle(None, lambda: self._found(block, extent, begins))
             self.head, self._shown_floor = block.end, floor
-            self.known = Known(extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
+            self._seen.note(extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
             self.lease.extend(asked_at)
 
     def prepare(self, first: int) -> None:
@@ -197,11 +197,9 @@ class HeadWriter:
 
     def _explain(self, shard: ShardRow) -> None:
         """Raise why a statement of ours has changed nothing. Returns where that can't be told: it may be sent again."""
-        known = self.known
-        if shard.head < self.head:
-            raise self._end(self._lost(shard, shard.head))
-        if known is not None and self._replaced(known, shard):
-            raise self._end(self._lost(shard, known.mark.first))
+        lost = (shard.head, self.head) if shard.head < self.head else self._seen.lost(self._database, shard)
+        if lost is not None:
+            raise self._end(self._lost(shard, lost))
         if shard.epoch != self.epoch:
             owner = f"{shard.owner} owns it" if shard.owner else "it was owned by another broker"
             raise self._end(
@@ -211,14 +209,7 @@ class HeadWriter:
                 )
             )
 
-    def _replaced(self, known: Known, shard: ShardRow) -> bool:
-        """Whether a block that we know as committed is not there any more, though it was not trimmed."""
-        if known.mark.first < shard.low:
-            return False
-        return self._database.mark(known.extent, known.mark.first) != known.mark
-
-    def _lost(self, shard: ShardRow, first: int) -> CommitsLost:
-        lost = (first, self.head)
+    def _lost(self, shard: ShardRow, lost: tuple[int, int]) -> CommitsLost:
         return CommitsLost(
             lost,
             f"{self._database.where} has lost commits that it had confirmed: it is at position {shard.head}, epoch"

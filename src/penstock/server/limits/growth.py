@@ -314,6 +314,7 @@ PASSING = frozenset(
         "journal/postgresql/copies",
         "journal/postgresql/follower",
         "journal/postgresql/log:_Fence",
+        "journal/postgresql/prepared",
         "journal/postgresql/transfer",
         "journal/files/mapped_segment",
         "journal/views/merge",

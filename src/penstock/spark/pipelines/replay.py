@@ -1,16 +1,18 @@
 """``replay``: messages of an archive, or of the journal, go back into a queue, each once. See docs/pipelines.md.
 
-The rows are put in the order of their positions and cut into chunks, which depend on nothing but the rows. A chunk is
-published whole, under the replay's name and its number, and the broker takes each once. So a replay that was killed is
-run again, starts behind the last chunk that it knows of, and what it repeats is not taken again. For that its rows must
-stay the same: it ends at the last position that was there when it was first started.
+The rows come by position, window by window (``windows.py``), and are cut into chunks, which depend on nothing but the
+rows. A chunk is published whole, under the replay's name and its number, and the broker takes each once. So a replay
+that was killed is run again, starts behind the last chunk that it knows of, and what it repeats is not taken again. For
+that its rows must stay the same: it ends at the last position that was there when it was first started.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -25,11 +27,11 @@ from penstock.flight.calls import EndWriter, Write
 from penstock.spark.chunks import ROWS, chunks
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.options import Use, parse
+from penstock.spark.pipelines.archive.main import ArchiveOptions, catalogue_of, lake_of
 from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
 from penstock.spark.pipelines.lake.files import CUT
-from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import data_files
 from penstock.spark.pipelines.run import (
+    LOOK_EVERY,
     SPARK_ERRORS,
     BrokerSource,
     PipelineProgress,
@@ -38,13 +40,19 @@ from penstock.spark.pipelines.run import (
     lines_of,
     watched,
 )
+from penstock.spark.pipelines.windows import (
+    JournalMessages,
+    LakeTable,
+    MessageSource,
+    TableMessages,
+    Window,
+    frame,
+)
 
-#: Rows that are taken from Spark at a time.
-FETCH = 2000
-#: Spark hands a part over as a whole, and has the next one ready meanwhile: parts are about so large. Bytes.
-PART_BYTES = 16 * 2**20
-#: What a row takes besides its payload, at most about so much.
-ROW_BYTES = 200
+#: Windows that are fetched while chunks of another one are published.
+AHEAD = 2
+#: Columns that are only read to be counted if a filter speaks of them.
+LARGE = ("payload", "value")
 #: With a rate, a chunk is what may be sent in this time. Seconds.
 BEAT = 0.5
 
@@ -88,9 +96,8 @@ class State(Struct):
     chunk: int = 0
     position: int = -1
     rows: int = 0
-    #: How many rows it has in all, and about how many bytes; None: it was begun by a version that did not count them.
+    #: How many rows it has in all; None: it was begun by a version that did not count them.
     total: int | None = None
-    size: int | None = None
     done: bool = False
 
 
@@ -100,6 +107,12 @@ def transform(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
 
 
 def _chosen(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
+    found = _filtered(messages, choice)
+    found = found.withColumn("queue", _own_queue() if choice.to is None else F.lit(choice.to))
+    return found.select(*ROW.names)
+
+
+def _filtered(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
     found = messages
     for name, value in (("from_position", choice.from_position), ("from_time", choice.from_time)):
         if value is not None:
@@ -111,8 +124,7 @@ def _chosen(messages: DataFrame, choice: ReplayChoice) -> DataFrame:
         found = found.where(F.concat_ws("/", "namespace", "queue") == choice.queue)
     if choice.where is not None:
         found = found.where(choice.where)
-    found = found.withColumn("queue", _own_queue() if choice.to is None else F.lit(choice.to))
-    return found.select(*ROW.names)
+    return found
 
 
 def _own_queue() -> Column:
@@ -133,10 +145,23 @@ def _literal(name: str, value: Any) -> Any:
 class Replay:
     """One replay by its name, on one lake."""
 
-    def __init__(self, spark: SparkSession, broker: BrokerSource, folder: str, name: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        broker: BrokerSource,
+        folder: str,
+        name: str,
+        places: ArchiveOptions | None = None,
+    ) -> None:
+        """``places`` are the store and the catalogue of the archive's tables."""
         self._spark = spark
         self._broker = broker
-        self.lake = Lake(folder, f"replay-{name}")
+        places = places or ArchiveOptions()
+        archived = lake_of(folder, places)
+        assert archived.store is not None
+        self._store = archived.store
+        self._catalogue = catalogue_of(archived, places)
+        self.lake = Lake(archived.root, f"replay-{name}")
         self._file = self.lake.hidden / "state.json"
         self._name = name
 
@@ -162,9 +187,8 @@ class Replay:
         try:
             known = msgspec.json.decode(self._file.read_bytes(), type=State)
         except FileNotFoundError:
-            last = self._messages(choice).agg(F.max("position")).collect()[0][0]
-            known = State(choice, -1 if last is None else last, f"batch-replay-{self._name}-{uuid4()}")
-            known.total, known.size = self._measure(known)
+            known = State(choice, self._source(choice).last(), f"batch-replay-{self._name}-{uuid4()}")
+            known.total = self._count(known)
             self._keep(known)
             return known
         except msgspec.DecodeError as error:
@@ -177,18 +201,18 @@ class Replay:
     def _keep(self, state: State) -> None:
         write_whole(self._file, msgspec.json.encode(state))
 
-    def _messages(self, choice: ReplayChoice) -> DataFrame:
+    def _source(self, choice: ReplayChoice) -> MessageSource:
         if not choice.table:
-            picked = {"queue": choice.queue, "startingPosition": choice.from_position}
-            return self._broker.batch(self._spark, view="messages", **picked)
-        return read_table(self._spark, self.lake.root, choice.table)
+            picked = {} if choice.queue is None else {"queue": choice.queue}
+            return JournalMessages(parse({**self._broker.options, **picked}, Use.BATCH))
+        return TableMessages(LakeTable(self._store, choice.table, self._catalogue))
 
     def _run(
         self, endpoint: FlightEndpoint, state: State, rate: float | None, how: RunControl, progress: PipelineProgress
     ) -> None:
         progress.total_rows, progress.before_rows, progress.doing = state.total, state.rows, "publishing"
         began = time.monotonic()
-        for chunk in [] if state.done else self._chunks(state):
+        for chunk in [] if state.done else self._chunks(state, how):
             if how.stop.is_set():
                 break
             last = chunk.column("position")[-1].as_py()
@@ -211,25 +235,66 @@ class Replay:
         progress.seconds = time.monotonic() - began
         how.tell(progress)
 
-    def _chunks(self, state: State) -> Iterator[pa.RecordBatch]:
-        size = self._measure(state)[1] if state.size is None else state.size
-        parts = self._left(state).repartitionByRange(1 + size // PART_BYTES, "position")
-        rows = parts.sortWithinPartitions("position").toLocalIterator(prefetchPartitions=True)
-        return chunks(_batches(rows), rows=state.choice.chunk_rows)
+    def _chunks(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
+        return chunks(self._batches(state, how), rows=state.choice.chunk_rows)
 
-    def _measure(self, state: State) -> tuple[int, int]:
-        """How many rows there are to publish, and about how many bytes."""
-        size = F.coalesce(F.sum(F.octet_length("payload") + ROW_BYTES), F.lit(0))
-        found = self._left(state).agg(F.count("*"), size).collect()[0]
-        return int(found[0]), int(found[1])
+    def _batches(self, state: State, how: RunControl) -> Iterator[pa.RecordBatch]:
+        """What is not published yet. Some windows are fetched ahead; at the end, or when it is stopped, no more are."""
+        source = self._source(state.choice)
+        schema = source.schema()
+        ready: deque[Future[pa.Table]] = deque()
+        with ThreadPoolExecutor(AHEAD, "replay") as pool:
+            try:
+                for window in self._windows(source, state, schema.names):
+                    ready.append(pool.submit(self._fetch, window, schema, state))
+                    if len(ready) > AHEAD:
+                        yield from _fetched(ready.popleft(), how)
+                while ready:
+                    yield from _fetched(ready.popleft(), how)
+            finally:
+                running = [each for each in ready if not each.cancel()]
+                if running:
+                    self._spark.sparkContext.cancelAllJobs()
 
-    def _left(self, state: State) -> DataFrame:
-        """What is not published yet."""
+    def _windows(self, source: MessageSource, state: State, columns: list[str]) -> Sequence[Window]:
+        """Of what is not published yet."""
+        first = state.choice.from_position
+        start = max(first or 1, state.position + 1) if first is not None or state.position >= 0 else None
+        to = state.choice.to_position
+        stop = state.end + 1 if to is None else min(state.end + 1, to)
+        return source.windows(start, stop, columns) if (start or 0) < stop else []
+
+    def _fetch(self, window: Window, schema: pa.Schema, state: State) -> pa.Table:
+        with _understood():
+            return _chosen(frame(self._spark, [window], schema), state.choice).toArrow().cast(ROW)
+
+    def _count(self, state: State) -> int:
+        """How many rows there are to publish."""
+        source, where = self._source(state.choice), state.choice.where or ""
+        schema = pa.schema([each for each in source.schema() if each.name not in LARGE or each.name in where])
+        with _understood():
+            return _filtered(
+                frame(self._spark, self._windows(source, state, schema.names), schema), state.choice
+            ).count()
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """A filter that Spark can't make sense of is the fault of who has given it."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
+
+
+def _fetched(job: Future[pa.Table], how: RunControl) -> Iterator[pa.RecordBatch]:
+    """Wait for a window; whoever is to stop does not wait."""
+    while not how.stop.is_set():
         try:
-            found = _chosen(self._messages(state.choice), state.choice)
-            return found.where((F.col("position") > state.position) & (F.col("position") <= state.end))
-        except (AnalysisException, ParseException) as error:
-            raise ValueError(f"the filter can't be understood: {lines_of(error)[0]}") from None
+            yield from job.result(LOOK_EVERY).to_batches()
+        except TimeoutError:
+            continue
+        return
 
 
 def _name(state: State, last: int) -> Write:
@@ -243,25 +308,6 @@ def _name(state: State, last: int) -> Write:
     )
 
 
-def _batches(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    held: list[tuple[Any, ...]] = []
-    for row in rows:
-        held.append(tuple(row))
-        if len(held) == FETCH:
-            yield _batch(held)
-            held = []
-    if held:
-        yield _batch(held)
-
-
-def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = [
-        pa.array([bytes(value) if isinstance(value, bytearray) else value for value in column], field.type)
-        for column, field in zip(zip(*rows, strict=True), ROW, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ROW)
-
-
 def _pace(began: float, rows: int, rate: float | None, how: RunControl) -> None:
     """Wait until so many rows may have been sent."""
     if rate is not None:
@@ -271,15 +317,3 @@ def _pace(began: float, rows: int, rate: float | None, how: RunControl) -> None:
 def chunk_rows(rate: float | None) -> int:
     """How many rows a chunk has: with a rate, few enough that it is kept smoothly."""
     return ROWS if rate is None else max(1, min(ROWS, int(rate * BEAT)))
-
-
-def read_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
-    """A table of the archive, of any format. Names of queues are text, even if they look like numbers."""
-    files = data_files(Store(root), table)
-    before = spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled")
-    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    try:
-        reader = spark.read.option("mergeSchema", "true").option("basePath", str(root / table))
-        return reader.parquet(*(file.path for file in files))
-    finally:
-        spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", before or "true")

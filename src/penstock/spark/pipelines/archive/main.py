@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.journal.views.arrow import MESSAGES
+from penstock.spark.pipelines.archive.coverage import covered, write_coverage
 from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unpack
 from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, find_schema
 from penstock.spark.pipelines.lake import files
@@ -81,6 +82,7 @@ class Archive:
             self._check_table()
             for table in self._tables():
                 table.begin(identity)
+            self._tell_coverage()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -212,6 +214,7 @@ class Archive:
         rows = [sum(file.rows for file in each) for each in (good, bad)]
         position = max([last.position if last else 0, *(file.last + 1 for file in (*good, *bad))])
         state = {**self._state(hour), **_counted(last, sum(rows), rows[1]), "good": rows[0]}
+        state |= covered(self._lake.checkpoint, number, last.state if last is not None else None)
         mark = Decided(self._lake.query(), number, [], position, False, state)
         moves: list[tuple[str, str]] = []
         good_columns, bad_columns = columns(self._decoding)
@@ -219,6 +222,13 @@ class Archive:
             if each:
                 moves += table.commit(each, schema, _committed(mark))
         self._lake.keep(structs.replace(mark, moves=moves))
+        self._tell_coverage()
+
+    def _tell_coverage(self) -> None:
+        """For those who read the archive by position."""
+        last = self._lake.last()
+        if last is not None:
+            write_coverage(self._store, self._options.table, last.state)
 
     def _grow(self, messages: DataFrame) -> None:
         last = self._lake.last()

@@ -1,0 +1,155 @@
+"""Archive and journal as one history: what is before the journal's beginning comes from the archive.
+
+Positions are the same in both, so where one ends and the other goes on needs no agreement. Whenever a range begins
+before the journal does, all that the archive has of it is taken from there: the journal's beginning may move on while
+the range is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.flight.calls import Advanced, Pick, Range
+from penstock.spark.archived import measures
+from penstock.spark.archived.files import Archive
+from penstock.spark.archived.listing import list_archive, store_of
+from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.endpoint import log
+from penstock.spark.errors import ADVICE, BadOption, DataLoss, Replaced
+from penstock.spark.options import SourceSettings
+from penstock.spark.pipelines.lake.tables import TableFile
+
+T = TypeVar("T")
+
+#: Seconds that a batch which the archive is about to get is waited for. The journal may have let go of it already.
+GAP_SECONDS = 15.0
+GAP_PAUSE = 0.5
+#: How often a listing is made anew because files of it are gone: compaction replaces them now and then.
+ATTEMPTS = 10
+
+
+class ArchivedHistory:
+    """The archive that the options name, beside the journal that the broker has."""
+
+    def __init__(self, settings: SourceSettings, pick: Pick) -> None:
+        self._settings = settings
+        self._pick = pick
+        self._archive: Archive | None = None
+        self._rows: ArchiveRows | None = None
+
+    def earliest(self, status: Range) -> int:
+        """The first position there is, in one or the other."""
+        return min(self._known(status).start, status.earliest)
+
+    def locate(self, status: Range, at: int) -> int:
+        """The position of the first message at or after a time, before the journal begins; else where it begins."""
+
+        def find(archive: Archive, rows: ArchiveRows) -> int | None:
+            files = archive.between(archive.start, status.earliest, self._pick)
+            return measures.locate(rows, files, min(status.earliest, archive.stop), self._pick, at)
+
+        found = self._with_files(status, find)
+        return status.earliest if found is None else found
+
+    def reach(self, status: Range, start: int, stop: int) -> int:
+        """Up to where a range that begins before the journal is taken from the archive: to ``start`` if not at all.
+
+        Raises DataLoss for positions that are in neither, unless that is accepted.
+        """
+        archive = self._meeting(status, start, stop)
+        return max(start, min(stop, archive.stop))
+
+    def advance(self, status: Range, start: int, stop: int, max_rows: int, max_bytes: int) -> Advanced:
+        """How far a reader may go in the archive."""
+
+        def count(archive: Archive, rows: ArchiveRows) -> Advanced:
+            groups = rows.groups(archive.between(start, stop, self._pick), start, stop)
+            return measures.advance(rows, groups, (start, stop), self._pick, max_rows, max_bytes)
+
+        return self._with_files(status, count)
+
+    def cuts(self, status: Range, start: int, stop: int, size: int) -> list[int]:
+        """Where a range of the archive is cut into parts."""
+
+        def cut(archive: Archive, rows: ArchiveRows) -> list[int]:
+            groups = rows.groups(archive.between(start, stop, self._pick), start, stop)
+            return measures.cuts(groups, start, stop, self._settings.min_partitions, size)
+
+        return self._with_files(status, cut)
+
+    def files(self, status: Range, start: int, stop: int) -> tuple[TableFile, ...]:
+        """The files that have rows of a range."""
+        return self._known(status).between(start, stop, self._pick)
+
+    # How it is done
+
+    def _known(self, status: Range) -> Archive:
+        """What the archive has, as it was when it was last looked at."""
+        if self._archive is None:
+            self._archive = check(list_archive(self._settings), status.identity, self._pick)
+        return self._archive
+
+    def _again(self, status: Range) -> Archive:
+        self._archive = None
+        if self._rows is not None:
+            self._rows.forget()
+        return self._known(status)
+
+    def _with_files(self, status: Range, ask: Callable[[Archive, ArchiveRows], T]) -> T:
+        """Ask something of the files; once more if some of them were replaced meanwhile."""
+        if self._rows is None:
+            self._rows = ArchiveRows(store_of(self._settings))
+        for _ in range(ATTEMPTS):
+            try:
+                return ask(self._known(status), self._rows)
+            except FileNotFoundError as error:
+                problem = error
+                self._again(status)
+        raise DataLoss(f"a file of the archive {self._known(status).place} is missing: {problem}")
+
+    def _meeting(self, status: Range, start: int, stop: int) -> Archive:
+        """The archive, with all that lies between ``start`` and the journal's beginning, or ``stop``."""
+        deadline = time.monotonic() + min(GAP_SECONDS, self._settings.patience / 1e6)
+        archive = self._known(status)
+        while missing(archive, status, start, stop):
+            archive = self._again(status)
+            if time.monotonic() >= deadline or not missing(archive, status, start, stop):
+                break
+            time.sleep(GAP_PAUSE)
+        for low, high in missing(archive, status, start, stop):
+            text = gap(archive, status, low, high)
+            if self._settings.fail_on_data_loss:
+                raise DataLoss(f"{text} (penstock at {self._settings.endpoint}). {ADVICE}")
+            log.warning("%s", text)
+        return archive
+
+
+def check(archive: Archive, identity: str, pick: Pick) -> Archive:
+    """The archive itself, if it is of this journal and has these queues."""
+    if archive.identity != identity:
+        raise Replaced(
+            f"option archive: {archive.place} is of journal {archive.identity}, and the broker's is {identity}: "
+            "their positions have nothing to do with each other"
+        )
+    if not archive.covers(pick):
+        have, want = (each.queue or each.pattern or "*/*" for each in (archive.of, pick))
+        raise BadOption(f"option archive: {archive.place} has the queues {have}, and this query reads {want}")
+    return archive
+
+
+def missing(archive: Archive, status: Range, start: int, stop: int) -> list[tuple[int, int]]:
+    """Positions of a range that neither has."""
+    floor = min(status.earliest, stop)
+    holes = [(start, min(archive.start, floor)), (max(start, archive.stop), floor)]
+    return [(low, high) for low, high in holes if low < high] if archive.start < archive.stop else [(start, floor)]
+
+
+def gap(archive: Archive, status: Range, low: int, high: int) -> str:
+    """What is said of such positions."""
+    has = f"has positions {archive.start} to {archive.stop - 1}" if archive.stop > archive.start else "has none yet"
+    return (
+        f"positions {low} to {high - 1} are lost: the archive {archive.place} {has}, "
+        f"and the journal begins at position {status.earliest} now"
+    )

@@ -1,0 +1,175 @@
+"""What ``replay`` publishes, window by window: ranges of positions that are small enough for a driver to hold.
+
+A window of a table is what its row groups have of a range; one of the journal, what the broker has of it. An executor
+reads it as record batches, Spark filters them, and the driver gets them as such: no row is touched by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from penstock.flight.calls import Pick, Range, Status
+from penstock.journal.views.arrow import MESSAGES
+from penstock.spark import schemas
+from penstock.spark.archived import measures
+from penstock.spark.archived.files import has
+from penstock.spark.archived.history import ATTEMPTS
+from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.batch import BatchReader
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.executor import ReadPart, fetch
+from penstock.spark.options import SourceSettings
+from penstock.spark.pipelines.lake.store import Store
+from penstock.spark.pipelines.lake.tables import CatalogueOptions, TableFile, data_files
+
+#: Bytes of a window, about, when they are not compressed.
+WINDOW_BYTES = 16 * 2**20
+
+
+class LakeTable(Struct, frozen=True):
+    """A table by its name, whatever its format."""
+
+    store: Store
+    name: str
+    catalogue: CatalogueOptions
+
+    def files(self) -> list[TableFile]:
+        """Its files as they are now."""
+        return data_files(self.store, self.name, self.catalogue)
+
+
+class Window(Protocol):
+    """A range of positions. It travels to an executor."""
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """These columns of its rows, by position."""
+
+
+class MessageSource(Protocol):
+    """Where messages are replayed from."""
+
+    def schema(self) -> pa.Schema:
+        """The columns that there are."""
+
+    def last(self) -> int:
+        """The last position there is now; -1 if there is none."""
+
+    def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> Sequence[Window]:
+        """A range, in order, as it is now. Without a start, from the first position that there is."""
+
+
+class TableWindow(Struct, frozen=True):
+    """A range of a table, and the files that had it when it was planned."""
+
+    table: LakeTable
+    files: tuple[TableFile, ...]
+    start: int
+    stop: int
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """From its row groups. If files were replaced meanwhile, by compaction, from what has taken their place."""
+        at, files = self.start, self.files
+        for attempt in range(ATTEMPTS):
+            rows, span = ArchiveRows(self.table.store), (at, self.stop)
+            try:
+                for found in rows.read(rows.groups(files, *span), span, Pick(), schema):
+                    at = found.column("position")[-1].as_py() + 1
+                    yield from found.to_batches()
+            except FileNotFoundError:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+                files = tuple(file for file in self.table.files() if has(file, at, self.stop))
+            else:
+                return
+
+
+class TableMessages:
+    """A table of the lake."""
+
+    def __init__(self, table: LakeTable) -> None:
+        self._table = table
+
+    def schema(self) -> pa.Schema:
+        """Those of messages, those that divide the table, and what payloads were decoded to.
+
+        Columns come and fields of ``value`` come, but nothing goes and no type changes: the newest file has all.
+        """
+        newest = max(self._table.files(), key=lambda file: file.last)
+        inside = ArchiveRows(self._table.store).schema(newest)
+        more = [field for field in inside if field.name not in MESSAGES.names]
+        named = {field.name for field in more}
+        folders = [pa.field(name, pa.string()) for name in newest.partition if name not in {*MESSAGES.names, *named}]
+        return pa.schema([*MESSAGES, *more, *folders])
+
+    def last(self) -> int:
+        """By what the table says of its files."""
+        return max((file.last for file in self._table.files()), default=-1)
+
+    def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> list[TableWindow]:
+        """Cut by the sizes of row groups."""
+        start = start or 0
+        files = [file for file in self._table.files() if has(file, start, stop)]
+        if not files:
+            return []
+        groups = ArchiveRows(self._table.store).groups(files, start, stop)
+        cuts = measures.cuts(groups, start, stop, 1, WINDOW_BYTES)
+        return [
+            TableWindow(self._table, tuple(file for file in files if has(file, *span)), *span)
+            for span in pairwise([start, *cuts, stop])
+        ]
+
+
+class JournalWindow:
+    """A range of the journal, or of the archive before it."""
+
+    def __init__(self, settings: SourceSettings, part: ReadPart) -> None:
+        self._settings = settings
+        self._part = part
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """From the broker."""
+        return fetch(self._settings, self._part, schema)
+
+
+class JournalMessages:
+    """What the broker has, and the archive that the options name."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+
+    def schema(self) -> pa.Schema:
+        """Those of view ``messages``."""
+        return MESSAGES
+
+    def last(self) -> int:
+        """By the end of the journal."""
+        endpoint = FlightEndpoint(self._settings)
+        try:
+            return endpoint.ask(Status(), Range).latest - 1
+        finally:
+            endpoint.close()
+
+    def windows(self, start: int | None, stop: int, columns: Sequence[str]) -> list[JournalWindow]:
+        """Cut by the broker."""
+        settings = replace(self._settings, starting_position=start or "earliest", ending_position=stop)
+        reader = BatchReader(settings, list(columns), schemas.spark_schema("messages", columns), WINDOW_BYTES)
+        return [JournalWindow(settings, part) for part in reader.partitions() if isinstance(part, ReadPart)]
+
+
+def frame(spark: SparkSession, windows: Sequence[Window], schema: pa.Schema) -> DataFrame:
+    """The rows of windows: a task for each, in the order of their positions."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from windows[number].read(schema)
+
+    return spark.range(0, len(windows), 1, max(len(windows), 1)).mapInArrow(work, from_arrow_schema(schema))

@@ -1,0 +1,54 @@
+"""The demo's traffic while its broker and its database's primary are killed: every client's count is the journal's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from penstock.cli.up.agreement import history
+from penstock.cli.up.children import BrokerChild, RunLock
+from penstock.cli.up.failover import FailoverSetup
+from penstock.cli.up.traffic import Addresses, ClientCounts, run
+from support.commands import penstock
+
+FREE = [part for name in ("phpmq", "sspq", "kokaq", "flight") for part in (f"--{name}", "127.0.0.1:0")]
+
+
+def test_nothing_is_lost_or_doubled_by_the_losses(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path / "lock")
+    setup = FailoverSetup()
+    serving: list[BrokerChild] = []
+
+    def lose_broker() -> None:
+        serving.append(setup.lose_broker(serving.pop()))
+
+    try:
+        setup.start_database()
+        serving.append(BrokerChild([*setup.flags("first"), *FREE, "--http", "off"], tmp_path / "first.log", lock))
+        serving[0].wait()
+        where = {name: each.rpartition("://")[2] for name, each in serving[0].addresses.items()}
+        same = [part for name, each in where.items() for part in (f"--{name}", each)]
+        setup.stand_by([*same, "--http", "off"], tmp_path / "second.log", lock)
+        counts, told = ClientCounts("failover"), list[str]()
+        losses = [("broker", lose_broker), ("primary", setup.lose_primary)]
+        addresses = Addresses(**{name: where[name] for name in ("phpmq", "sspq", "kokaq")})
+        run(addresses, counts, told.append, losses)
+        assert {"broker", "primary"} <= set(told)
+        events = history(serving[0].addresses["flight"]).events
+        for kind, expected in (("published", counts.published), ("acknowledged", counts.acknowledged)):
+            rows = events.filter(pc.equal(events["kind"], kind))
+            names = zip(rows["namespace"].to_pylist(), rows["queue"].to_pylist(), strict=True)
+            assert Counter(f"{namespace}/{queue}" for namespace, queue in names) == expected
+    finally:
+        for broker in serving:
+            broker.stop()
+        setup.stop()
+        lock.close()
+
+
+def test_a_database_of_our_own_is_for_the_demo() -> None:
+    refused = penstock("up", "--journal", "postgresql")
+    assert refused.code == 2
+    assert "--demo" in refused.err

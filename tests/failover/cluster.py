@@ -1,0 +1,187 @@
+"""A database with a synchronous standby, brokers that take over from each other, and ways between them that break."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.up.postgresql import Pair
+from support.brokers import FREE, BrokerProcess
+from support.databaseproxy import DatabaseProxy, Way, database_proxy
+from support.postgres import running_pair
+
+DATABASE = "penstock"
+#: Seconds after which what should happen counts as not happening, on a busy machine.
+PATIENCE = 90.0
+
+
+def wait_until(what: Callable[[], Any], otherwise: str, patience: float = PATIENCE) -> Any:
+    """Poll until it is true, and return it."""
+    deadline = time.monotonic() + patience
+    while not (found := what()):
+        if time.monotonic() > deadline:
+            raise AssertionError(otherwise)
+        time.sleep(0.01)
+    return found
+
+
+class Route:
+    """One broker's ways to both servers of a pair: its own, so that others are not disturbed."""
+
+    def __init__(self, pair: Pair, stack: ExitStack) -> None:
+        servers = (pair.primary, pair.standby)
+        self._proxies: list[DatabaseProxy] = [stack.enter_context(database_proxy(each.port)) for each in servers]
+        self._password = pair.primary.password
+
+    def url(self, lease: float) -> str:
+        """Where the broker finds the journal."""
+        hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
+        options = f"target_session_attrs=read-write&sslmode=disable&gssencmode=disable&lease={lease:g}"
+        return f"postgresql://penstock:{self._password}@{hosts}/{DATABASE}?{options}"
+
+    def cut(self) -> None:
+        """All connections end; new ones are made as before."""
+        for proxy in self._proxies:
+            proxy.cut()
+
+    def refuse(self) -> None:
+        """Nobody gets through, and everybody is told."""
+        for proxy in self._proxies:
+            proxy.refuse()
+
+    def swallow(self, *ways: Way) -> None:
+        """What is sent is lost, and nobody is told."""
+        for proxy in self._proxies:
+            proxy.swallow(*ways)
+
+    def cut_in(self, statements: int) -> None:
+        """The answer to one of the next statements is lost with its connection."""
+        for proxy in self._proxies:
+            proxy.cut_at_statement(statements, "after")
+
+    def mend(self) -> None:
+        """As it was at first."""
+        for proxy in self._proxies:
+            proxy.accept()
+            proxy.release()
+
+
+class Node(BrokerProcess):
+    """A broker on the journal in the database."""
+
+    def __init__(self, folder: Path, route: Route, lease: float, **options: Any) -> None:
+        folder.mkdir()
+        kokaq = {"address": FREE, "create_queues": True}
+        given: dict[str, Any] = {
+            "phpmq": [FREE],
+            "sspq": [FREE],
+            "kokaq": [kokaq],
+            "journal": {"url": route.url(lease)},
+        }
+        super().__init__(folder, **{**given, **options})
+        self.route = route
+
+    def told(self) -> dict[str, Any]:
+        """What its ready file says; nothing while there is none."""
+        try:
+            found: dict[str, Any] = json.loads(self.ready.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return found if self.running and found["pid"] == self.pid else {}
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def role(self) -> str:
+        """What it says that it does."""
+        return str(self.told().get("role", ""))
+
+    def place(self, protocol: str) -> str | None:
+        """Where it serves a protocol, if it does."""
+        told = self.told()
+        if told.get("role") != "serving":
+            return None
+        found = [each["address"] for each in told["listeners"] if each["protocol"] == protocol]
+        return found[0].rpartition("/")[2] if found else None
+
+    def freeze(self) -> None:
+        """SIGSTOP: the process stands still, and its connections stay."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9, also of one that stands still."""
+        super().kill()
+        self.ready.unlink(missing_ok=True)
+
+
+class Cluster:
+    """Everything that runs."""
+
+    def __init__(self, folder: Path, *, lease: float, brokers: int = 2, **options: Any) -> None:
+        self.folder = folder
+        self.lease = lease
+        self._options = options
+        self._count = brokers
+        self._stack = ExitStack()
+        self.nodes: list[Node] = []
+
+    def start(self) -> None:
+        """The database first, then the brokers; one of them serves on return."""
+        self.pair = self._stack.enter_context(running_pair())
+        self.pair.primary.execute(f"create database {DATABASE}")
+        for number in range(self._count):
+            route = Route(self.pair, self._stack)
+            node = Node(self.folder / f"broker{number}", route, self.lease, **self._options)
+            self.nodes.append(node)
+            self._stack.callback(node.kill)
+            node.begin()
+        self.wait_for_owner()
+
+    def stop(self) -> None:
+        """End all, and remove the database."""
+        self._stack.close()
+
+    def owner(self) -> Node | None:
+        """Who says that it serves."""
+        serving = [node for node in self.nodes if node.role == "serving"]
+        return serving[0] if serving else None
+
+    def wait_for_owner(self, other_than: Node | None = None) -> Node:
+        """Until somebody serves."""
+
+        def found() -> Node | None:
+            nodes = [node for node in self.nodes if node is not other_than and node.role == "serving"]
+            return nodes[0] if nodes else None
+
+        node: Node = wait_until(found, f"nobody serves:\n{self.logs()}")
+        return node
+
+    def restore(self) -> None:
+        """All brokers run again, one serves and all others stand by."""
+        for node in self.nodes:
+            node.route.mend()
+            if not node.running:
+                node.begin()
+        roles = ["serving", *["standby"] * (len(self.nodes) - 1)]
+        wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"no good order:\n{self.logs()}")
+
+    def url(self) -> str:
+        """The journal, past all proxies."""
+        return self.pair.url(DATABASE)
+
+    def logs(self) -> str:
+        """The last lines of all brokers, for whoever looks for a reason."""
+        told = [f"{node.folder.name} ({node.role or 'ended'}): {node.log.read_text()[-1500:]}" for node in self.nodes]
+        return "\n".join(told)

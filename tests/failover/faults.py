@@ -1,0 +1,131 @@
+"""What is done to a cluster. Each leaves it as it was, but for who serves, and tells what it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from random import Random
+
+import psycopg
+
+from failover.cluster import DATABASE, Cluster, Node
+from support.databaseproxy import Way
+
+#: What raises the error of a full disk at every block, as the server itself would raise it.
+FULL = """
+create or replace function public.no_room() returns trigger language plpgsql as
+    $$ begin raise exception 'could not extend file: No space left on device' using errcode = 'disk_full'; end $$;
+create trigger no_room before insert on penstock.blocks for each row execute function public.no_room();
+"""
+ROOM = "drop trigger if exists no_room on penstock.blocks"
+
+
+class Fault:
+    """One kind of misfortune. ``takes_over``: another broker serves afterwards, as the one that did can't."""
+
+    takes_over = True
+
+    def __init__(self, name: str, do: Callable[[Cluster, Node, Random], None], *, takes_over: bool = True) -> None:
+        self.name = name
+        self.do = do
+        self.takes_over = takes_over
+
+
+def _past_lease(cluster: Cluster, random: Random) -> float:
+    """A while in which a lease has run out and somebody else has begun to serve."""
+    return cluster.lease * random.uniform(2.0, 3.0) + 0.5
+
+
+def kill_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+    """kill -9."""
+    owner.kill()
+    cluster.wait_for_owner(other_than=owner)
+
+
+def stop_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+    """A planned switch: SIGTERM."""
+    owner.stop()
+    cluster.wait_for_owner(other_than=owner)
+
+
+def freeze_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+    """SIGSTOP past its lease, then SIGCONT: it must not confirm, deliver or disturb."""
+    owner.freeze()
+    try:
+        cluster.wait_for_owner(other_than=owner)
+        time.sleep(random.uniform(0.0, 1.0))
+    finally:
+        owner.thaw()
+
+
+def freeze_briefly(cluster: Cluster, owner: Node, random: Random) -> None:
+    """SIGSTOP for about a lease: perhaps somebody else has become the owner, perhaps not."""
+    owner.freeze()
+    time.sleep(cluster.lease * random.uniform(0.5, 1.3))
+    owner.thaw()
+
+
+def cut_both(cluster: Cluster, owner: Node, random: Random) -> None:
+    """The owner can't reach the database, and is told so."""
+    owner.route.refuse()
+    time.sleep(_past_lease(cluster, random))
+
+
+def _swallow(*ways: Way) -> Callable[[Cluster, Node, Random], None]:
+    def do(cluster: Cluster, owner: Node, random: Random) -> None:
+        owner.route.swallow(*ways)
+        time.sleep(_past_lease(cluster, random))
+
+    return do
+
+
+def cut_briefly(cluster: Cluster, owner: Node, random: Random) -> None:
+    """The connection breaks in the middle of commits, and is there again at once."""
+    for _ in range(5):
+        owner.route.cut_in(random.randrange(1, 6))
+        time.sleep(random.uniform(0.0, cluster.lease / 10))
+        owner.route.cut()
+
+
+def fail_over(cluster: Cluster, owner: Node, random: Random) -> None:
+    """The primary is killed, and the standby promoted."""
+    cluster.pair.fail_over()
+    cluster.wait_for_owner()
+
+
+def fill_connections(cluster: Cluster, owner: Node, random: Random) -> None:
+    """The database takes no more connections, and those of the brokers break."""
+    with ExitStack() as stack:
+        try:
+            while True:
+                url = cluster.pair.primary.url(DATABASE)
+                stack.enter_context(psycopg.connect(url, connect_timeout=5))
+        except psycopg.OperationalError:
+            pass
+        for node in cluster.nodes:
+            node.route.cut()
+        time.sleep(cluster.lease * random.uniform(0.3, 2.0))
+
+
+def fill_disk(cluster: Cluster, owner: Node, random: Random) -> None:
+    """The database has no room for blocks, for a while."""
+    cluster.pair.primary.execute(FULL, DATABASE)
+    time.sleep(cluster.lease * random.uniform(0.5, 2.0))
+    cluster.pair.primary.execute(ROOM, DATABASE)
+
+
+FAULTS = (
+    Fault("owner killed", kill_owner),
+    Fault("owner stopped in order", stop_owner),
+    Fault("owner frozen past its lease", freeze_owner),
+    Fault("owner frozen for about a lease", freeze_briefly, takes_over=False),
+    Fault("database out of reach", cut_both),
+    Fault("database does not answer", _swallow("to_client")),
+    Fault("database hears nothing", _swallow("to_server")),
+    Fault("database silent both ways", _swallow("to_server", "to_client")),
+    Fault("connection cut in commits", cut_briefly, takes_over=False),
+    Fault("primary killed, standby promoted", fail_over, takes_over=False),
+    Fault("database out of connections", fill_connections, takes_over=False),
+    Fault("database out of disk", fill_disk, takes_over=False),
+)

@@ -1,0 +1,129 @@
+"""What a journal in a database does when a standby is promoted that lacks commits; on the simulated database."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from penstock.journal.errors import CommitsLost, Fenced, LogAway
+from penstock.journal.postgresql.database import ConnectionLost
+from penstock.journal.postgresql.journal import DatabaseJournal
+from penstock.journal.postgresql.lease import DatabaseLease
+from penstock.journal.postgresql.log import DatabaseLog
+from support.batches import published
+from support.simdatabase import SimDatabase, SimServer
+
+
+class Machine:
+    """A server whose standby is not synchronous, and the brokers of it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.server = SimServer(lambda: self.now, synchronous=False)
+        self._claims = count(1)
+
+    def journal(self) -> DatabaseJournal:
+        return DatabaseJournal(
+            lambda: SimDatabase(self.server),
+            where="the database",
+            url="postgresql://simulated",
+            owner=lambda: f"claim {next(self._claims)}",
+            in_thread=False,
+        )
+
+    def replicate(self) -> None:
+        """The standby has caught up."""
+        timeline = self.server.timeline
+        self.server.fail_over(self.server.unseen)
+        self.server.timeline = timeline
+
+    def lose(self) -> None:
+        """The standby is promoted with what it had, long after all leases."""
+        self.now += 100
+        self.server.fail_over(0)
+
+
+def add(log: DatabaseLog) -> None:
+    log.append(published(log.end, [b"x"]), log.end, log.epoch)
+
+
+def test_who_served_knows_what_was_lost_while_it_stands_by() -> None:
+    machine = Machine()
+    journal = machine.journal()
+    owned = journal.own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    owned.close()
+    machine.lose()
+    with pytest.raises(CommitsLost, match="at least positions 2 to 2") as error:
+        journal.stand_by().own()
+    assert error.value.lost == (2, 3)
+    with pytest.raises(CommitsLost):
+        journal.own()
+    machine.journal().own()  # a broker that was started anew has been told by its operator to go on
+
+
+def test_blocks_in_the_place_of_lost_ones_are_noticed() -> None:
+    machine = Machine()
+    journal = machine.journal()
+    owned = journal.own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    machine.lose()
+    other = machine.journal().own()
+    add(other.log)
+    assert other.log.end > owned.log.end
+    with pytest.raises(CommitsLost):
+        journal.stand_by().own()
+    with pytest.raises(CommitsLost):
+        add(owned.log)
+
+
+def test_an_epoch_that_was_lost_is_not_given_out_again() -> None:
+    machine = Machine()
+    first = machine.journal().own()
+    first.close()
+    machine.replicate()
+    lost = machine.journal().own()
+    machine.lose()
+    other = machine.journal().own()
+    assert other.log.epoch > lost.log.epoch + 1000
+    with pytest.raises(Fenced):
+        add(lost.log)
+    with pytest.raises(Fenced):
+        lost.lease.renew()
+
+
+def test_a_checkpoint_of_lost_events_is_refused() -> None:
+    machine = Machine()
+    owned = machine.journal().own()
+    machine.replicate()
+    add(owned.log)
+    machine.server.fail_over(0)
+    with pytest.raises((OSError, CommitsLost)):
+        owned.checkpoints.write(2, b"{}", {})
+    assert owned.checkpoints.positions() == []
+
+
+def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
+    machine = Machine()
+
+    class Broken(SimDatabase):
+        def value(self, name: str) -> bytes | None:
+            raise ConnectionLost("gone", refused=True)
+
+    journal = DatabaseJournal(lambda: Broken(machine.server), where="the database", url="", in_thread=False)
+    journal._clock = journal._clock._replace(sleep=lambda seconds: None, monotonic=count().__next__)
+    with pytest.raises(LogAway, match="gone"):
+        journal.own()
+    machine.now += 0.001
+    machine.journal().own()  # the lease was given back
+
+
+def test_a_lease_that_nobody_has_given_has_run_out() -> None:
+    lease = DatabaseLease(3.0, lambda: None, lambda: None)
+    lease.extend(-100.0)
+    assert lease.deadline < -97.0

@@ -1,0 +1,172 @@
+"""Brokers on one journal in a real PostgreSQL: one serves, the others stand by and take over."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.up.postgresql import Server
+from penstock.client import connect
+from support.brokers import FREE, BrokerProcess, wait_for
+from support.postgres import fresh_schema, running_pair
+from support.raw import PUSH, consume, kokaq
+
+#: Seconds: a short one, so that tests do not wait long.
+LEASE = 1.0
+FENCED = "the journal is lost to this broker, which stands by from now on"
+HELD = "the lease on the journal has run out: nothing is handed out until it is renewed"
+
+
+class Broker(BrokerProcess):
+    """A broker that shares its journal."""
+
+    def told(self) -> dict[str, Any]:
+        """What the ready file says."""
+        found: dict[str, Any] = json.loads(self.ready.read_text())
+        return found
+
+    def wait_for_role(self, role: str) -> None:
+        """Until the ready file says so."""
+        wait_for(lambda: self.ready.exists() and self.told()["role"] == role, f"the broker is not {role} in time")
+        self.wait_until_ready()
+
+
+@contextmanager
+def brokers(tmp_path: Path, url: str, count: int = 2, lease: float = LEASE, **options: Any) -> Iterator[list[Broker]]:
+    """So many, of which the first serves."""
+    with ExitStack() as stack:
+        found = []
+        for number in range(count):
+            folder = tmp_path / f"broker{number}"
+            folder.mkdir()
+            broker = Broker(folder, journal={"url": f"{url}&lease={lease}"}, **options)
+            stack.callback(broker.kill)
+            found.append(stack.enter_context(broker))
+            broker.wait_for_role("standby" if number else "serving")
+        yield found
+
+
+def push(broker: BrokerProcess, *payloads: bytes) -> None:
+    """Publish, and have it confirmed."""
+    with connect(broker.url("kokaq", "/default/jobs")) as client:
+        assert client.publish_many(payloads).confirmed
+
+
+def taken(broker: BrokerProcess) -> list[bytes]:
+    """All messages, received and settled."""
+    with connect(broker.url("kokaq", "/default/jobs")) as client:
+        found = []
+        for message in client.consume(idle=0.5):
+            found.append(bytes(message.body))
+            message.ack()
+        return found
+
+
+def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
+    """The status and the answer of the HTTP process."""
+    where = next(each["address"] for each in broker.told()["listeners"] if each["protocol"] == "http")
+    try:
+        with urllib.request.urlopen(f"{where}{path}", timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def test_a_broker_that_is_killed_is_replaced_and_stands_by_when_it_comes_back(tmp_path: Path, postgres: Server) -> None:
+    with brokers(tmp_path, fresh_schema(postgres)) as (first, second):
+        assert second.told()["listeners"] == []
+        push(first, b"one")
+        first.kill()
+        second.wait_for_role("serving")
+        push(second, b"two")
+        assert taken(second) == [b"one", b"two"]
+        first.begin()
+        first.wait_for_role("standby")
+        assert first.told()["listeners"] == []
+
+
+def test_a_planned_hand_over_does_not_wait_for_the_lease(tmp_path: Path, postgres: Server) -> None:
+    """Its lease is given back: nobody waits until it has run out."""
+    with brokers(tmp_path, fresh_schema(postgres), lease=600) as (first, second):
+        push(first, b"one")
+        began = time.monotonic()
+        first.signal(signal.SIGTERM)
+        second.wait_for_role("serving")
+        took = time.monotonic() - began
+        assert first.ended() == 0
+        assert not first.ready.exists()
+        assert taken(second) == [b"one"]
+        assert took < 20
+
+
+def test_an_owner_that_was_paused_confirms_and_delivers_nothing_and_stands_by(tmp_path: Path, postgres: Server) -> None:
+    with brokers(tmp_path, fresh_schema(postgres)) as (first, second):
+        push(first, b"one")
+        peer, consumer = first.dial("kokaq"), first.dial("phpmq")
+        consumer.send(consume("nothing", 1))
+        first.signal(signal.SIGSTOP)
+        peer.send(kokaq(PUSH, "default/jobs", b"of nobody"))
+        second.wait_for_role("serving")
+        first.signal(signal.SIGCONT)
+        first.wait_for_role("standby")
+        peer.expect_end()
+        consumer.expect_end()
+        assert len(first.events(FENCED)) == 1
+        assert taken(second) == [b"one"]
+        second.kill()
+        first.wait_for_role("serving")
+        push(first, b"two")
+        assert taken(first) == [b"two"]
+
+
+def test_http_tells_of_the_role_and_tokens_are_known_to_both(tmp_path: Path, postgres: Server) -> None:
+    with brokers(tmp_path, fresh_schema(postgres), http=FREE) as (first, second):
+        assert http(first, "/readyz") == (200, {"ok": True, "role": "serving", "reasons": []})
+        status, told = http(second, "/readyz")
+        assert (status, told["ok"], told["role"]) == (503, False, "standby")
+        assert "serves" in told["reasons"][0]
+        assert http(second, "/healthz")[0] == 200
+        assert http(second, "/api/v1/queues")[0] == 503
+        first.signal(signal.SIGTERM)
+        second.wait_for_role("serving")
+        assert http(second, "/readyz")[0] == 200
+        assert "first admin token" in first.log.read_text()
+        assert "first admin token" not in second.log.read_text()
+
+
+def test_two_brokers_can_not_have_one_data_folder(tmp_path: Path, postgres: Server) -> None:
+    with brokers(tmp_path, fresh_schema(postgres), 1) as (first,):
+        other = Broker(tmp_path, journal={"url": fresh_schema(postgres)}, data=str(first.data))
+        other.begin()
+        assert other.ended() == 3
+        assert "each needs a data folder of its own" in other.log.read_text()
+
+
+def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:
+    with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):
+        push(broker, b"one")
+        pair.fail_over()
+        push(broker, b"two")
+        assert taken(broker) == [b"one", b"two"]
+
+
+def test_a_database_that_has_lost_commits_is_refused(tmp_path: Path) -> None:
+    """A standby that was not synchronous is promoted."""
+    with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):
+        push(broker, b"one")
+        pair.standby.stop()
+        pair.primary.configure("synchronous_standby_names", "")
+        push(broker, b"two")
+        pair.primary.kill()
+        pair.standby.start()
+        pair.standby.promote()
+        assert broker.ended() == 1
+        assert "has lost commits" in broker.log.read_text()

@@ -1,0 +1,185 @@
+"""One simulated life of several brokers on one database: who serves, who waits, and what becomes of their promises.
+
+The brokers run the real code from the engine down to what is asked of the database; the network, the clocks, the
+database and its standby are simulated, all from one seed. Connections break before, after and in the middle of a
+statement, and a statement may be done long after its connection is gone; processes stand still for any time, die and
+come back; clocks differ and drift; the standby of the database takes over, with all that was answered
+(``synchronous``), or without some of it.
+
+What is checked, at every change of the database, every confirmation, every delivery and every start:
+
+* No position names two blocks, and blocks of two owners never interleave.
+* What an owner confirms is in the database and its synchronous standby, and stays there.
+* What an owner hands out is committed, nobody has settled it, and nobody else has become the owner.
+* A new owner knows exactly the messages that the blocks before it tell of.
+* Whoever knew commits that the database has lost says so, and confirms nothing more.
+* When nothing goes wrong any more, somebody serves and confirms.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import NoReturn
+from unittest.mock import patch
+
+from penstock.journal.contract import OwnerOptions
+from penstock.journal.postgresql import log, writer
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.journal import DatabaseJournal
+from penstock.server.maintenance.upkeep import Retention
+from simulate.broker import SimBroker
+from simulate.scheduler import Scheduler, TaskLock
+from simulate.witness import Broken, Witness
+from support.simdatabase import SimDatabase, SimServer
+
+SECOND = 1_000_000
+#: Seconds of a life, and those without faults at its end, in which somebody has to serve.
+LIFE = 18.0
+CALM = 14.0
+LEASE = 3.0
+
+
+@dataclass
+class Faults:
+    """How likely a statement's connection breaks: before it is done, after, or while it is under way."""
+
+    before: float = 0.0
+    after: float = 0.0
+    late: float = 0.0
+    #: How likely a message takes seconds.
+    slow: float = 0.0
+
+    def latency(self, random: Random) -> float:
+        """Seconds that a message takes, one way."""
+        return random.expovariate(0.5) if random.random() < self.slow else random.expovariate(200.0)
+
+
+class ClusterWorld:
+    """A life from a seed. ``run`` lives it, and raises ``Broken``, or whatever else went wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.scheduler = Scheduler()
+        random = self.random
+        self.drift = random.choice((0.0, 0.001, 0.02))
+        self._clock_offset = random.uniform(-1e4, 1e4)
+        self.server = SimServer(self._clock, synchronous=random.random() < 0.7)
+        self.witness = Witness(self.server)
+        cut_short = random.choice((0.0, 0.0, 0.02))
+        self.server.cuts_short = lambda: random.random() < cut_short
+        self.retention = Retention(age=random.choice((0, 5, 100)) * SECOND)
+        self.options = OwnerOptions(extent_bytes=random.choice((2_000, 8_000, 100_000)), extent_age=3600 * SECOND)
+        bad = random.choice((0.0, 0.01, 0.05))
+        self.faults = Faults(bad, bad, random.choice((0.0, bad)), random.choice((0.0, 0.01, 0.05)))
+        self.brokers = [SimBroker(self, f"broker {number}") for number in range(random.choice((2, 2, 3)))]
+        self._numbers, self._claims = count(1), count(1)
+        self.take_overs = self.fenced = self.failures = self.noticed = 0
+        self.confirmations = self.deliveries = self.fail_overs = 0
+
+    def run(self) -> None:
+        """Live."""
+        with ExitStack() as stack:
+            for module in (writer, log):
+                stack.enter_context(patch.object(module, "RLock", lambda: TaskLock(self.scheduler)))
+            for broker in self.brokers:
+                broker.start()
+            stack.callback(self._end)
+            self._plan()
+            self.scheduler.run(LIFE)
+            self._calm_down()
+
+    def _end(self) -> None:
+        for broker in self.brokers:
+            broker.kill()
+
+    def number(self) -> int:
+        """The next message."""
+        return next(self._numbers)
+
+    def broken(self, text: str) -> NoReturn:
+        """A promise was not kept."""
+        raise Broken(text)
+
+    def journal(self, broker: SimBroker) -> DatabaseJournal:
+        """The journal as a broker opens it."""
+        clock = Clock(broker.clock, broker.wall, broker.sleep)
+        return DatabaseJournal(
+            lambda: SimDatabase(self.server, broker.carry),
+            where="the database",
+            url="postgresql://simulated",
+            options=self.options,
+            lease=LEASE,
+            clock=clock,
+            owner=lambda: f"{broker.name}, claim {next(self._claims)}",
+            in_thread=False,
+        )
+
+    def _clock(self) -> float:
+        return self._clock_offset + self.scheduler.now
+
+    # What goes wrong
+
+    def _plan(self) -> None:
+        """Misfortunes at any time."""
+        random = self.random
+        misfortunes = (self._kill, self._freeze, self._cut, self._fail_over, self._fill)
+        weights = [random.choice((0, 1, 3)) for _ in misfortunes]
+        for _ in range(random.randrange(12) if any(weights) else 0):
+            self.scheduler.call(random.uniform(0.0, LIFE), random.choices(misfortunes, weights)[0])
+
+    def _kill(self) -> None:
+        broker = self._victim()
+        broker.kill()
+        fresh = SimBroker(self, broker.name)
+        self.brokers[self.brokers.index(broker)] = fresh
+        self.scheduler.call(self.random.expovariate(0.5), fresh.start)
+
+    def _freeze(self) -> None:
+        self._victim().freeze(self.random.choice((0.5, LEASE * 0.9, LEASE * 1.1, 10.0)) * self.random.uniform(0.9, 1.1))
+
+    def _cut(self) -> None:
+        broker, until = self._victim(), self.scheduler.now + self.random.choice((0.5, 2.0, 5.0, 10.0))
+        way = self.random.randrange(3)
+        if way != 1:
+            broker.cut_there = until
+        if way != 0:
+            broker.cut_back = until
+
+    def _victim(self) -> SimBroker:
+        """Mostly who serves."""
+        serving = [broker for broker in self.brokers if broker.serving is not None]
+        return self.random.choice(serving if serving and self.random.random() < 0.7 else self.brokers)
+
+    def _fail_over(self) -> None:
+        """The standby becomes the primary."""
+        self.fail_overs += 1
+        self._clock_offset += self.random.uniform(-0.1, 0.1)
+        self.server.fail_over(self.random.randint(0, self.server.unseen))
+        for broker in self.brokers:
+            if broker.known > self.witness.head and not self.server.synchronous:
+                broker.knew = True
+            elif broker.committed > self.witness.head:
+                raise Broken(f"{broker.name} knew that events are committed, and the standby does not have them")
+
+    def _fill(self) -> None:
+        self.server.full = True
+        self.scheduler.call(self.random.uniform(0.5, 5.0), self._empty)
+
+    def _empty(self) -> None:
+        self.server.full = False
+
+    def _calm_down(self) -> None:
+        """Nothing goes wrong from now on."""
+        self.server.cuts_short = lambda: False
+        self.faults.before = self.faults.after = self.faults.late = self.faults.slow = 0.0
+        self.server.full = False
+        for broker in self.brokers:
+            broker.cut_there = broker.cut_back = 0.0
+        before = self.confirmations
+        self.scheduler.run(LIFE + CALM)
+        self.witness.check_confirmed()
+        if self.confirmations == before and not all(broker.noticed for broker in self.brokers):
+            raise Broken("nothing goes wrong any more, and nobody serves")

@@ -1,0 +1,181 @@
+"""Simulated lives of several brokers on one database; and that what they promise is really watched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.journal.postgresql.database import ConnectionLost, ShardRow
+from penstock.journal.postgresql.lease import DatabaseLease
+from penstock.journal.postgresql.seen import Seen
+from penstock.journal.postgresql.writer import HeadWriter
+from simulate import __main__ as command
+from simulate.cluster import ClusterWorld
+from simulate.scheduler import Scheduler, TaskLock
+from simulate.witness import Broken
+from support.simdatabase import Tables
+
+#: Lives in which a broken rule must be seen.
+ENOUGH = 150
+
+
+def test_brokers_that_take_over_keep_all_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--database", "--seeds", "2000", "--seconds", "12", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["broken"] == 0
+    assert 0 < found["lives"] <= 2000
+    assert found["starts"] > found["lives"]
+    assert min(found["confirmed"], found["promoted"], found["fenced"], found["noticed"]) > 0
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = ClusterWorld(9), ClusterWorld(9)
+    first.run()
+    second.run()
+    assert first.witness.blocks
+    assert first.witness.blocks == second.witness.blocks
+    assert first.deliveries == second.deliveries
+
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database does not ask whose statement it is."""
+    monkeypatch.setattr(Tables, "of", lambda tables, epoch: tables.shard)
+
+
+def no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database adds a block wherever the head is."""
+    append = Tables.append
+
+    def careless(tables: Tables, epoch: int, head: int, *others: Any) -> bool:
+        assert tables.shard is not None
+        return append(tables, epoch, tables.shard.head, *others)
+
+    monkeypatch.setattr(Tables, "append", careless)
+
+
+def no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner hands out as long as it likes."""
+    monkeypatch.setattr(DatabaseLease, "extend", lambda lease, asked_at: setattr(lease, "deadline", float("inf")))
+    monkeypatch.setattr(DatabaseLease, "end", lambda lease: None)
+
+
+def deadline_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease is counted from when its answer came."""
+    extend = DatabaseLease.extend
+
+    def late(lease: DatabaseLease, asked_at: float) -> None:
+        writer = lease.renew.__self__  # type: ignore[attr-defined]
+        extend(lease, writer._clock.monotonic())
+
+    monkeypatch.setattr(DatabaseLease, "extend", late)
+
+
+def blind_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of which nobody knows what became of it counts as done."""
+    settle = HeadWriter._settle
+
+    def blind(writer: HeadWriter, lost: ConnectionLost | None, settled: Callable[[], bool]) -> float:
+        return writer._clock.monotonic() if lost is not None else settle(writer, lost, settled)
+
+    monkeypatch.setattr(HeadWriter, "_settle", blind)
+
+
+def blind_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of which nobody knows what became of it is made again, wherever the head is by then."""
+
+    def again(writer: HeadWriter, block: Any, extent: int, begins: Any) -> bool:
+        shard = writer._database.shard()
+        moved = block._replace(
+            first=max(shard.head, block.first), end=max(shard.head, block.first) + block.end - block.first
+        )
+        return writer._database.append(writer.epoch, shard.head, moved, writer.lease.seconds, writer.floor, begins)
+
+    monkeypatch.setattr(HeadWriter, "_found", again)
+
+
+def no_durable_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen counts as durable, without a commit after it."""
+    settle = HeadWriter._settle
+
+    def looks(writer: HeadWriter, lost: ConnectionLost | None, settled: Callable[[], bool]) -> float:
+        database = writer._database
+
+        class Looking:
+            def renew(self, epoch: int, lease: float, floor: int) -> ShardRow | None:
+                found = database.shard()
+                return found if found.epoch == epoch else None
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(database, name)
+
+        if lost is None:
+            return settle(writer, lost, settled)
+        writer._database = Looking()
+        try:
+            return settle(writer, lost, settled)
+        finally:
+            writer._database = database
+
+    monkeypatch.setattr(HeadWriter, "_settle", looks)
+
+
+def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody remembers what was committed."""
+    monkeypatch.setattr(Seen, "lost", lambda seen, database, shard: None)
+
+
+#: Each with a life in which it was seen; as the code changes, it may be another one.
+MUTATIONS: list[tuple[Break, int]] = [
+    (no_epoch, 0),
+    (no_head, 67),
+    (no_deadline, 3),
+    (deadline_from_the_answer, 3),
+    (blind_confirmation, 1),
+    (blind_repetition, 13),
+    (no_durable_look, 90),
+    (forgets, 13),
+]
+
+
+@pytest.mark.parametrize(("mutation", "seed"), MUTATIONS)
+def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch, mutation: Break, seed: int) -> None:
+    mutation(monkeypatch)
+    for each in (seed, *range(ENOUGH)):
+        try:
+            ClusterWorld(each).run()
+        except Exception:  # a promise, or something that can only be so when one was broken before
+            return
+    pytest.fail(f"{mutation.__doc__} And nobody has noticed")
+
+
+def test_tasks_wait_for_a_lock() -> None:
+    scheduler = Scheduler()
+    lock, order = TaskLock(scheduler), list[str]()
+
+    def task(name: str) -> None:
+        with lock, lock:
+            order.append(f"{name} begins")
+            scheduler.sleep(1.0)
+            order.append(f"{name} ends")
+
+    scheduler.spawn(lambda: task("one"))
+    scheduler.spawn(lambda: task("two"), 0.5)
+    scheduler.run(5.0)
+    assert order == ["one begins", "one ends", "two begins", "two ends"]
+
+
+def test_what_a_task_raises_ends_the_run() -> None:
+    scheduler = Scheduler()
+
+    def fails() -> None:
+        raise Broken("it did not hold")
+
+    scheduler.spawn(fails)
+    with pytest.raises(Broken, match="it did not hold"):
+        scheduler.run(1.0)

@@ -1,0 +1,385 @@
+"""A database in memory that does what the journal asks of PostgreSQL, and can be lost like one.
+
+``Tables`` are what a server has: each statement is a method, done as a whole. ``SimServer`` is a primary with a standby
+that follows it. What others can see on a primary, a *synchronous* standby has, but for a commit whose wait for the
+standby was cut short: that is seen, and the standby has it no later than with the next commit. ``SimDatabase``
+is a connection to whichever server is the primary now; what happens to statements on their way there and back is
+decided by its ``carry``.
+
+tests/journal/test_simulated_database.py holds it against a real PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.journal.files.segment import CLEAN
+from penstock.journal.postgresql.database import (
+    BlockMark,
+    BlockRow,
+    ConnectionLost,
+    DatabaseFull,
+    DatabaseRefused,
+    ExtentRow,
+    NewBlock,
+    NewExtent,
+    ServerFacts,
+    ShardRow,
+)
+
+T = TypeVar("T")
+
+#: The lease of nobody.
+NEVER = float("-inf")
+
+
+class StoredBlock(NamedTuple):
+    """A row of ``blocks``."""
+
+    row: BlockRow
+    at: int
+
+
+@dataclass
+class Tables:
+    """All tables of one journal. ``now`` is the server's clock, in seconds. What is refused has changed nothing."""
+
+    shard: ShardRow | None = None
+    lease_until: float = NEVER
+    #: Sums are those of extents that are finished.
+    extents: dict[int, ExtentRow] = field(default_factory=dict)
+    #: By extent, in order: also those of extents that were forgotten, until ``drop``.
+    blocks: dict[int, list[StoredBlock]] = field(default_factory=dict)
+    checkpoints: dict[int, bytes] = field(default_factory=dict)
+    values: dict[str, bytes] = field(default_factory=dict)
+
+    def copy(self) -> Tables:
+        """Another one, equal to this. What tables have is never changed, but replaced."""
+        blocks = {first: list(rows) for first, rows in self.blocks.items()}
+        others = (dict(self.extents), blocks, dict(self.checkpoints), dict(self.values))
+        return Tables(self.shard, self.lease_until, *others)
+
+    # What readers ask for
+
+    def row(self, now: float) -> ShardRow:
+        """The shard's row as it is shown now."""
+        if self.shard is None:
+            raise DatabaseRefused("there is no journal")
+        return self.shard._replace(lease=max(self.lease_until - now, -1e9))
+
+    def all_extents(self) -> list[ExtentRow]:
+        return [self._extent(first) for first in sorted(self.extents)]
+
+    def _extent(self, first: int) -> ExtentRow:
+        row, stored = self.extents[first], self.blocks[first]
+        if row.finished:
+            return row
+        last, size = stored[-1].row, sum(len(each.row.data) for each in stored)
+        last_at = max(each.at for each in stored)
+        return row._replace(end=last.end, size=size, blocks=len(stored), last_at=last_at, chain=last.checksum)
+
+    def some_blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
+        found: list[BlockRow] = []
+        if extent not in self.extents:
+            return found
+        for each in self.blocks[extent]:
+            if each.row.end > position and (not found or sum(len(row.data) for row in found) < size):
+                found.append(each.row)
+        return found
+
+    # What an owner asks for
+
+    def make(self, identity: int, created: int) -> None:
+        if self.shard is None:
+            self.shard = ShardRow(identity, created, 0, 1, 1, 0, 0, 0, "", 0.0)
+
+    def claim(self, owner: str, lease: float, least: int, now: float) -> ShardRow | None:
+        shard = self.row(now)
+        if self.lease_until >= now and shard.owner != owner:
+            return None
+        self.shard = shard._replace(epoch=max(shard.epoch + 1, least), owner=owner)
+        self.lease_until = now + lease
+        return self.row(now)
+
+    def of(self, epoch: int) -> ShardRow | None:
+        """The row, if this is its epoch."""
+        return self.shard if self.shard is not None and self.shard.epoch == epoch else None
+
+    def seal(self, epoch: int, newer: int) -> bool:
+        shard = self.of(epoch)
+        if shard is not None:
+            self.shard = shard._replace(epoch=newer)
+        return shard is not None
+
+    def renew(self, epoch: int, lease: float, floor: int, now: float) -> ShardRow | None:
+        shard = self.of(epoch)
+        if shard is None:
+            return None
+        self.shard = shard._replace(floor=floor)
+        self.lease_until = now + lease
+        return self.row(now)
+
+    def release(self, epoch: int) -> bool:
+        shard = self.of(epoch)
+        if shard is not None:
+            self.shard, self.lease_until = shard._replace(owner=""), NEVER
+        return shard is not None
+
+    def prepare(self, first: int) -> None:
+        self.blocks.setdefault(first, [])
+
+    def append(
+        self, epoch: int, head: int, block: NewBlock, lease: float, floor: int, begins: NewExtent | None, now: float
+    ) -> bool:
+        shard = self.of(epoch)
+        if shard is None or shard.head != head or block.first < shard.low:
+            return False
+        extent = block.first if begins is not None else shard.extent
+        if extent not in self.blocks:
+            raise DatabaseRefused(f"there is no place for the extent {extent}")
+        if begins is not None:
+            self._finish(begins.finishes)
+            self.extents[extent] = ExtentRow(
+                extent, begins.header, begins.timeline, 0, 0, 0, 0, 0, CLEAN, finished=False, kept=False
+            )
+        row = BlockRow(extent, block.first, block.end, block.epoch, block.checksum, block.data)
+        self.blocks[extent].append(StoredBlock(row, block.at))
+        self.shard = shard._replace(head=block.end, extent=extent, chain=block.checksum, floor=floor)
+        self.lease_until = now + lease
+        return True
+
+    def _finish(self, sums: ExtentRow | None) -> None:
+        if sums is not None and sums.first in self.extents:
+            row = self.extents[sums.first]
+            self.extents[sums.first] = sums._replace(
+                header=row.header, timeline=row.timeline, flags=row.flags, kept=row.kept
+            )
+
+    def mark(self, extent: int, first: int) -> BlockMark | None:
+        for each in self.blocks.get(extent, []):
+            if each.row.first == first:
+                return BlockMark(first, each.row.end, each.row.epoch, each.row.checksum)
+        return None
+
+    def trim(self, epoch: int, low: int, keep: Collection[int]) -> bool:
+        shard = self.of(epoch)
+        if shard is None or shard.low > low:
+            return False
+        for first in [first for first in self.extents if first < low]:
+            if first in keep:
+                self.extents[first] = self.extents[first]._replace(kept=True)
+            elif not self.extents[first].kept:
+                del self.extents[first]
+        self.shard = shard._replace(low=low)
+        return True
+
+    def unkeep(self, epoch: int, first: int) -> bool:
+        if self.of(epoch) is None:
+            return False
+        if first in self.extents and self.extents[first].kept:
+            del self.extents[first]
+        return True
+
+    def drop(self) -> None:
+        low = self.shard.low if self.shard is not None else 0
+        for first in [first for first in self.blocks if first not in self.extents and first < low]:
+            del self.blocks[first]
+
+    def put_checkpoint(self, epoch: int, position: int, data: bytes, keep: int) -> bool:
+        shard = self.of(epoch)
+        if shard is None or shard.head < position:
+            return False
+        self.checkpoints[position] = data
+        for old in sorted(self.checkpoints)[:-keep]:
+            del self.checkpoints[old]
+        return True
+
+    def put_value(self, epoch: int, name: str, value: bytes) -> bool:
+        if self.of(epoch) is None:
+            return False
+        self.values[name] = value
+        return True
+
+    def move_value(self, epoch: int, name: str, to: str | None) -> bool:
+        if self.of(epoch) is None:
+            return False
+        value = self.values.pop(name, None)
+        if value is not None and to is not None:
+            self.values[to] = value
+        return True
+
+
+class SimServer:
+    """A primary, and the changes that its standby has not been seen to have."""
+
+    def __init__(self, clock: Callable[[], float], *, identity: int = 4711, synchronous: bool = True) -> None:
+        self.tables = Tables()
+        self.identity = identity
+        self.synchronous = synchronous
+        self.timeline = 1
+        self.clock = clock
+        #: No statement that needs room finds any.
+        self.full = False
+        self._standby = Tables()
+        #: Changes that the standby has not made for certain, each as a function of tables.
+        self._changes: list[Callable[[Tables], object]] = []
+        #: Whether the next commit's wait for the standby is cut short.
+        self.cuts_short: Callable[[], bool] = lambda: False
+        #: Told of every change.
+        self.on_change: Callable[[], None] = lambda: None
+
+    def change(self, statement: Callable[[Tables], T]) -> T:
+        """Do a statement. Raises ConnectionLost if it was done, and the wait for the standby cut short."""
+        found = statement(self.tables)
+        self._changes.append(statement)
+        cut_short = self.cuts_short()
+        if self.synchronous and not cut_short:
+            for change in self._changes:
+                change(self._standby)
+            self._changes.clear()
+        self.on_change()
+        if cut_short:
+            raise ConnectionLost("the wait for the standby was cut short")
+        return found
+
+    def is_safe(self, row: BlockRow) -> bool:
+        """Whether a block is where the loss of the primary does not reach it, as far as the server promises that."""
+        if not self.synchronous:
+            return True
+        mark = self._standby.mark(row.extent, row.first)
+        shard = self._standby.shard
+        trimmed = shard is not None and row.end <= shard.low
+        return trimmed or (mark is not None and mark.checksum == row.checksum)
+
+    @property
+    def unseen(self) -> int:
+        """How many changes the standby may not have."""
+        return len(self._changes)
+
+    def fail_over(self, kept: int, clock: Callable[[], float] | None = None) -> None:
+        """The standby is the primary now, with so many of the changes that were not certain, the oldest ones."""
+        for change in self._changes[:kept]:
+            change(self._standby)
+        self.tables, self._standby = self._standby, self._standby.copy()
+        self._changes.clear()
+        self.timeline += 1
+        self.clock = clock or self.clock
+        self.on_change()
+
+
+class Carry(Protocol):
+    """Takes a statement to the server, and its answer back. Raises ConnectionLost whether it was done or not."""
+
+    def __call__(self, statement: Callable[[], T]) -> T: ...
+
+
+def direct(statement: Callable[[], T]) -> T:
+    """Nothing happens on the way."""
+    return statement()
+
+
+class SimDatabase:
+    """A connection of one broker: ``penstock.journal.postgresql.database.Database``."""
+
+    where = "a simulated database"
+
+    def __init__(self, server: SimServer, carry: Carry = direct) -> None:
+        self._server = server
+        self._carry = carry
+
+    def _read(self, statement: Callable[[Tables], T]) -> T:
+        return self._carry(lambda: statement(self._server.tables))
+
+    def _change(self, statement: Callable[[Tables, float], T], *, grows: bool = False) -> T:
+        """``now`` is read once, so that a standby makes the same change."""
+
+        def done() -> T:
+            if grows and self._server.full:
+                raise DatabaseFull("no space left on device")
+            now = self._server.clock()
+            return self._server.change(lambda tables: statement(tables, now))
+
+        return self._carry(done)
+
+    # What readers ask for
+
+    def shard(self) -> ShardRow:
+        return self._read(lambda tables: tables.row(self._server.clock()))
+
+    def facts(self) -> ServerFacts:
+        names = "standby" if self._server.synchronous else ""
+        standbys = int(self._server.synchronous)
+        return self._read(
+            lambda tables: ServerFacts(180000, "on", "on", "on", names, standbys, False, self._server.timeline)
+        )
+
+    def extents(self) -> list[ExtentRow]:
+        return self._read(Tables.all_extents)
+
+    def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
+        return self._read(lambda tables: tables.some_blocks(extent, position, size))
+
+    def checkpoints(self) -> list[tuple[int, int]]:
+        return self._read(lambda tables: [(at, len(data)) for at, data in sorted(tables.checkpoints.items())])
+
+    def checkpoint(self, position: int) -> bytes | None:
+        return self._read(lambda tables: tables.checkpoints.get(position))
+
+    def value(self, name: str) -> bytes | None:
+        return self._read(lambda tables: tables.values.get(name))
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    # What an owner asks for
+
+    def make(self) -> None:
+        self._change(lambda tables, now: tables.make(self._server.identity, int(now * 1e6)))
+
+    def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
+        return self._change(lambda tables, now: tables.claim(owner, lease, least, now))
+
+    def seal(self, epoch: int, newer: int) -> bool:
+        return self._change(lambda tables, now: tables.seal(epoch, newer))
+
+    def renew(self, epoch: int, lease: float, floor: int) -> ShardRow | None:
+        return self._change(lambda tables, now: tables.renew(epoch, lease, floor, now))
+
+    def release(self, epoch: int) -> bool:
+        return self._change(lambda tables, now: tables.release(epoch))
+
+    def prepare(self, first: int) -> None:
+        self._change(lambda tables, now: tables.prepare(first), grows=True)
+
+    def append(
+        self, epoch: int, head: int, block: NewBlock, lease: float, floor: int, begins: NewExtent | None = None
+    ) -> bool:
+        return self._change(
+            lambda tables, now: tables.append(epoch, head, block, lease, floor, begins, now), grows=True
+        )
+
+    def mark(self, extent: int, first: int) -> BlockMark | None:
+        return self._read(lambda tables: tables.mark(extent, first))
+
+    def trim(self, epoch: int, low: int, keep: Collection[int]) -> bool:
+        kept = frozenset(keep)
+        return self._change(lambda tables, now: tables.trim(epoch, low, kept))
+
+    def unkeep(self, epoch: int, first: int) -> bool:
+        return self._change(lambda tables, now: tables.unkeep(epoch, first))
+
+    def drop(self) -> bool:
+        self._change(lambda tables, now: tables.drop())
+        return True
+
+    def put_checkpoint(self, epoch: int, position: int, parts: Iterable[bytes], keep: int) -> bool:
+        data = b"".join(parts)
+        return self._change(lambda tables, now: tables.put_checkpoint(epoch, position, data, keep), grows=True)
+
+    def put_value(self, epoch: int, name: str, value: bytes) -> bool:
+        return self._change(lambda tables, now: tables.put_value(epoch, name, value), grows=True)
+
+    def move_value(self, epoch: int, name: str, to: str | None) -> bool:
+        return self._change(lambda tables, now: tables.move_value(epoch, name, to))
