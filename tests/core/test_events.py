@@ -59,11 +59,27 @@ def test_nothing_staged_is_nothing_taken() -> None:
 
 def test_a_batch_is_turned_before_it_is_too_large() -> None:
     """However large the next message is, however many rows have nothing in them: a block has a largest size."""
-    with patch("penstock.core.events.BATCH_BYTES", 1000):
-        log = EventLog(1)
-        for size in (400, 300, 300, 5000, 10):
-            log.messages(NOW, 1, b"x", [bytes(size)], {})
-        assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 1), (4, 1), (5, 1)]
+    log = EventLog(1)
+    log.bound(1000)
+    for size in (400, 300, 300, 5000, 10):
+        log.messages(NOW, 1, b"x", [bytes(size)], {})
+    assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 1), (4, 1), (5, 1)]
+
+
+def test_batches_may_be_smaller_and_what_belongs_together_is_in_one_all_the_same() -> None:
+    """A lease that ends is many rows and one more, and a crash must not part them."""
+    log = EventLog(1)
+    log.bound(1000)
+    for size in (400, 300, 300):
+        log.messages(NOW, 1, b"x", [bytes(size)], {})
+    log.make_room(NOW, 20 * ROW_BYTES)
+    log.others(Kind.RETURNED, NOW, 1, b"x", 10, {})
+    log.others(Kind.RETURNED, NOW, 1, b"x", 9, {})
+    log.other(Kind.LEASE_ENDED, NOW, 1, b"x")
+    log.other(Kind.POPPED, NOW, 1, b"x")
+    assert [(batch.first, len(batch)) for batch in log.take()] == [(1, 2), (3, 1), (4, 20), (24, 1)]
+    log.others(Kind.RETURNED, NOW, 1, b"x", 25, {})
+    assert [len(batch) for batch in log.take()] == [10, 10, 5]
 
 
 def test_rows_and_details_count_for_the_size_of_a_batch() -> None:
@@ -132,8 +148,8 @@ def test_a_clock_that_jumps_to_and_fro_makes_no_batch_that_a_block_can_not_hold(
 
 def test_more_rows_than_a_block_holds_go_into_several_batches() -> None:
     log = EventLog(7)
-    with patch("penstock.core.events.BATCH_BYTES", 10 * ROW_BYTES):
-        first = log.others(Kind.POPPED, NOW, 1, b"x", 25, {"message": array("Q", range(25)), "detail": [b""] * 25})
+    log.bound(10 * ROW_BYTES)
+    first = log.others(Kind.POPPED, NOW, 1, b"x", 25, {"message": array("Q", range(25)), "detail": [b""] * 25})
     batches = log.take()
     assert (first, log.next_position) == (7, 32)
     assert [(batch.first, len(batch)) for batch in batches] == [(7, 10), (17, 10), (27, 5)]

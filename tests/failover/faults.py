@@ -1,4 +1,4 @@
-"""What is done to a cluster. Each leaves it as it was, but for who serves, and tells what it did."""
+"""What is done to a cluster. ``Cluster.restore`` puts right what a fault leaves behind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from random import Random
+from typing import NamedTuple
 
 import psycopg
 
@@ -21,15 +22,15 @@ create trigger no_room before insert on penstock.blocks for each row execute fun
 ROOM = "drop trigger if exists no_room on penstock.blocks"
 
 
-class Fault:
-    """One kind of misfortune. ``takes_over``: another broker serves afterwards, as the one that did can't."""
+class Fault(NamedTuple):
+    """One kind of misfortune. ``do`` returns the moment at which it began, on the monotonic clock."""
 
-    takes_over = True
-
-    def __init__(self, name: str, do: Callable[[Cluster, Node, Random], None], *, takes_over: bool = True) -> None:
-        self.name = name
-        self.do = do
-        self.takes_over = takes_over
+    name: str
+    do: Callable[[Cluster, Node, Random], float]
+    #: Another broker serves afterwards, as the one that did can't.
+    takes_over: bool = True
+    #: The primary is another one afterwards, and has no standby.
+    promotes: bool = False
 
 
 def _past_lease(cluster: Cluster, random: Random) -> float:
@@ -37,64 +38,80 @@ def _past_lease(cluster: Cluster, random: Random) -> float:
     return cluster.lease * random.uniform(2.0, 3.0) + 0.5
 
 
-def kill_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+def kill_owner(cluster: Cluster, owner: Node, random: Random) -> float:
     """kill -9."""
+    began = time.monotonic()
     owner.kill()
     cluster.wait_for_owner(other_than=owner)
+    return began
 
 
-def stop_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+def stop_owner(cluster: Cluster, owner: Node, random: Random) -> float:
     """A planned switch: SIGTERM."""
+    began = time.monotonic()
     owner.stop()
     cluster.wait_for_owner(other_than=owner)
+    return began
 
 
-def freeze_owner(cluster: Cluster, owner: Node, random: Random) -> None:
+def freeze_owner(cluster: Cluster, owner: Node, random: Random) -> float:
     """SIGSTOP past its lease, then SIGCONT: it must not confirm, deliver or disturb."""
+    began = time.monotonic()
     owner.freeze()
     try:
         cluster.wait_for_owner(other_than=owner)
         time.sleep(random.uniform(0.0, 1.0))
     finally:
         owner.thaw()
+    return began
 
 
-def freeze_briefly(cluster: Cluster, owner: Node, random: Random) -> None:
+def freeze_briefly(cluster: Cluster, owner: Node, random: Random) -> float:
     """SIGSTOP for about a lease: perhaps somebody else has become the owner, perhaps not."""
     owner.freeze()
+    began = time.monotonic()
     time.sleep(cluster.lease * random.uniform(0.5, 1.3))
     owner.thaw()
+    return began
 
 
-def cut_both(cluster: Cluster, owner: Node, random: Random) -> None:
+def cut_both(cluster: Cluster, owner: Node, random: Random) -> float:
     """The owner can't reach the database, and is told so."""
+    began = time.monotonic()
     owner.route.refuse()
     time.sleep(_past_lease(cluster, random))
+    return began
 
 
-def _swallow(*ways: Way) -> Callable[[Cluster, Node, Random], None]:
-    def do(cluster: Cluster, owner: Node, random: Random) -> None:
+def _swallow(*ways: Way) -> Callable[[Cluster, Node, Random], float]:
+    def do(cluster: Cluster, owner: Node, random: Random) -> float:
+        began = time.monotonic()
         owner.route.swallow(*ways)
         time.sleep(_past_lease(cluster, random))
+        return began
 
     return do
 
 
-def cut_briefly(cluster: Cluster, owner: Node, random: Random) -> None:
+def cut_briefly(cluster: Cluster, owner: Node, random: Random) -> float:
     """The connection breaks in the middle of commits, and is there again at once."""
     for _ in range(5):
         owner.route.cut_in(random.randrange(1, 6))
         time.sleep(random.uniform(0.0, cluster.lease / 10))
         owner.route.cut()
+    return time.monotonic()
 
 
-def fail_over(cluster: Cluster, owner: Node, random: Random) -> None:
+def fail_over(cluster: Cluster, owner: Node, random: Random) -> float:
     """The primary is killed, and the standby promoted."""
+    cluster.pair.primary.kill()
+    killed = time.monotonic()
     cluster.pair.fail_over()
     cluster.wait_for_owner()
+    return killed
 
 
-def fill_connections(cluster: Cluster, owner: Node, random: Random) -> None:
+def fill_connections(cluster: Cluster, owner: Node, random: Random) -> float:
     """The database takes no more connections, and those of the brokers break."""
     with ExitStack() as stack:
         try:
@@ -105,14 +122,18 @@ def fill_connections(cluster: Cluster, owner: Node, random: Random) -> None:
             pass
         for node in cluster.nodes:
             node.route.cut()
+        began = time.monotonic()
         time.sleep(cluster.lease * random.uniform(0.3, 2.0))
+    return began
 
 
-def fill_disk(cluster: Cluster, owner: Node, random: Random) -> None:
+def fill_disk(cluster: Cluster, owner: Node, random: Random) -> float:
     """The database has no room for blocks, for a while."""
     cluster.pair.primary.execute(FULL, DATABASE)
+    began = time.monotonic()
     time.sleep(cluster.lease * random.uniform(0.5, 2.0))
     cluster.pair.primary.execute(ROOM, DATABASE)
+    return began
 
 
 FAULTS = (
@@ -125,7 +146,7 @@ FAULTS = (
     Fault("database hears nothing", _swallow("to_server")),
     Fault("database silent both ways", _swallow("to_server", "to_client")),
     Fault("connection cut in commits", cut_briefly, takes_over=False),
-    Fault("primary killed, standby promoted", fail_over, takes_over=False),
+    Fault("primary killed, standby promoted", fail_over, takes_over=False, promotes=True),
     Fault("database out of connections", fill_connections, takes_over=False),
     Fault("database out of disk", fill_disk, takes_over=False),
 )

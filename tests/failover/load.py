@@ -22,7 +22,7 @@ QUEUES = {"jobs": "kokaq", "tasks": "phpmq", "sspq": "sspq"}
 #: Who consumes which queue: other protocols too.
 CONSUMERS = (("jobs", "phpmq"), ("jobs", "kokaq"), ("tasks", "kokaq"), ("sspq", "sspq"))
 #: Seconds that a client waits for an answer before it tries elsewhere.
-ANSWER = 3.0
+ANSWER = 2.0
 
 
 class Shown(NamedTuple):

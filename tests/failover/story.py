@@ -107,10 +107,9 @@ class Story:
     def _round(self) -> str:
         fault = self._next_fault()
         owner = self._cluster.wait_for_owner()
-        began = time.monotonic()
-        fault.do(self._cluster, owner, self._random)
+        began = fault.do(self._cluster, owner, self._random)
         confirmed = self._wait_for_confirmation(began, owner if fault.takes_over else None)
-        if fault.name.startswith("primary"):
+        if fault.promotes:
             self._cluster.pair.restore_standby()
         self._cluster.restore()
         self._wait_for_confirmation(time.monotonic(), None)

@@ -130,6 +130,22 @@ def test_what_a_batch_costs_does_not_depend_on_what_waits(tmp_path: Path, monkey
     assert steps[20_000] < 1.2 * steps[1000]
 
 
+def test_space_is_given_back_when_a_long_queue_was_worked_off(tmp_path: Path) -> None:
+    batches = Batches(tmp_path)
+    batches.take(backlog(1, 20_000))
+    full = batches.database.stat().st_size
+    assert full < 60 * 20_000
+    batches.take(simple(20_001, ["acknowledged"] * 19_000, range(1, 19_001)))
+    assert batches.database.stat().st_size < full / 5
+
+
+def test_a_database_that_cant_be_written_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "messages.db").mkdir()
+    text = r"messages\.db can't be read and written \(unable to open database file\): mend that, and run again"
+    with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
+        pass
+
+
 def test_purged_messages_are_removed_a_day_later_some_with_each_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +175,7 @@ def test_a_batch_that_was_decided_is_made_up_for_from_its_file(tmp_path: Path) -
 
 def test_a_database_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "messages.db").write_bytes(b"something else" * 1000)
-    text = r"messages\.db, what insight knows of messages, can't be used .*: restore it"
+    text = r"messages\.db, what insight knows of messages, can't be used .*: restore .* as a whole"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
         pass
 
@@ -181,7 +197,7 @@ def test_what_an_earlier_version_knew_goes_on(tmp_path: Path) -> None:
 
 
 def _old_rows(folder: Path, name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    for row in tables.with_numbers(tables.recent(folder, name, 1e6)):
+    for row in (row for hour in tables.Recent(folder, name, 1e6) for row in tables.with_numbers(hour)):
         row["start"] = row.pop("minute")
         yield tuple(row[key] for key in KEYS if key in row), row
 

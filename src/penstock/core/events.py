@@ -129,6 +129,12 @@ class EventLog:
         self._closed: list[EventBatch] = []
         self._closed_size = 0
         self.batch = EventBatch(next_position)
+        #: How large batches get, and this one, for which room may have been asked.
+        self._most = self._limit = BATCH_BYTES
+
+    def bound(self, size: int) -> None:
+        """Close batches at another size than ``BATCH_BYTES``, from now on."""
+        self._most = self._limit = min(size, BATCH_BYTES)
 
     @property
     def next_position(self) -> int:
@@ -163,7 +169,7 @@ class EventLog:
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
         """Stage rows without a message and return the position of the first. Very many go into several batches."""
         first = self.next_position
-        most = BATCH_BYTES // ROW_BYTES or 1
+        most = self._most // ROW_BYTES or 1
         if count <= most:
             self._add_others(kind, at, queue, source, count, columns)
             return first
@@ -182,11 +188,13 @@ class EventLog:
     def make_room(self, at: int, size: int) -> EventBatch:
         """The batch that so many bytes, and what their rows cost, go into together, so that a crash can't part them.
 
-        What is staged next is in one block if it is no larger, or is added to the batch itself.
+        What is staged next is in one block if it is no larger than that, or is added to the batch itself.
         """
         if len(self.batch.sources) >= BATCH_SOURCES:
             self._turn()
-        return self._room(at, size)
+        batch = self._room(at, size)
+        self._limit = max(self._limit, batch.size + size)
+        return batch
 
     def take(self) -> list[EventBatch]:
         """Hand over everything staged so far, as batches in order."""
@@ -205,7 +213,7 @@ class EventLog:
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch
         if len(batch) and (
-            batch.size + size > BATCH_BYTES or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
+            batch.size + size > self._limit or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
         ):
             self._turn()
         return self.batch
@@ -215,6 +223,7 @@ class EventLog:
         self._closed.append(self.batch)
         self._closed_size += self.batch.size
         self.batch = EventBatch(self.batch.end)
+        self._limit = self._most
 
 
 def _pad(column: Values, rows: int, default: int) -> None:

@@ -20,6 +20,8 @@ from penstock.journal.postgresql.database import BlockRow
 #: How many bytes are fetched at a time, and how many are kept.
 STRETCH = 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
+#: Blocks that are kept however large they are: one that is read, one that was fetched ahead, one that was written.
+KEPT_BLOCKS = 3
 
 #: The blocks of an extent from a position on, about so many bytes of them: see ``ReadableDatabase.blocks``.
 Fetch = Callable[[int, int, int], list[BlockRow]]
@@ -51,7 +53,7 @@ class BlockCache:
             self._entries[key] = _Entry(end, data)
             insort(self._firsts.setdefault(extent, []), first)
             self._size += len(data)
-            while self._size > self._limit and len(self._entries) > 1:
+            while self._size > self._limit and len(self._entries) > KEPT_BLOCKS:
                 self._drop(next(iter(self._entries)))
 
     def find(self, extent: int, position: int) -> Block | None:

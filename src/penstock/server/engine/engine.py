@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
+from penstock.core.events import BATCH_BYTES
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
@@ -46,12 +47,15 @@ class Damage(NamedTuple):
 class Engine:
     """A broker and the log that remembers for it."""
 
-    def __init__(self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES) -> None:
-        """Go on where the log ends. ``table`` is the state at that point."""
+    def __init__(
+        self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        """Go on where the log ends. ``table`` is the state at that point. ``batch_bytes`` are the most of a commit."""
         self.log = log
         self.epoch = log.epoch + 1
         log.seal(self.epoch)
         self.broker: Broker = restore(table, log.end, now)
+        self.broker.log.bound(batch_bytes)
         #: Where the payload of a message lies, if it was carried forward.
         self.moved: dict[int, int] = locations(table)
         self._moving: deque[tuple[int, dict[int, int]]] = deque()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ Array = npt.NDArray[Any]
 PURGED_KEPT = 24 * 3600 * 1_000_000
 #: Messages from before a purge that one batch removes at most.
 REMOVED_AT_ONCE = 100_000
+#: Pages (4 KiB) of free space that one batch gives back at most.
+PAGES_AT_ONCE = 5000
 #: KiB that SQLite keeps of the file in memory.
 _CACHE = 65_536
 
@@ -103,32 +105,41 @@ class _ChangesHead(msgspec.Struct):
 Purged = dict[tuple[int, int], int]
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:  # no space, no rights: what is in it is sound
+        raise LakeError(f"{path} can't be read and written ({error}): mend that, and run again") from None
+    except sqlite3.DatabaseError as error:
+        raise LakeError(
+            f"{path}, what insight knows of messages, can't be used ({error}): restore {path.parent.parent} as a whole,"
+            " or remove it and the tables of insight, and run again"
+        ) from None
+
+
 class MessageStore:
     """The database, open."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
 
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator[MessageStore]:
         """A database that is made if it is missing. What is not committed is as if it had not been."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        store = cls(path)
-        try:
+        with (
+            _explained(path),
+            closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as database,
+        ):
+            store = cls(database)
             store._prepare()
             yield store
-        except sqlite3.DatabaseError as error:
-            raise LakeError(
-                f"{path}, what insight knows of messages, can't be used ({error}): restore it with all of"
-                f" {path.parent}, or remove that folder and the tables of insight, and run again"
-            ) from None
-        finally:
-            store._database.close()
 
     def _prepare(self) -> None:
         self._database.execute(f"PRAGMA cache_size = -{_CACHE}")
+        self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect before the first table
         self._database.execute("BEGIN IMMEDIATE")
         if not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             for statement in _SCHEMA.split(";"):
@@ -202,7 +213,17 @@ class MessageStore:
         self._database.execute("DELETE FROM applied")
         self._database.execute("INSERT INTO applied VALUES (?)", (batch,))
         self._database.execute("COMMIT")
+        self._shrink()
         self._database.execute("BEGIN IMMEDIATE")
+
+    def _shrink(self) -> None:
+        """Give back some space if half of it is free: the queues were longer once."""
+        free, pages = (
+            self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count")
+        )
+        if free > pages // 2:
+            # As a script, as only that runs it to its end: each of its steps gives back one page.
+            self._database.executescript(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
 
 
 #: In place of the queue of a message that is removed.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -187,10 +188,11 @@ class Store:
     def remove(self, path: str) -> None:
         """Remove a file or folder. It is no error if there is none."""
         kind = self.filesystem.get_file_info(self.full(path)).type
-        if kind == pafs.FileType.File:
-            self.filesystem.delete_file(self.full(path))
-        elif kind == pafs.FileType.Directory:
-            self.filesystem.delete_dir(self.full(path))
+        with suppress(FileNotFoundError):  # a removal of which the answer was lost is repeated
+            if kind == pafs.FileType.File:
+                self.filesystem.delete_file(self.full(path))
+            elif kind == pafs.FileType.Directory:
+                self.filesystem.delete_dir(self.full(path))
 
     def create(self, path: str) -> BinaryIO:
         """A new file, to be written from the beginning to the end. It is there when it is closed, or not at all."""
