@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
+from threading import Thread
 
 import numpy as np
 import psycopg
 import pytest
 
-from penstock.cli.up.postgresql import Server
+from penstock.cli.up.postgresql import Server, wait_for
 from penstock.journal import open_journal
 from penstock.journal.contract import GAP, Durability, OwnerOptions
 from penstock.journal.errors import (
@@ -35,6 +39,7 @@ from support.postgres import fresh_schema, running_server
 
 OPTIONS = OwnerOptions(extent_bytes=4096)
 NEVER = 10**9
+LONG = os.environ.get("PENSTOCK_LONG") == "1"
 
 
 def journal_at(url: str, *, lease: float = 3) -> DatabaseJournal:
@@ -158,6 +163,48 @@ def test_an_owner_that_was_replaced_changes_nothing_beside_the_log(url: str) -> 
             assert payloads(owned.log) == [b"a", b"b", b"c"]
 
 
+def test_an_owner_that_is_stopped_anywhere_holds_nobody_up(postgres: Server, url: str) -> None:
+    """Locks in the database must not wait for a client."""
+
+    def work(owned: OwnedDatabase) -> None:
+        add(owned.log, b"a", roll=True)
+        add(owned.log, b"b")
+        owned.values.put("name", b"value")
+        owned.checkpoints.write(owned.log.end, b"", {})
+        owned.log.trim(owned.log.end)
+
+    def try_to_work(owned: OwnedDatabase) -> None:
+        with suppress(LogError, OSError):
+            work(owned)
+
+    with database_proxy(postgres.port) as proxy:
+        for number in count(1):
+            with owning(proxy.url(url), lease=0.2) as stopped:
+                work(stopped)
+                proxy.hold_at_statement(number)
+                working = Thread(target=try_to_work, args=[stopped])
+                working.start()
+                working.join(0.3)
+                if not working.is_alive():
+                    proxy.hold_at_statement(NEVER)
+                    break
+                with owning(f"{url}&options=-c%20lock_timeout%3D2000") as owned:
+                    work(owned)
+                    assert owned.log.kept() == []
+                proxy.release()
+                working.join()
+    assert number > 8
+
+
+def test_two_that_make_the_same_journal(url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        tries = [pool.submit(journal_at(url).own) for _ in range(4)]
+    owned = [each.result() for each in tries if each.exception() is None]
+    assert [type(each.exception()) for each in tries].count(JournalOwned) == 3
+    add(owned[0].log, b"a")
+    owned[0].close()
+
+
 def test_every_append_renews_the_lease(url: str) -> None:
     with owning(url, lease=0.6) as owned:
         for _ in range(4):
@@ -181,7 +228,7 @@ def test_taking_over_may_be_cut_off_anywhere(postgres: Server, url: str) -> None
     with database_proxy(postgres.port) as proxy:
         for number in count(1):
             cuts = proxy.cuts
-            for when in ("before", "after"):
+            for when in ("before", "after") if LONG else ("after",):
                 standby = journal_at(proxy.url(url)).stand_by()
                 proxy.cut_at_statement(number, when)
                 with suppress(LogAway):
@@ -404,13 +451,33 @@ def test_what_somebody_reads_is_dropped_later(url: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- servers
 
 
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
-def test_a_server_that_may_lose_commits_is_refused(name: str) -> None:
-    with running_server({name: "off"}) as server:
+def is_off(server: Server, name: str) -> bool:
+    return server.execute(f"show {name}") == [("off",)]
+
+
+def test_a_server_that_may_lose_commits_is_refused() -> None:
+    with running_server() as server:
         url = fresh_schema(server)
-        with pytest.raises(JournalRefused, match=f"has {name} = off.*set {name} = on"):
-            journal_at(url).own()
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            server.configure(name, "off")
+            wait_for(partial(is_off, server, name), "the setting is not there")
+            with pytest.raises(JournalRefused, match=f"has {name} = off.*set {name} = on"):
+                journal_at(url).own()
+            server.configure(name, "on")
         assert server.execute("select count(*) from pg_namespace where nspname like 'test%'") == [(0,)]
+
+
+def test_a_server_that_may_lose_commits_is_refused_also_when_it_takes_the_place_of_another(
+    postgres: Server, database: str
+) -> None:
+    with database_proxy(postgres.port) as proxy, owning(f"{proxy.url(database)}&schema=j") as owned:
+        add(owned.log, b"a")
+        postgres.execute(f"alter database {database.rpartition('/')[2]} set synchronous_commit = off")
+        proxy.cut()
+        with pytest.raises(LogFailed, match="has synchronous_commit = off"):
+            add(owned.log, b"b")
+        with pytest.raises(LogFailed):
+            add(owned.log, b"c")
 
 
 def test_one_machine_is_one_copy(url: str) -> None:

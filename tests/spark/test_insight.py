@@ -33,7 +33,7 @@ def in_thirds(spark: Any, events: pa.Table) -> list[Any]:
 def rows_of(folder: Path) -> Rows:
     found: Rows = {}
     for name in tables.TABLES:
-        rows = tables.with_numbers(tables.recent(folder / "insight", name, 1e6))
+        rows = [row for hour in tables.Recent(folder / "insight", name, 1e6) for row in tables.with_numbers(hour)]
         for row in rows:
             row["start"] = row.pop(tables.step_column(name))
         found[name] = {tuple(row[key] for key in KEYS if key in row): row for row in rows}

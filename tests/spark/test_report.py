@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,7 +19,7 @@ from penstock.spark.pipelines.insight import report
 from penstock.spark.pipelines.insight.charts import Chart, ChartLine
 from penstock.spark.pipelines.insight.minutes import MINUTE, SECOND
 from penstock.spark.pipelines.insight.report import MOST_HEADS
-from penstock.spark.pipelines.insight.tables import file_name
+from penstock.spark.pipelines.insight.tables import TABLES, Recent, file_name, with_numbers
 from support.insight import NOON, many, render, row, tables
 
 
@@ -152,10 +153,10 @@ def test_each_figure_says_how_to_get_at_its_rows(tmp_path: Path) -> None:
     reasons = [{"namespace": "default", "queue": name, "minute": NOON * MINUTE, "reason": "expired", "messages": 2}]
     queues = [row(NOON + at, published=at, acknowledged=1, depth=4 + at, queue=name) for at in range(3)]
     found = tables(queues, reasons, [_talker()], seconds_of(5), SECOND)
-    for table, rows in zip(("queues", "dead_letters", "talkers", "by_second"), found[:4], strict=True):
+    for table, parts in zip(("queues", "dead_letters", "talkers", "by_second"), found[:4], strict=True):
         file = folder / table / "date=2026-01-06" / "hour=12" / file_name(table)
         file.parent.mkdir(parents=True)
-        pq.write_table(rows, file)
+        pq.write_table(pa.concat_tables(parts), file)
     page = render(found, folder=folder)
     answers = [duckdb.execute(query).fetchall() for query in queries(page)]
     published, taken, waiting, redelivered, expired, dead, by_queue, why, who = answers[:9]
@@ -169,3 +170,16 @@ def test_each_figure_says_how_to_get_at_its_rows(tmp_path: Path) -> None:
     charts = render(tables([row(NOON, published=3)], steps=seconds_of(5), unit=SECOND), folder=folder)
     rates = duckdb.execute(queries(charts)[7]).fetchall()
     assert [each[1:] for each in rates] == [(at + 1, at, 0) for at in range(5)]
+
+
+def test_the_report_is_about_the_last_hours_and_reads_them_one_by_one(tmp_path: Path) -> None:
+    for hour in range(4):
+        file = tmp_path / "queues" / "date=2026-01-06" / f"hour=1{hour}" / file_name("queues")
+        file.parent.mkdir(parents=True)
+        rows = [row(NOON + 60 * hour + minute) for minute in (10, 50)]
+        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["queues"]), file)
+    recent = Recent(tmp_path, "queues", 1.5)
+    for _ in range(2):  # as often as one likes
+        found = [[(each["minute"] // MINUTE - NOON) for each in with_numbers(hour)] for hour in recent]
+        assert found == [[], [170], [190, 230]]
+    assert list(Recent(tmp_path, "talkers", 1)) == []

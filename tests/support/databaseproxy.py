@@ -99,6 +99,7 @@ class DatabaseProxy:
         self._swallowed: set[Way] = set()
         self._refusing = False
         self._statement: tuple[int, str] | None = None
+        self._stop_at: int | None = None
         self._bytes: dict[Way, int] = {}
         self._ended = False
 
@@ -127,6 +128,11 @@ class DatabaseProxy:
         """Cut at the nth statement from now: it does not get through, or its answer does not."""
         with self._changed:
             self._statement = (self.statements + number, when)
+
+    def hold_at_statement(self, number: int) -> None:
+        """Let nothing pass from behind the nth statement from now on, as if the client was stopped there."""
+        with self._changed:
+            self._stop_at = self.statements + number
 
     def cut_at_byte(self, number: int, way: Way) -> None:
         """Cut when so many more bytes have passed one way."""
@@ -246,6 +252,9 @@ class DatabaseProxy:
                 link.cut_at_reply = True
             self.statements += 1
             at += end
+            if self.statements == self._stop_at:
+                self._held.update(BOTH)
+                self._stop_at = None
         return data
 
     def _up_to_byte(self, way: Way, data: bytes) -> bytes:

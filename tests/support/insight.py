@@ -80,7 +80,8 @@ def tables(
     names = ("queues", "dead_letters", "talkers", BY_STEP[unit])
     given = (queues, reasons or [], talkers or [], queues if steps is None else steps)
     found = [pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in zip(names, given, strict=True)]
-    return ReportTables(found[0], found[1], found[2], found[3], unit)
+    queues, dead, who, plotted = ([each.slice(0, 1), each.slice(1)] for each in found)  # as of two hours
+    return ReportTables(queues, dead, who, plotted, unit)
 
 
 def render(found: ReportTables, made: int = MADE, folder: Path = Path("/lake/insight"), **more: Any) -> str:

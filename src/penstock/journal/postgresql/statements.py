@@ -1,4 +1,8 @@
-"""The statements, as text. ``{schema}`` is the schema's name, quoted; the rest is for the driver to fill in."""
+"""The statements, as text. ``{schema}`` is the schema's name, quoted; the rest is for the driver to fill in.
+
+Each is sent as one message and is a transaction of its own. A transaction that the client ends would hold its locks for
+as long as a client is stopped in between, and nobody could take over from it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,7 @@ BLOCKS = """select extent, first, "end", epoch, checksum, bytes from (
                 (select max(first) from {schema}.blocks where extent = %(extent)s and first <= %(position)s), 0)
             order by first limit %(limit)s) near where "end" > %(position)s) counted
     where before < %(size)s order by first"""
+COPY_BLOCKS = f"copy ({BLOCKS}) to stdout (format binary)"
 
 TRIM = """with moved as (update {schema}.shard set low = %(low)s
         where epoch = %(epoch)s and low <= %(low)s returning one),
@@ -57,25 +62,36 @@ UNKEEP = f"""with ours as ({_OURS}),
     gone as (delete from {{schema}}.extents using ours where first = %(first)s and kept)
     select count(*) from ours"""
 
-IS_PARTITION = """select count(*) from pg_inherits where inhrelid = to_regclass(%s)"""
-MAKE_PARTITION = "create table if not exists {schema}.{partition} (like {schema}.blocks including all)"
-ADD_PARTITION = "alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end})"
+#: Attaching a table waits for no reader, unlike making it as a part of the other. All in one statement: see below.
+MAKE_PARTITION = """do $$ begin
+    create table if not exists {schema}.{partition} (like {schema}.blocks including all);
+    if not exists (select from pg_inherits where inhrelid = '{schema}.{partition}'::regclass) then
+        alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end});
+    end if;
+end $$"""
 #: Tables of extents that were forgotten. What is being made for the next extent lies above ``low``.
 FORGOTTEN = """select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = to_regclass(%s) and c.relname ~ '^blocks_[0-9a-f]{{16}}$'
         and ('x' || right(c.relname, 16))::bit(64)::int8 < (select low from {schema}.shard)
         and not exists (select from {schema}.extents where first = ('x' || right(c.relname, 16))::bit(64)::int8)"""
-DROP_PARTITION = "drop table if exists {schema}.{partition}"
+#: Everybody who writes waits while this waits for somebody who reads.
+DROP_PARTITION = "do $$ begin set local lock_timeout = '100ms'; drop table if exists {schema}.{partition}; end $$"
 
+#: Parts that are still being sent have the negative epoch of who sends them for a position.
 CHECKPOINTS = """select position, sum(octet_length(bytes))::int8 from {schema}.checkpoints
-    group by position order by position"""
+    where position > 0 group by position order by position"""
 CHECKPOINT = "select bytes from {schema}.checkpoints where position = %s order by part"
-CLEAR_CHECKPOINT = "delete from {schema}.checkpoints where position = %s"
-PUT_CHECKPOINT = "insert into {schema}.checkpoints values (%s, %s, %b)"
-OLD_CHECKPOINTS = """delete from {schema}.checkpoints where position not in (
-    select distinct position from {schema}.checkpoints order by position desc limit %s)"""
 #: A checkpoint of events that this server has lost would later be taken for one of others.
-OURS_UP_TO = "select 1 from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
+_OURS_UP_TO = "select 1 as one from {schema}.shard where epoch = %(epoch)s and head >= %(position)s for share"
+CLEAR_CHECKPOINT = f"""with ours as ({_OURS_UP_TO}),
+    gone as (delete from {{schema}}.checkpoints using ours where position < 0 or position = %(position)s)
+    select count(*) from ours"""
+PUT_CHECKPOINT = "insert into {schema}.checkpoints values (-%s, %s, %b)"
+KEEP_CHECKPOINT = f"""with ours as ({_OURS_UP_TO}),
+    put as (update {{schema}}.checkpoints set position = %(position)s from ours where position = -%(epoch)s),
+    gone as (delete from {{schema}}.checkpoints using ours where position > 0 and position not in (
+        select distinct position from {{schema}}.checkpoints where position > 0 order by position desc limit %(older)s))
+    select count(*) from ours"""
 
 VALUE = "select value from {schema}.named_values where name = %s"
 PUT_VALUE = f"""with ours as ({_OURS}) insert into {{schema}}.named_values select %(name)s, %(value)b from ours

@@ -9,7 +9,8 @@ whether the block is there. ``_settle`` asks the server that is there now:
 2. The head is behind the block, and the block there has our epoch and checksum: it is done. The head is where it was:
    the statement was lost, or it is still on its way, so it is sent again; only one of the two can find the head there.
    Nobody answers: ``LogAway``, and the same append may be tried again; all of this applies to it as well.
-3. The head lies before what we know as committed: the database has lost commits. Nobody may hide that, so we stop.
+3. The server is asked for its settings: another one may be in the place of the one that was looked at first.
+4. The head lies before what we know as committed: the database has lost commits. Nobody may hide that, so we stop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import NoReturn, TypeVar
 
-from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
+from penstock.journal.errors import CommitsLost, Fenced, JournalRefused, LogAway, LogError, LogFailed, LogFull
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
     BlockMark,
@@ -32,6 +33,7 @@ from penstock.journal.postgresql.database import (
 )
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.seen import Seen
+from penstock.journal.postgresql.server import refuse_server
 
 #: Seconds for which a database that can't be reached is tried again before who asked is told of it, and may ask again.
 PATIENCE = 2.0
@@ -172,13 +174,15 @@ class HeadWriter:
                 if shard is None or not self._may_follow(shard):
                     self._explain(self._database.shard())
                 elif settled():
+                    if lost is not None:
+                        refuse_server(self._database.where, self._database.facts())
                     self._shown_floor = floor
                     return asked_at
             except ConnectionLost as error:
                 lost = error
             except DatabaseFull as error:
                 raise LogFull(f"{error}. It is tried again") from error
-            except DatabaseRefused as error:
+            except (DatabaseRefused, JournalRefused) as error:
                 raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
             if self._clock.monotonic() - began > PATIENCE:
                 raise LogAway(f"what became of a commit is not known yet: {lost}")

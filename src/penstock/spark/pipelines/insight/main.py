@@ -139,7 +139,7 @@ class Insight:
         memory, hours = self._memory(), self._options.report_hours
         unit = min(memory.finer, default=MINUTE)
         names = ("queues", "dead_letters", "talkers", tables.BY_STEP[unit])
-        queues, dead, talkers, steps = (tables.recent(self.folder, name, hours) for name in names)
+        queues, dead, talkers, steps = (tables.Recent(self.folder, name, hours) for name in names)
         found = ReportTables(queues, dead, talkers, steps, unit)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / "report.html", render(found, int(time.time() * 1e6), self.folder).encode())

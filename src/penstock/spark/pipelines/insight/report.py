@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -58,12 +58,16 @@ _STEPS = {SECOND: "second", 10 * SECOND: "10 seconds", MINUTE: "minute"}
 
 
 class ReportTables(NamedTuple):
-    """The rows of the time that the report is about: by minute, and of queues in steps of ``unit`` microseconds too."""
+    """The rows of the time that the report is about: by minute, and of queues in steps of ``unit`` microseconds too.
 
-    queues: pa.Table
-    dead_letters: pa.Table
-    talkers: pa.Table
-    steps: pa.Table
+    Each is several tables, in the order of their times, of which one at a time is in memory: there may be very many
+    queues. They are gone through twice.
+    """
+
+    queues: Iterable[pa.Table]
+    dead_letters: Iterable[pa.Table]
+    talkers: Iterable[pa.Table]
+    steps: Iterable[pa.Table]
     unit: int = MINUTE
 
 
@@ -122,12 +126,13 @@ def _anchor(name: str) -> str:
 
 def render(tables: ReportTables, made: int, folder: Path, title: str = "Penstock insight") -> str:
     """The whole page. ``made`` is the time of making it, in microseconds; ``folder`` has the tables."""
-    scripts = _scripts() if tables.queues.num_rows else ()
+    span = _span(tables.queues)
+    scripts = _scripts() if span is not None else ()
     sources = " ".join(script.digest for script in scripts) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}"
     page: dict[str, Any] = {"title": title, "made": _moment(made), "policy": policy, "scripts": scripts}
-    if tables.queues.num_rows:
-        page |= _body(tables, folder)
+    if span is not None:
+        page |= _body(tables, span, folder)
     return _environment().get_template("report.html").render(**page, style=_style(), most_heads=MOST_HEADS)
 
 
@@ -151,8 +156,8 @@ def _scripts() -> tuple[Script, ...]:
     return Script("text/javascript", Markup(library)), Script("module", Markup(charts))
 
 
-def _body(tables: ReportTables, folder: Path) -> dict[str, Any]:
-    first, last = _span(tables.queues)
+def _body(tables: ReportTables, span: tuple[int, int], folder: Path) -> dict[str, Any]:
+    first, last = span
     behind = Behind(folder, first, last)
     queues = _by_queue(tables.queues)
     plotted = {QueueKey(each["namespace"], each["queue"]) for each in queues[:PAGES]}
@@ -174,30 +179,37 @@ def _moment(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _span(rows: pa.Table) -> tuple[int, int]:
-    """When the first and the last step began."""
-    ends = pc.min_max(rows.column(2).cast(pa.int64())).as_py()
-    return ends["min"], ends["max"]
+def _span(parts: Iterable[pa.Table]) -> tuple[int, int] | None:
+    """When the first and the last step began; None: there is none."""
+    ends = [pc.min_max(rows.column(2).cast(pa.int64())).as_py() for rows in parts if rows.num_rows]
+    return (min(each["min"] for each in ends), max(each["max"] for each in ends)) if ends else None
 
 
-def _by_queue(rows: pa.Table) -> list[dict[str, Any]]:
-    """A row for each queue: sums, the worst times, and how it was at the end. Those with the most traffic first."""
-    worst = ("in_queue_p95", "to_acknowledge_p95")
-    last = ("depth", "dead_depth", "oldest_seconds")
+def _summed(parts: Iterable[pa.Table], by: Sequence[str], columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Columns by what else they are told apart by, each put together in its way: ``sum``, ``max`` or ``last``."""
     keep = pc.ScalarAggregateOptions(skip_nulls=False)
-    found = rows.sort_by("minute").group_by(["namespace", "queue"], use_threads=False)
-    every = found.aggregate(
-        [
-            *((name, "sum") for name in COUNTS),
-            *((name, "max") for name in worst),
-            *((name, "last", keep) for name in last),
-        ]
+    ways = [(name, way, keep if way == "last" else None) for name, way in columns.items()]
+    names = [*by, *columns]
+
+    def grouped(rows: pa.Table) -> pa.Table:
+        found = rows.group_by(list(by), use_threads=False).aggregate(ways)
+        return found.select([*by, *(f"{name}_{way}" for name, way in columns.items())]).rename_columns(names)
+
+    sums = [grouped(rows.sort_by(rows.column_names[2])) for rows in parts]
+    found: list[dict[str, Any]] = grouped(pa.concat_tables(sums)).to_pylist() if sums else []
+    return found
+
+
+def _by_queue(parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """A row for each queue: sums, the worst times, and how it was at the end. Those with the most traffic first."""
+    ways = dict.fromkeys(COUNTS, "sum") | dict.fromkeys(("in_queue_p95", "to_acknowledge_p95"), "max")
+    queues = _summed(
+        parts, ["namespace", "queue"], ways | dict.fromkeys(("depth", "dead_depth", "oldest_seconds"), "last")
     )
-    queues: list[dict[str, Any]] = every.to_pylist()
     for each in queues:
         each["name"] = f"{each['namespace']}/{each['queue']}"
-        each["taken_sum"] = each["acknowledged_sum"] + each["popped_sum"]
-    return sorted(queues, key=lambda each: (-each["published_sum"] - each["taken_sum"], each["name"]))
+        each["taken"] = each["acknowledged"] + each["popped"]
+    return sorted(queues, key=lambda each: (-each["published"] - each["taken"], each["name"]))
 
 
 def _tiles(queues: Sequence[dict[str, Any]], behind: Behind) -> list[Tile]:
@@ -205,12 +217,12 @@ def _tiles(queues: Sequence[dict[str, Any]], behind: Behind) -> list[Tile]:
         return sum(int(each[name]) for each in queues)
 
     return [
-        Tile("published", summed("published_sum"), behind.rows("queues", ["published"])),
-        Tile("taken", summed("taken_sum"), behind.rows("queues", ["acknowledged", "popped"])),
-        Tile("waiting now", summed("depth_last"), behind.ends("depth")),
-        Tile("redelivered", summed("redelivered_sum"), behind.rows("queues", ["redelivered"])),
-        Tile("expired", summed("expired_sum"), behind.rows("queues", ["expired"]), True),
-        Tile("dead letters now", summed("dead_depth_last"), behind.ends("dead_depth"), True),
+        Tile("published", summed("published"), behind.rows("queues", ["published"])),
+        Tile("taken", summed("taken"), behind.rows("queues", ["acknowledged", "popped"])),
+        Tile("waiting now", summed("depth"), behind.ends("depth")),
+        Tile("redelivered", summed("redelivered"), behind.rows("queues", ["redelivered"])),
+        Tile("expired", summed("expired"), behind.rows("queues", ["expired"]), True),
+        Tile("dead letters now", summed("dead_depth"), behind.ends("dead_depth"), True),
     ]
 
 
@@ -222,9 +234,9 @@ def _overview(queues: Sequence[dict[str, Any]], plotted: set[QueueKey], behind: 
         rows.append(
             [
                 Link(name, f"#{quote(_anchor(name))}") if has_plots else name,
-                each["published_sum"], each["taken_sum"], each["depth_last"], _lasted(each["oldest_seconds_last"]),
-                _lasted(each["in_queue_p95_max"]), _lasted(each["to_acknowledge_p95_max"]), each["redelivered_sum"],
-                each["expired_sum"], each["dead_depth_last"],
+                each["published"], each["taken"], each["depth"], _lasted(each["oldest_seconds"]),
+                _lasted(each["in_queue_p95"]), _lasted(each["to_acknowledge_p95"]), each["redelivered"],
+                each["expired"], each["dead_depth"],
             ]
         )  # fmt: skip
     heads = ["queue", "published", "taken", "waiting", "oldest", "in queue, p95", "to acknowledge, p95"]
@@ -244,12 +256,16 @@ def _lasted(value: float | None) -> str:
 def _plotted(tables: ReportTables, queues: Sequence[dict[str, Any]], folder: Path) -> list[Plots]:
     """The plots of these queues."""
     wanted = pa.array([f"{each['namespace']}\0{each['queue']}" for each in queues])
-    names = pc.binary_join_element_wise(tables.steps.column("namespace"), tables.steps.column("queue"), "\0")
     by_queue: defaultdict[QueueKey, list[dict[str, Any]]] = defaultdict(list)
-    for row in with_numbers(tables.steps.filter(pc.is_in(names, wanted))):
-        row["start"] = row.pop("minute" if tables.unit == MINUTE else "second")
-        by_queue[QueueKey(row["namespace"], row["queue"])].append(row)
-    plots = _Plotting(tables.unit, *_span(tables.steps), folder)
+    for rows in tables.steps:
+        names = pc.binary_join_element_wise(rows.column("namespace"), rows.column("queue"), "\0")
+        for row in with_numbers(rows.filter(pc.is_in(names, wanted))):
+            row["start"] = row.pop("minute" if tables.unit == MINUTE else "second")
+            by_queue[QueueKey(row["namespace"], row["queue"])].append(row)
+    span = _span(tables.steps)
+    if span is None:
+        return []
+    plots = _Plotting(tables.unit, *span, folder)
     keys = [QueueKey(each["namespace"], each["queue"]) for each in queues]
     return [Plots("/".join(key), plots.charts(key, by_queue[key])) for key in keys]
 
@@ -336,29 +352,20 @@ def _percentiles(slots: Sequence[list[dict[str, Any]]], name: str) -> list[Chart
 # ------------------------------------------------------------------------------------------- dead letters and talkers
 
 
-def _dead(rows: pa.Table, behind: Behind) -> RowTable:
+def _dead(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
     by = ["namespace", "queue", "reason"]
-    sums = rows.group_by(by).aggregate([("messages", "sum")]).to_pylist()
-    found = [[f"{each['namespace']}/{each['queue']}", each["reason"], each["messages_sum"]] for each in sums]
+    sums = _summed(parts, by, {"messages": "sum"})
+    found = [[f"{each['namespace']}/{each['queue']}", each["reason"], each["messages"]] for each in sums]
     ranked = sorted(found, key=lambda row: (-row[2], row[:2]))[:LISTED]
     return RowTable(["queue", "reason", "messages"], ranked, behind.sums("dead_letters", ["messages"], by), 2)
 
 
-def _talkers(rows: pa.Table, behind: Behind) -> RowTable:
+def _talkers(parts: Iterable[pa.Table], behind: Behind) -> RowTable:
     by, counted = ["host", "protocol"], ["published", "bytes_in", "taken"]
-    sums = rows.group_by(by).aggregate([(name, "sum") for name in counted]).to_pylist()
-    ranked = sorted(
-        sums, key=lambda each: (-each["published_sum"] - each["taken_sum"], each["host"], each["protocol"] or "")
-    )
+    sums = _summed(parts, by, dict.fromkeys(counted, "sum"))
     found = [
-        [
-            each["host"],
-            each["protocol"] or "",
-            each["published_sum"],
-            amount(each["bytes_in_sum"]) + "B",
-            each["taken_sum"],
-        ]
-        for each in ranked[:LISTED]
+        [each["host"], each["protocol"] or "", each["published"], amount(each["bytes_in"]) + "B", each["taken"]]
+        for each in sorted(sums, key=lambda each: (-each["published"] - each["taken"], each["host"]))[:LISTED]
     ]
     heads = ["host", "protocol", "published", "bytes", "taken"]
     return RowTable(heads, found, behind.sums("talkers", counted, by), 2)

@@ -96,15 +96,23 @@ def _merged(old: Path, rows: list[dict[str, Any]], name: str) -> pa.Table:
     return new.sort_by([(each, "ascending") for each in (step, "namespace", "queue")])
 
 
-def recent(folder: Path, name: str, hours: float) -> pa.Table:
-    """The rows of the last hours that there are."""
-    files = sorted((folder / name).glob(f"date=*/hour=*/{file_name(name)}"))
-    newest = files[-max(1, round(hours)) - 1 :]
-    if not newest:
-        return TABLES[name].empty_table()
-    found = pa.concat_tables(pq.read_table(file, schema=TABLES[name], partitioning=None) for file in newest)
-    steps = found.column(step_column(name)).cast(pa.int64())
-    return found.filter(pc.greater(steps, pc.max(steps).as_py() - int(hours * 60 * MINUTE)))
+class Recent:
+    """The rows of the last hours that there are, a table for each hour. They are read whenever they are looked at."""
+
+    def __init__(self, folder: Path, name: str, hours: float) -> None:
+        self._name = name
+        files = sorted((folder / name).glob(f"date=*/hour=*/{file_name(name)}"))
+        self._files = files[-max(1, round(hours)) - 1 :]
+        self._since = max(map(self._newest, self._files[-1:]), default=0) - int(hours * 60 * MINUTE)
+
+    def _newest(self, file: Path) -> int:
+        steps = pq.read_table(file, columns=[step_column(self._name)], partitioning=None).column(0)
+        return int(pc.max(steps.cast(pa.int64())).as_py() or 0)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for file in self._files:
+            rows = pq.read_table(file, schema=TABLES[self._name], partitioning=None)
+            yield rows.filter(pc.greater(rows.column(2).cast(pa.int64()), self._since))
 
 
 def with_numbers(table: pa.Table) -> list[dict[str, Any]]:
