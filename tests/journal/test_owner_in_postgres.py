@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -528,6 +529,12 @@ def test_what_is_wrong_is_told_without_the_statement(postgres: Server, url: str)
     assert str(refused.value).endswith("makes one, and so does a broker")
     assert "has no journal: penstock journal init 'postgresql://" in str(refused.value)
     assert "bad value for connect_timeout: 'soon'" in refusal(f"{url}&connect_timeout=soon")
+
+
+def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
+        open_journal(url)
 
 
 def test_a_password_is_shown_to_nobody(postgres: Server) -> None:
