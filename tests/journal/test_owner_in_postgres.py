@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -520,6 +521,12 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
 def test_a_url_that_is_wrong(url: str, text: str) -> None:
     with pytest.raises(JournalRefused, match=text):
         open_journal(url).own()
+
+
+def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
+        open_journal(url)
 
 
 def test_a_password_is_shown_to_nobody(postgres: Server) -> None:

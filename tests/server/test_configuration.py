@@ -135,6 +135,8 @@ WRONG = [
     ("\n[limits]\nx = 1", "FILE, line 3: limits.x: there is no such option; there are: connections, "),
     ("data = 3", "FILE, line 1: data: 3 is not accepted; it is text"),
     ('ephemeral = "x"', 'FILE, line 1: ephemeral: "x" is not accepted; it is true or false'),
+    ('journal.url = "mysql://x"', "FILE, line 1: journal.url: a journal in a database is as in postgresql://"),
+    ('ephemeral = true\njournal.url = "postgresql://x"', "FILE, line 2: journal.url: an ephemeral broker keeps"),
     ("journal = 3", "FILE, line 1: journal: 3 is not accepted; it is a table of url, durability, interval_ms, "),
     (
         '[journal]\ndurability = "x"',

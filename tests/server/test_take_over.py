@@ -12,15 +12,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.cli.up.postgresql import Server
 from penstock.client import connect
 from support.brokers import FREE, BrokerProcess, wait_for
+from support.commands import penstock
+from support.databaseproxy import database_proxy
 from support.postgres import fresh_schema, running_pair
 from support.raw import PUSH, consume, kokaq
 
 #: Seconds: a short one, so that tests do not wait long.
 LEASE = 1.0
 FENCED = "the journal is lost to this broker, which stands by from now on"
+#: How the answer to a push begins.
+PUSHED = bytes.fromhex("04200100")
 HELD = "the lease on the journal has run out: nothing is handed out until it is renewed"
 
 
@@ -83,6 +89,8 @@ def http(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
 def test_a_broker_that_is_killed_is_replaced_and_stands_by_when_it_comes_back(tmp_path: Path, postgres: Server) -> None:
     with brokers(tmp_path, fresh_schema(postgres)) as (first, second):
         assert second.told()["listeners"] == []
+        [warned] = first.events("the journal's database promises less than it could")
+        assert "no synchronous standby" in warned["what"]
         push(first, b"one")
         first.kill()
         second.wait_for_role("serving")
@@ -135,6 +143,8 @@ def test_http_tells_of_the_role_and_tokens_are_known_to_both(tmp_path: Path, pos
         assert "serves" in told["reasons"][0]
         assert http(second, "/healthz")[0] == 200
         assert http(second, "/api/v1/queues")[0] == 503
+        asked = penstock("status", "--url", second.addresses["http"], "--token", "whatever")
+        assert (asked.code, "stands by" in asked.err) == (3, True)
         first.signal(signal.SIGTERM)
         second.wait_for_role("serving")
         assert http(second, "/readyz")[0] == 200
@@ -148,6 +158,43 @@ def test_two_brokers_can_not_have_one_data_folder(tmp_path: Path, postgres: Serv
         other.begin()
         assert other.ended() == 3
         assert "each needs a data folder of its own" in other.log.read_text()
+
+
+def test_a_broker_that_is_cut_off_from_the_database_says_so_and_goes_on(tmp_path: Path, postgres: Server) -> None:
+    with database_proxy(postgres.port) as proxy:
+        url = proxy.url(fresh_schema(postgres))
+        with brokers(tmp_path, url, 1, http=FREE) as (broker,):
+            push(broker, b"one")
+            proxy.refuse()
+            proxy.cut()
+            peer, consumer = broker.dial("kokaq"), broker.dial("phpmq")
+            peer.send(kokaq(PUSH, "default/jobs", b"two"))
+            wait_for(lambda: broker.events(HELD))
+            consumer.send(consume("jobs", 1))
+            wait_for(lambda: http(broker, "/readyz")[0] == 503)
+            assert "the database does not answer" in http(broker, "/readyz")[1]["reasons"][0]
+            for each in (peer, consumer):
+                each.socket.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    each.read(1)
+                each.socket.settimeout(20)
+            proxy.accept()
+            peer.expect(PUSHED)
+            consumer.expect(b"H010030")
+            consumer.close()
+            assert taken(broker) == [b"one", b"two"]
+            assert http(broker, "/readyz")[0] == 200
+
+
+def test_a_broker_that_starts_without_its_database_is_up_and_waits_for_it(tmp_path: Path, postgres: Server) -> None:
+    with database_proxy(postgres.port) as proxy:
+        proxy.refuse()
+        broker = Broker(tmp_path, journal={"url": proxy.url(fresh_schema(postgres))})
+        with broker:
+            broker.wait_for_role("standby")
+            proxy.accept()
+            broker.wait_for_role("serving")
+            push(broker, b"one")
 
 
 def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:

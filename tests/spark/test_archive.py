@@ -36,8 +36,9 @@ class Killed(BaseException):
 class Run:
     """A pipeline without a stream: batches come as Spark would give them."""
 
-    def __init__(self, spark: SparkSession, lake: Path, query: str = "query-one", **options: Any) -> None:
-        self.spark, self.folder, self.now = spark, lake, NOON
+    def __init__(self, spark: SparkSession, lake: Path | str, query: str = "query-one", **options: Any) -> None:
+        self.spark, self.folder, self.now = spark, Path(lake), NOON
+        self.place = str(lake)
         self.options = ArchiveOptions(
             **{"format": "json", "schema": SCHEMA, "clock": lambda: self.now, "table": "orders", **options}
         )
@@ -47,7 +48,7 @@ class Run:
 
     def start(self) -> None:
         """As after a kill: only what is in the lake is known."""
-        self.lake = archive_main.lake_of(str(self.folder), self.options)
+        self.lake = archive_main.lake_of(self.place, self.options)
         self.lake.prepare()
         self.archive = Archive(self.lake, self.options, "journal")
 

@@ -12,9 +12,9 @@ from penstock.journal.transfer import copy_journal
 EXIT_CODES = """\b
 Exit codes:
   0  done
-  1  the journal is damaged, or the disk or the database failed
+  1  the journal is damaged, or the disk failed
   2  wrong use of the command
-  3  refused: in use by a broker, not empty, no journal, or made by a newer Penstock
+  3  refused: in use by a broker, not empty, no journal, made by a newer Penstock, or the database does not answer
 """
 
 

@@ -351,6 +351,10 @@ class OwnedJournal(Protocol):
         """What was put right at the start, for the operator."""
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """What the operator should know about where it is kept: that there is one copy, for instance."""
+
+    @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
         """Ranges of positions, ends excluded, that an operator has given up by a repair."""
 

@@ -84,6 +84,11 @@ class OwnedFiles:
         return list(map(str, self.log.report))
 
     @property
+    def warnings(self) -> list[str]:
+        """See OwnedJournal. A folder is what it is."""
+        return []
+
+    @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
         """See OwnedJournal."""
         return self.log.given_up

@@ -49,6 +49,8 @@ _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "4270
 _PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
 #: A block takes more than this, so a window of so many bytes has no more rows than that.
 _SMALL_BLOCK = 256
+#: Of the columns of a ``BlockRow``.
+_BLOCK_TYPES = ["int8", "int8", "int8", "int8", "int8", "bytea"]
 
 
 def load_driver() -> Any:
@@ -116,7 +118,7 @@ class PostgresDatabase:
     def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
         """See ReadableDatabase."""
         values = {"extent": extent, "position": position, "size": size, "limit": 2 + size // _SMALL_BLOCK}
-        return [BlockRow._make(row) for row in self._rows(statements.BLOCKS, values)]
+        return [BlockRow._make(row) for row in self._copied(statements.COPY_BLOCKS, values, _BLOCK_TYPES)]
 
     def checkpoints(self) -> list[tuple[int, int]]:
         """See ReadableDatabase."""
@@ -319,6 +321,17 @@ class PostgresDatabase:
     def _rows(self, statement: str, values: Any = None, *, changes: bool = False) -> list[Any]:
         with self._lock:
             return self._execute(self._text(statement), values, changes=changes).fetchall()
+
+    def _copied(self, statement: str, values: dict[str, Any], types: list[str]) -> list[tuple[Any, ...]]:
+        """The rows of a COPY: large values come in half the time that a SELECT takes."""
+        with self._lock:
+            connection = self._connected()
+            try:
+                with connection.cursor() as cursor, cursor.copy(self._text(statement), values) as copy:
+                    copy.set_types(types)
+                    return list(copy.rows())
+            except self._driver.Error as error:
+                raise self._sorted(error) from error
 
     def _change(self, statement: str, values: Any = None, **names: Any) -> int:
         with self._lock:

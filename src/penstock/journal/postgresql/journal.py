@@ -14,12 +14,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from penstock.journal.contract import Durability, OwnerOptions
-from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError
+from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError, LogFull
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.connection import PostgresDatabase
-from penstock.journal.postgresql.database import ConnectionLost, Database, DatabaseError, ServerFacts, ShardRow
+from penstock.journal.postgresql.database import (
+    ConnectionLost,
+    Database,
+    DatabaseError,
+    DatabaseFull,
+    ServerFacts,
+    ShardRow,
+)
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
@@ -100,6 +107,8 @@ class DatabaseJournal:
             connections.close()
             if isinstance(error, OSError) or (isinstance(error, ConnectionLost) and not error.refused):
                 raise LogAway(str(error)) from error
+            if isinstance(error, DatabaseFull):
+                raise LogFull(str(error)) from error
             if isinstance(error, DatabaseError):
                 raise JournalRefused(str(error)) from error
             raise

@@ -38,7 +38,7 @@ from penstock.journal.postgresql.writer import HeadWriter, insist
 from penstock.schema import Kind
 
 #: Seconds for which reading waits for a database that can't be reached: the broker's loop may be waiting.
-READ_PATIENCE = 10.0
+READ_PATIENCE = 1.0
 T = TypeVar("T")
 
 

@@ -50,6 +50,7 @@ BLOCKS = """select extent, first, "end", epoch, checksum, bytes from (
                 (select max(first) from {schema}.blocks where extent = %(extent)s and first <= %(position)s), 0)
             order by first limit %(limit)s) near where "end" > %(position)s) counted
     where before < %(size)s order by first"""
+COPY_BLOCKS = f"copy ({BLOCKS}) to stdout (format binary)"
 
 TRIM = """with moved as (update {schema}.shard set low = %(low)s
         where epoch = %(epoch)s and low <= %(low)s returning one),

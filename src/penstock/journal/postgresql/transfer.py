@@ -135,7 +135,8 @@ class DatabaseTarget:
         self._ours(asked(lambda: self._database.put_blocks(self._epoch, first, blocks)))
 
     def put_checkpoint(self, position: int, data: bytes) -> None:
-        """See TransferTarget."""
+        """See TransferTarget. A checkpoint lies at or below the head, so that moves first."""
+        self._move_head()
         parts = [data[at : at + _PART] for at in range(0, len(data), _PART)]
         self._ours(asked(lambda: self._database.put_checkpoint(self._epoch, position, parts, keep=2)))
 
@@ -146,14 +147,18 @@ class DatabaseTarget:
     def end(self, progress: Progress) -> None:
         """See TransferTarget."""
         assert self._facts is not None
-        facts, last = self._facts, self._extents[-1].sums if self._extents else None
-        if facts.given_up:
-            self.put_value(GIVEN_UP, json.dumps(facts.given_up).encode())
-        self._ours(asked(lambda: self._database.move_head(self._epoch, facts, last)))
+        if self._facts.given_up:
+            self.put_value(GIVEN_UP, json.dumps(self._facts.given_up).encode())
+        self._move_head()
         found = survey(FolderView(self._database), progress)
         if found.problems:
             raise JournalRefused(f"the copy in {self._database.where} is not sound: {found.problems[0].text}")
         self._ours(asked(lambda: self._database.release(self._epoch)))
+
+    def _move_head(self) -> None:
+        assert self._facts is not None
+        facts, last = self._facts, self._extents[-1].sums if self._extents else None
+        self._ours(asked(lambda: self._database.move_head(self._epoch, facts, last)))
 
     def _ours(self, done: bool) -> None:
         if not done:

@@ -91,6 +91,8 @@ class Life:
     def _tell_of(self, opened: Opened, seconds: float, **where: str) -> None:
         for line in opened.report:
             self._log.warning("the journal was put right", what=line)
+        for line in opened.upkeep.journal.warnings:
+            self._log.warning("the journal's database promises less than it could", what=line)
         if not self._options.ephemeral:
             messages = sum(queue.counters.balance for queue in opened.engine.broker.queues.values())
             self._log.info("journal opened", **where, messages=messages, seconds=round(seconds, 3))
@@ -135,8 +137,10 @@ class Life:
         await companions.open_socket(StandbyAnswers(self._why), self._parts.folder)
         await companions.start(self._options.journal.url, flight=False)
         self._parts.ready.write("standby", companions.listening)
-        self._log.info("standing by", owner=owner)
-        notify(f"READY=1\nSTATUS=standing by: {owner} serves")
+        self._log.info("standing by", owner=owner or "not known")
+        notify(f"READY=1\nSTATUS={self._why()}")
 
     def _why(self) -> str:
+        if not self._owner:
+            return "this broker stands by until the database answers"
         return f"this broker stands by: {self._owner} serves"

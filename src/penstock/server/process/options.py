@@ -82,6 +82,12 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
     #: message in the queues; consuming goes on.
     min_free_bytes: NotNegative = 1024 * MEBIBYTE
 
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("postgresql://", "postgres://")):
+            raise OptionError(
+                "url", "a journal in a database is as in postgresql://mq@db.example.com/penstock; a folder is `data`"
+            )
+
 
 class Limits(OptionTable, frozen=True, kw_only=True):
     """What one peer, or all together, may cost."""
@@ -256,7 +262,7 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
     admin_token_file: str = ""
     #: Listen to other machines without TLS.
     insecure_bind: bool = False
-    #: Written when everything accepts, removed at the end.
+    #: Written when everything accepts, or the broker stands by; replaced when that changes, removed at the end.
     ready_file: str = ""
     #: How long a stop may take before it is cut short.
     drain_seconds: Seconds = 10.0

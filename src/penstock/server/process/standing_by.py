@@ -47,8 +47,8 @@ class StandingBy:
         self._stopping = stopping
         self._log = log
         self._told = told
-        #: Who has it, for people.
-        self.owner = ""
+        #: Who has it, for people; empty where that is not known, None before anything is.
+        self.owner: str | None = None
         self._trouble = ""
         #: Seconds that the state took to be there, once the journal was ours.
         self.took = 0.0
@@ -56,6 +56,8 @@ class StandingBy:
     async def run(self) -> Opened | None:
         """The engine on the journal that is ours now. None: the process is to end. Raises LogError."""
         opened = await self._attempt(lambda: self._open(self._journal.own()))
+        if opened is None and self.owner is None:
+            await self._note("")  # the database does not answer
         while opened is None and not self._stopping.asked:
             standby = await self._try(self._journal.stand_by)
             if standby is not None:
@@ -70,11 +72,11 @@ class StandingBy:
         state = FollowedState(standby)
         while not self._stopping.asked:
             await self._try(lambda: state.catch_up(time.time_ns() // 1000))
-            if not self._trouble and standby.seconds <= 0:
+            if self._trouble or standby.seconds <= 0:  # there may be no journal yet
                 opened = await self._attempt(lambda: self._open(standby.own(), state))
                 if opened is not None:
                     return opened
-            elif not self._trouble:
+            else:
                 await self._note(standby.owner)
             await self._stopping.wait(AWAY if self._trouble else min(LOOK, max(standby.seconds, SHORTEST)))
         return None
@@ -108,9 +110,9 @@ class StandingBy:
         try:
             done = await asyncio.to_thread(work)
         except LogFull as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                self._log.error("the journal can not be had: it is tried again", reason=self._trouble)
+            if not self._trouble:
+                self._log.error("the journal can not be had: it is tried again", reason=str(error))
+            self._trouble = str(error)
             return None
         except LogError:
             self._recovered()

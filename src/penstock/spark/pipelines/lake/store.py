@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,8 +30,8 @@ VARIABLES = {
 #: Where nothing is said. Servers of one's own have no regions, but signatures have one.
 REGION = "us-east-1"
 #: Seconds until a connection, and an answer, are given up and tried again.
-CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
-#: How often a request is tried before it counts as failed: together some ten seconds.
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+#: How often a request is tried before it counts as failed: some ten seconds if it is refused, minutes if it hangs.
 ATTEMPTS = 8
 
 
@@ -140,8 +141,6 @@ class Store:
             "AWS_SESSION_TOKEN": options.session,
             "AWS_ALLOW_HTTP": "true" if options.endpoint.startswith("http://") else "",
             "AWS_CONDITIONAL_PUT": "etag",
-            "timeout": f"{ANSWER_SECONDS:.0f}s",
-            "max_retries": str(ATTEMPTS),
         }
         return {name: value for name, value in known.items() if value}
 
@@ -189,10 +188,11 @@ class Store:
     def remove(self, path: str) -> None:
         """Remove a file or folder. It is no error if there is none."""
         kind = self.filesystem.get_file_info(self.full(path)).type
-        if kind == pafs.FileType.File:
-            self.filesystem.delete_file(self.full(path))
-        elif kind == pafs.FileType.Directory:
-            self.filesystem.delete_dir(self.full(path))
+        with suppress(FileNotFoundError):  # a removal of which the answer was lost is repeated
+            if kind == pafs.FileType.File:
+                self.filesystem.delete_file(self.full(path))
+            elif kind == pafs.FileType.Directory:
+                self.filesystem.delete_dir(self.full(path))
 
     def create(self, path: str) -> BinaryIO:
         """A new file, to be written from the beginning to the end. It is there when it is closed, or not at all."""

@@ -146,7 +146,8 @@ class Transactional(Table):
         identity = str(mark.state["identity"])
         for _ in range(TRIES):
             self.refresh()
-            if self.has(mark.query, mark.batch):
+            if self.has(mark.query, mark.batch):  # it came again, or the answer to its commit was lost
+                self._seen = identity, self.position(identity)
                 return
             if self._seen is not None and self.position(identity) != self._seen[1]:
                 text = "has got messages of this journal from somebody else meanwhile"

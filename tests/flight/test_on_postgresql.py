@@ -1,0 +1,126 @@
+"""A broker whose journal is in PostgreSQL: what reads it works as on a folder, and nobody is told the password."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.up.postgresql import Server
+from penstock.journal import open_journal
+from penstock.journal.backup import restore_backup
+from support.brokers import FREE
+from support.commands import penstock_here
+from support.flights import Flight
+from support.postgres import fresh_schema
+from support.web import Api, WebBroker, eventually
+
+#: Small, so that there are some.
+SEGMENT = 4096
+PAYLOADS = [f"order {number:03} {500 * 'x'}" for number in range(60)]
+
+
+class Running:
+    """The broker, and the URL of its journal."""
+
+    def __init__(self, broker: WebBroker, url: str) -> None:
+        self.broker = broker
+        self.url = url
+
+    @property
+    def api(self) -> Api:
+        return self.broker.api
+
+    def flight(self) -> Flight:
+        return Flight(self.broker.addresses["flight"])
+
+
+@pytest.fixture(scope="module")
+def running(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    url = fresh_schema(postgres)
+    journal = {"url": url, "segment_bytes": SEGMENT}
+    with WebBroker(
+        tmp_path_factory.mktemp("broker"), flight=FREE, journal=journal, queues={"default/orders": {}}
+    ) as broker:
+        eventually(lambda: json.loads(broker.ready.read_text()).get("role") == "serving")
+        broker.wait_until_ready()
+        for at in range(0, len(PAYLOADS), 4):
+            broker.api.publish("default/orders", *PAYLOADS[at : at + 4])
+        yield Running(broker, url)
+
+
+def test_flight_gives_the_history_and_what_is_waiting(running: Running) -> None:
+    with running.flight() as flight:
+        rows = flight.rows(pattern="default/orders")
+        assert [row["payload"].decode() for row in rows] == PAYLOADS
+        live = flight.rows(view="live", pattern="default/orders")
+        assert sorted(row["payload"].decode() for row in live) == PAYLOADS
+
+
+def test_sql_sees_it(running: Running) -> None:
+    told = running.api.do("POST", "sql", {"query": "select count(*) as n from messages where queue = 'orders'"})
+    assert told["rows"] == [[len(PAYLOADS)]]
+
+
+def test_the_api_tells_of_it(running: Running) -> None:
+    told = running.api.get("journal")
+    assert (told["kind"], told["folder"]) == ("database", "")
+    segments = running.api.get("journal/segments")["items"]
+    assert len(segments) == told["segments"] > 3
+    assert told["bytes"] == sum(each["bytes"] for each in segments)
+    assert running.api.get("queues/default/orders")["ready"] == len(PAYLOADS)
+
+
+def test_a_backup_is_a_folder_to_start_on(running: Running, tmp_path: Path) -> None:
+    made = running.api.job(running.api.do("POST", "backups", {"name": "one"}))
+    restore_backup(made["detail"], str(tmp_path / "data"))
+    restored = open_journal(str(tmp_path / "data"))
+    assert restored.tools().verify(lambda size: None).startable
+    reader, there = restored.follow(), open_journal(running.url).follow()
+    stop = min(reader.latest, there.latest)
+    old, new = (list(each.read(1, stop)) for each in (there, reader))
+    assert [bytes(found.block.view) for found in old] == [bytes(found.block.view) for found in new]
+    there.close()
+
+
+def test_the_commands_read_it(running: Running) -> None:
+    info = penstock_here("journal", "info", "--json", running.url).json[0]
+    assert {"number", "queue", "published"} <= set(info["queues"][0])
+    dumped = penstock_here("journal", "dump", "--json", "--kind", "published", running.url).json
+    assert len(dumped) == len(PAYLOADS)
+    verdict = penstock_here("journal", "verify", running.url)
+    assert (verdict.code, "is sound" in verdict.out) == (0, True)
+    assert penstock_here("journal", "init", running.url).out.endswith("has a journal: nothing was changed.\n")
+    assert "is of version 1 already" in penstock_here("journal", "upgrade", running.url).out
+    refused = penstock_here("journal", "repair", "--yes", running.url)
+    assert (refused.code, "is not repaired here" in refused.err) == (3, True)
+    copied = penstock_here("journal", "copy", running.url, "/tmp/nowhere-at-all")
+    assert (copied.code, "is in use by another broker" in copied.err) == (3, True)
+    assert postgres_password(running.url) not in verdict.out + refused.err + copied.err
+
+
+def test_nobody_is_told_the_password(running: Running) -> None:
+    secret = postgres_password(running.url)
+    told = [
+        running.broker.log.read_text(),
+        json.dumps(running.api.get("journal")),
+        json.dumps(running.api.get("overview")),
+    ]
+    told += [each.read_bytes().decode() for each in Path("/proc").glob("[0-9]*/cmdline") if is_ours(each, running)]
+    assert len(told) > 4
+    assert all(secret not in each for each in told)
+
+
+def postgres_password(url: str) -> str:
+    return url.partition("@")[0].rpartition(":")[2]
+
+
+def is_ours(path: Path, running: Running) -> bool:
+    """Whether a process is the broker, or was started by it."""
+    try:
+        group = (path.parent / "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return False
+    return str(running.broker.pid) in (path.parent.name, group)

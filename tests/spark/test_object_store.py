@@ -1,0 +1,164 @@
+"""Tables of the archive in an object store, whose requests fail, hang for a while, and lose their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from penstock.spark.pipelines.archive import main as archive_main
+from penstock.spark.pipelines.archive.main import ArchiveOptions
+from penstock.spark.pipelines.lake.batches import LakeError
+from penstock.spark.pipelines.lake.store import S3Options, Store, s3_options
+from penstock.spark.pipelines.lake.tables import KINDS, data_files
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
+from penstock.spark.pipelines.run import BrokerSource, RunControl
+from spark.test_archive import Run
+from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
+from support.failing_proxy import failing_proxy
+from support.objectstore import (
+    BUCKET,
+    KEY,
+    READ_KEY,
+    READ_SECRET,
+    SECRET,
+    ObjectStore,
+    object_store,
+)
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("store")) as found:
+        yield found
+
+
+def options_of(url: str, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
+    return {"endpoint": url, "key": key, "secret": secret}
+
+
+def rows_of(kind: str, table: str, store: ObjectStore, state: Path) -> list[pa.Table]:
+    """By two readers each, which know nothing of us."""
+    url = f"s3://{BUCKET}/{kind}/{table}"
+    known = Store(url, S3Options(store.url, "", KEY, SECRET))
+    if kind == "delta":
+        options = known.delta_options()
+        return [
+            DeltaTable(url, storage_options=options).to_pyarrow_table(columns=["position"]),
+            pl.read_delta(url, storage_options=options).select("position").to_arrow(),
+        ]
+    if kind == "iceberg":
+        where = f"sqlite:///{state}/iceberg.db"
+        catalogue = load_catalog("penstock", type="sql", uri=where, **known.iceberg_options())
+        scan = catalogue.load_table(f"lake.{table}").scan().select("position")
+        found = [scan.to_arrow(), scan.to_polars().to_arrow()]
+        catalogue.close()
+        return found
+    files = ds.dataset(f"{BUCKET}/{kind}/{table}", filesystem=store.filesystem(), partitioning="hive")
+    rows = duckdb.connect().execute("select position from files").fetchall()
+    return [files.to_table(["position"]), pa.table({"position": [row[0] for row in rows]})]
+
+
+#: What goes wrong, once each: data files, moves and removals, and the commits themselves. An answer that is lost is to
+#: a request that the store has done.
+PLAN = [
+    ("lose", r"P\w+ .*/batch-.*\.parquet"),
+    ("refuse", r"P\w+ .*/batch-.*\.parquet"),
+    ("delay", r"P\w+ .*/batch-.*\.parquet"),
+]
+COMMITS = {
+    "delta": [("lose", "PUT .*/_delta_log/0+0.json"), ("refuse", "PUT .*/_delta_log/0+1.json")],
+    "iceberg": [("lose", r"P\w+ .*metadata.json"), ("refuse", r"P\w+ .*\.avro")],
+    "parquet": [
+        ("refuse", "PUT /lake/parquet/orders/"),
+        ("lose", "PUT /lake/parquet/orders/"),
+        ("lose", "DELETE .*/staging/"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_in_a_store_that_fails_now_and_then(
+    spark: SparkSession,
+    tmp_path: Path,
+    store: ObjectStore,
+    capfd: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    with failing_proxy(store.port, PLAN + COMMITS[kind]) as front:
+        lake = f"s3://{BUCKET}/{kind}"
+        run = Run(spark, lake, kind=kind, store=options_of(front.url), state=str(tmp_path))
+        run.batch(0)
+        run.start()
+        run.batch(0)
+        run.now += 24 * 3600
+        run.batch(1)
+    assert front.left == []
+    for found in zip(
+        rows_of(kind, "orders", store, tmp_path), rows_of(kind, "orders_quarantine", store, tmp_path), strict=True
+    ):
+        assert sorted(row for table in found for row in table.column("position").to_pylist()) == list(range(20))
+    there = Store(lake, S3Options(store.url, "", KEY, SECRET))
+    listed = data_files(there, "orders", archive_main.catalogue_of(run.lake, run.options))
+    assert sum(file.rows for file in listed) == 15
+    assert SECRET not in "".join(capfd.readouterr())
+    assert SECRET not in plans(spark)
+
+
+def plans(spark: SparkSession) -> str:
+    """All that Spark's pages would show of queries, and its settings."""
+    jvm: Any = spark
+    executions = jvm._jsparkSession.sharedState().statusStore().executionsList()
+    shown = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
+    assert any("MapInArrow" in plan for plan in shown)
+    return "\n".join([*shown, str(spark.sparkContext.getConf().getAll())])
+
+
+def test_the_history_before_the_journal(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], store: ObjectStore, tmp_path: Path
+) -> None:
+    """Read and replayed by who may read alone."""
+    broker, lake = new_broker(journal=KEEPING), f"s3://{BUCKET}/history"
+    fill(broker)
+    archive(spark, broker, lake, kind="iceberg", store=options_of(store.url), state=str(tmp_path))
+    before = rows_in_journal(broker)
+    forget(broker, before[10]["position"])
+    reading = options_of(store.url, READ_KEY, READ_SECRET)
+    pairs = ",".join(f"{name}={value}" for name, value in reading.items())
+    options = {"archive": lake, "archiveStore": pairs, "archiveCatalogue": f"folder={tmp_path}"}
+    found = broker.read(spark, **options, queue="a", columns="position").collect()
+    wanted = [row["position"] for row in history(broker, before) if row["queue"] == "a"]
+    assert sorted(row.position for row in found) == wanted
+    places = ArchiveOptions(store=reading, state=str(tmp_path))
+    replay = Replay(spark, BrokerSource({"endpoint": broker.endpoint}), lake, "again", places)
+    assert replay.run(ReplayChoice(queue="default/b", to="default/again", create=True), None, RunControl()).rows == 180
+
+
+def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:
+    options = ArchiveOptions(store=options_of(store.url, READ_KEY, READ_SECRET), state=str(tmp_path))
+    lake = archive_main.lake_of(f"s3://{BUCKET}/none", options)
+    assert lake.store is not None
+    with pytest.raises(LakeError, match=r"s3://lake/none can't be written to: .*Access ?Denied") as told:
+        lake.store.check()
+    for text in (str(told.value), repr(options), repr(lake.store), repr(lake.store.options)):
+        assert READ_SECRET not in text
+    assert not store.filesystem().get_file_info(f"{BUCKET}/none").is_file
+
+
+def test_options_come_from_the_environment_too(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden\n")
+    known = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "r"}
+    assert s3_options({}, known) == S3Options("", "r", "k", "s")
+    assert s3_options({"secret": f"@{tmp_path}/secret", "key": "other"}, known) == S3Options("", "r", "other", "hidden")

@@ -1,0 +1,101 @@
+"""An object store that speaks S3: SeaweedFS."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+BUCKET = "lake"
+KEY, SECRET = "penstock-key", "penstock-secret-5e1f0c3a"
+READ_KEY, READ_SECRET = "read-key", "read-secret-5e1f0c3a"
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": "writer",
+            "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+            "actions": ["Admin", "Read", "Write", "List"],
+        },
+        {
+            "name": "reader",
+            "credentials": [{"accessKey": READ_KEY, "secretKey": READ_SECRET}],
+            "actions": ["Read", "List"],
+        },
+    ]
+}
+#: Seconds that it may take to start, on a machine that has much else to do.
+PATIENCE = 120
+
+
+class ObjectStore:
+    """Where it is, and how it is looked into from outside."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def filesystem(self) -> pafs.S3FileSystem:
+        return pafs.S3FileSystem(
+            access_key=KEY, secret_key=SECRET, endpoint_override=f"127.0.0.1:{self.port}", scheme="http",
+            region="us-east-1", allow_bucket_creation=True,
+        )  # fmt: skip
+
+
+def _free_port() -> int:
+    """One whose gRPC port, which is 10,000 above it, is free too."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                other.bind(("127.0.0.1", port - 10_000))
+                return port - 10_000
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[ObjectStore]:
+    """A store with one bucket, which is gone in the end."""
+    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
+    (folder / "data").mkdir(parents=True)
+    config = folder / "s3.json"
+    config.write_text(json.dumps(_IDENTITIES))
+    command = [
+        str(Path(sys.executable).with_name("weed")), "server", f"-dir={folder}/data", "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1", "-filer", "-s3", f"-s3.config={config}", "-volume.max=20", "-master.telemetry=false",
+        "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false",
+        f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock",
+        *(f"-{name}.port={port}" for name, port in ports.items()),
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        try:
+            store = ObjectStore(ports["s3"])
+            _wait_for(store, process, folder / "log")
+            yield store
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_for(store: ObjectStore, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        assert process.poll() is None, log.read_text()[-2000:]
+        try:
+            files = store.filesystem()
+            files.create_dir(BUCKET)
+            with files.open_output_stream(f"{BUCKET}/ready") as file:
+                file.write(b"yes")
+            return
+        except OSError:
+            assert time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.2)
