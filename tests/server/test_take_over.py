@@ -17,6 +17,7 @@ import pytest
 from penstock.cli.up.postgresql import Server
 from penstock.client import connect
 from support.brokers import FREE, BrokerProcess, wait_for
+from support.commands import penstock
 from support.databaseproxy import database_proxy
 from support.postgres import fresh_schema, running_pair
 from support.raw import PUSH, consume, kokaq
@@ -142,6 +143,8 @@ def test_http_tells_of_the_role_and_tokens_are_known_to_both(tmp_path: Path, pos
         assert "serves" in told["reasons"][0]
         assert http(second, "/healthz")[0] == 200
         assert http(second, "/api/v1/queues")[0] == 503
+        asked = penstock("status", "--url", second.addresses["http"], "--token", "whatever")
+        assert (asked.code, "stands by" in asked.err) == (3, True)
         first.signal(signal.SIGTERM)
         second.wait_for_role("serving")
         assert http(second, "/readyz")[0] == 200

@@ -37,6 +37,7 @@ CODES: dict[Code, int] = {
     "version-required": REFUSED,
     "too-many": REFUSED,
     "refused": REFUSED,
+    "standby": REFUSED,
     "not-found": NOT_ENOUGH,
 }
 
