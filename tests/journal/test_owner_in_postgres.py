@@ -36,7 +36,7 @@ from penstock.journal.postgresql.log import DatabaseLog
 from penstock.schema import Kind
 from support.batches import published
 from support.databaseproxy import DatabaseProxy, database_proxy
-from support.postgres import fresh_schema, running_server
+from support.postgres import fresh_schema, running_pair, running_server
 
 OPTIONS = OwnerOptions(extent_bytes=4096)
 NEVER = 10**9
@@ -630,3 +630,29 @@ def test_a_database_that_is_read_only_is_refused(postgres: Server, database: str
         open_journal(database).own()
     assert isinstance(refused.value, JournalRefused)
     assert everything(database) == before
+
+
+# ----------------------------------------------------------------------------------------------- a synchronous standby
+
+
+def test_a_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() -> None:
+    """The server says so by a warning alone, and everybody can see the block meanwhile."""
+    with running_pair() as pair:
+        url = fresh_schema(pair.primary)
+        with owning(url) as owned:
+            assert owned.warnings == []
+            add(owned.log, b"a")
+            pair.standby.kill()
+            adding = Thread(target=add, args=[owned.log, b"b"])
+            adding.start()
+            waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
+            wait_for(lambda: pair.primary.execute(waiting), "nothing waits for the standby")
+            pair.primary.execute(f"select pg_cancel_backend(pid) from ({waiting}) w")
+            wait_for(lambda: execute(url, "select from blocks where first = 2"), "the block is not there")
+            adding.join(1)
+            assert adding.is_alive()
+            assert owned.log.end == 2
+            pair.standby.start()
+            adding.join()
+            assert owned.log.end == 3
+            assert payloads(owned.log) == [b"a", b"b"]
