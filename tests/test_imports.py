@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -127,6 +129,19 @@ def test_the_parts_of_protocols_are_in_the_packages_that_load_them() -> None:
         for part, owner in packages.items():
             place = getattr(protocol, part)
             assert not place or place.startswith(f"penstock.{owner}.")
+
+
+def test_two_modules_of_the_journal_know_the_driver() -> None:
+    """And it is imported when it is asked for, so that all others do without."""
+    knows = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in (PACKAGE / "journal").rglob("*.py")
+        for name in imported(path.read_text(), "penstock.journal")
+        if name.partition(".")[0] == "psycopg"
+    }
+    assert knows == {"journal/postgresql/connection.py", "journal/postgresql/prepared.py"}
+    loaded = "import penstock.journal, penstock.server.process.serve, sys; print('psycopg' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", loaded], text=True) == "False\n"
 
 
 def test_the_arrows_make_no_circle() -> None:

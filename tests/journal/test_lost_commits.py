@@ -108,6 +108,24 @@ def test_a_checkpoint_of_lost_events_is_refused() -> None:
     assert owned.checkpoints.positions() == []
 
 
+def test_who_knows_a_checkpoint_of_lost_events_does_not_go_on_from_it() -> None:
+    machine = Machine()
+    owned = machine.journal().own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    owned.checkpoints.write(3, b"{}", {})
+    standby = machine.journal().stand_by()
+    found = standby.checkpoint()
+    assert found is not None
+    assert (found.position, standby.position) == (3, 3)
+    machine.lose()
+    other = machine.journal().own()
+    assert other.log._writer.head == 3, "as far as before, with another block"
+    with pytest.raises(CommitsLost, match="at least positions 2 to 2"):
+        list(standby.catch_up())
+
+
 def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
     machine = Machine()
 

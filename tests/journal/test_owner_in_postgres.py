@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,7 @@ from penstock.journal.postgresql.log import DatabaseLog
 from penstock.schema import Kind
 from support.batches import published
 from support.databaseproxy import DatabaseProxy, database_proxy
-from support.postgres import fresh_schema, running_server
+from support.postgres import fresh_schema, running_pair, running_server
 
 OPTIONS = OwnerOptions(extent_bytes=4096)
 NEVER = 10**9
@@ -522,6 +523,20 @@ def test_a_url_that_is_wrong(url: str, text: str) -> None:
         open_journal(url).own()
 
 
+def test_what_is_wrong_is_told_without_the_statement(postgres: Server, url: str) -> None:
+    with pytest.raises(JournalRefused) as refused:
+        open_journal(url).tools().info()
+    assert str(refused.value).endswith("makes one, and so does a broker")
+    assert "has no journal: penstock journal init 'postgresql://" in str(refused.value)
+    assert "bad value for connect_timeout: 'soon'" in refusal(f"{url}&connect_timeout=soon")
+
+
+def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
+        open_journal(url)
+
+
 def test_a_password_is_shown_to_nobody(postgres: Server) -> None:
     url = postgres.url().replace("/postgres", "/nowhere")
     with pytest.raises(JournalRefused, match=r'can not be reached: .* database "nowhere" does not exist') as refused:
@@ -572,6 +587,8 @@ def test_another_version_of_the_tables_is_refused(url: str, number: int, text: s
     before = execute(url, "select * from shard")
     assert f"has version {number} of the tables, this Penstock has version 1: {text}" in refusal(url)
     assert execute(url, "select * from shard") == before
+    with pytest.raises(JournalRefused, match=text):  # who only looks at it does not guess either
+        open_journal(url).tools().info()
 
 
 def test_a_missing_table_is_told_of(url: str) -> None:
@@ -594,7 +611,9 @@ def test_without_rights_nothing_is_changed(postgres: Server, url: str) -> None:
         assert everything(url) == before
         with owning(url):
             pass
-        assert "permission denied" in refusal(poor)
+        assert refusal(poor).endswith(
+            f"permission denied for schema {schema}. Connect as the role that owns the tables, or as a member of it"
+        )
         postgres.execute(f"grant usage on schema {schema} to {role}")
         postgres.execute(f"grant select, insert, update, delete on all tables in schema {schema} to {role}")
         cleaning.callback(postgres.execute, f"drop owned by {role}")
@@ -611,3 +630,29 @@ def test_a_database_that_is_read_only_is_refused(postgres: Server, database: str
         open_journal(database).own()
     assert isinstance(refused.value, JournalRefused)
     assert everything(database) == before
+
+
+# ----------------------------------------------------------------------------------------------- a synchronous standby
+
+
+def test_a_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() -> None:
+    """The server says so by a warning alone, and everybody can see the block meanwhile."""
+    with running_pair() as pair:
+        url = fresh_schema(pair.primary)
+        with owning(url) as owned:
+            assert owned.warnings == []
+            add(owned.log, b"a")
+            pair.standby.kill()
+            adding = Thread(target=add, args=[owned.log, b"b"])
+            adding.start()
+            waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
+            wait_for(lambda: pair.primary.execute(waiting), "nothing waits for the standby")
+            pair.primary.execute(f"select pg_cancel_backend(pid) from ({waiting}) w")
+            wait_for(lambda: execute(url, "select from blocks where first = 2"), "the block is not there")
+            adding.join(1)
+            assert adding.is_alive()
+            assert owned.log.end == 2
+            pair.standby.start()
+            adding.join()
+            assert owned.log.end == 3
+            assert payloads(owned.log) == [b"a", b"b"]

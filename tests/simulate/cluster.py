@@ -54,7 +54,7 @@ class Faults:
 
     def latency(self, random: Random) -> float:
         """Seconds that a message takes, one way."""
-        return random.expovariate(0.5) if random.random() < self.slow else random.expovariate(200.0)
+        return min(random.expovariate(0.5), 8.0) if random.random() < self.slow else random.expovariate(200.0)
 
 
 class ClusterWorld:

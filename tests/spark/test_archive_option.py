@@ -25,7 +25,7 @@ KEEPING = {"segment_bytes": 32 * 1024}
 FORGETTING = {"segment_bytes": 32 * 1024, "retention_bytes": 192 * 1024}
 
 
-def _archive(spark: SparkSession, broker: SparkBroker, lake: Path, **options: Any) -> None:
+def archive(spark: SparkSession, broker: SparkBroker, lake: Path | str, **options: Any) -> None:
     source = BrokerSource({"endpoint": broker.endpoint})
     archive_main.run(spark, source, str(lake), archive_main.ArchiveOptions(**options), RunControl(once=True))
 
@@ -38,20 +38,20 @@ def _replay(spark: SparkSession, broker: SparkBroker, lake: Path, table: str, li
     assert broker.payloads("again") == [like % at for _ in range(6) for at in range(30)]
 
 
-def _rows(broker: SparkBroker, start: int = 0) -> list[dict[str, Any]]:
+def rows_in_journal(broker: SparkBroker, start: int = 0) -> list[dict[str, Any]]:
     """What the journal has, without Spark."""
     with broker.flight() as flight:
         return [row for batch in flight.get(Read(start=start)) for row in batch.to_pylist()]
 
 
-def _fill(broker: SparkBroker) -> None:
+def fill(broker: SparkBroker) -> None:
     """Two queues, one of which has JSON."""
     for n in range(6):
         broker.publish("a", *[f"a {n} {at}".ljust(4000) for at in range(20)])
         broker.publish("b", *[f'{{"n": {at}}}' for at in range(30)])
 
 
-def _forget(broker: SparkBroker, position: int) -> None:
+def forget(broker: SparkBroker, position: int) -> None:
     """Let go of what is before a position, and of as little as possible behind it."""
     broker.stop()
     broker.configure(journal=FORGETTING)
@@ -62,9 +62,9 @@ def _forget(broker: SparkBroker, position: int) -> None:
         broker.publish("late", b"x" * 2000)
 
 
-def _history(broker: SparkBroker, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def history(broker: SparkBroker, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was there before the journal began anew, and what has come since."""
-    return before + _rows(broker, before[-1]["position"] + 1)
+    return before + rows_in_journal(broker, before[-1]["position"] + 1)
 
 
 def _read(spark: SparkSession, broker: SparkBroker, **options: object) -> list[dict[str, Any]]:
@@ -84,15 +84,15 @@ def test_a_batch_over_archive_and_journal(
     spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, kind: str
 ) -> None:
     broker, lake = new_broker(journal=KEEPING), tmp_path / "lake"
-    _fill(broker)
-    _archive(spark, broker, lake, kind=kind, format="json", schema="n long")
+    fill(broker)
+    archive(spark, broker, lake, kind=kind, format="json", schema="n long")
     _replay(spark, broker, lake, "messages", b'{"n": %d}')
     end = broker.status().latest
     broker.publish("a", *[f"later {n}".ljust(900) for n in range(10)])
-    before = _rows(broker)
-    _forget(broker, before[10]["position"])
+    before = rows_in_journal(broker)
+    forget(broker, before[10]["position"])
     assert broker.status().earliest < end
-    whole = _history(broker, before)
+    whole = history(broker, before)
     found = _read(spark, broker, archive=lake, minPartitions=3)
     assert found == _as_spark(whole)
     start, stop = whole[20]["position"], whole[-20]["position"]
@@ -114,15 +114,15 @@ def test_a_stream_that_fell_behind_goes_on(
     broker, lake = new_broker(journal=KEEPING), tmp_path / "lake"
     broker.publish("a", "first")
     once(broker.stream(spark), tmp_path)
-    _fill(broker)
-    _archive(spark, broker, lake)
-    before = _rows(broker)
-    _forget(broker, before[30]["position"])
+    fill(broker)
+    archive(spark, broker, lake)
+    before = rows_in_journal(broker)
+    forget(broker, before[30]["position"])
     with pytest.raises(StreamingQueryException, match="the history begins at position"):
         once(broker.stream(spark), tmp_path)
     limits = {"maxMessagesPerTrigger": 120, "minPartitions": 2, "archive": lake}
     query = once(broker.stream(spark, **limits), tmp_path)
-    whole = _history(broker, before)
+    whole = history(broker, before)
     assert written(spark, tmp_path) == [row["payload"] for row in whole]
     assert batches(query)[:2] == [120, 120]
     assert max(batches(query)) == 120
@@ -136,7 +136,7 @@ def test_archive_and_journal_that_do_not_meet(
     with pytest.raises(PySparkException, match=r"option archive: .* run `penstock pipeline archive` first"):
         broker.read(spark, **options).count()
     broker.publish("a", "one", "two")
-    _archive(spark, broker, lake)
+    archive(spark, broker, lake)
     end = broker.status().latest
     broker.publish_until_trimmed("late", end + 1)
     floor = broker.status().earliest
@@ -147,7 +147,7 @@ def test_archive_and_journal_that_do_not_meet(
         broker.read(spark, **options).count()
     rows = _read(spark, broker, **options, failOnDataLoss="false", columns="position,payload")
     assert [row["payload"] for row in rows[:2]] == [b"one", b"two"]
-    assert [row["position"] for row in rows[2:]] == [row["position"] for row in _rows(broker)]
+    assert [row["position"] for row in rows[2:]] == [row["position"] for row in rows_in_journal(broker)]
     other = new_broker("other", journal=FORGETTING)
     other.publish_until_trimmed("late")
     with pytest.raises(PySparkException, match=r"is of journal .* and the broker's is"):

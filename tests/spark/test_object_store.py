@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,10 @@ from penstock.spark.pipelines.archive.main import ArchiveOptions
 from penstock.spark.pipelines.lake.batches import LakeError
 from penstock.spark.pipelines.lake.store import S3Options, Store, s3_options
 from penstock.spark.pipelines.lake.tables import KINDS, data_files
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
+from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.test_archive import Run
+from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
 from support.failing_proxy import failing_proxy
 from support.objectstore import (
     BUCKET,
@@ -30,6 +33,7 @@ from support.objectstore import (
     ObjectStore,
     object_store,
 )
+from support.sparks import SparkBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +124,26 @@ def plans(spark: SparkSession) -> str:
     shown = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
     assert any("MapInArrow" in plan for plan in shown)
     return "\n".join([*shown, str(spark.sparkContext.getConf().getAll())])
+
+
+def test_the_history_before_the_journal(
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], store: ObjectStore, tmp_path: Path
+) -> None:
+    """Read and replayed by who may read alone."""
+    broker, lake = new_broker(journal=KEEPING), f"s3://{BUCKET}/history"
+    fill(broker)
+    archive(spark, broker, lake, kind="iceberg", store=options_of(store.url), state=str(tmp_path))
+    before = rows_in_journal(broker)
+    forget(broker, before[10]["position"])
+    reading = options_of(store.url, READ_KEY, READ_SECRET)
+    pairs = ",".join(f"{name}={value}" for name, value in reading.items())
+    options = {"archive": lake, "archiveStore": pairs, "archiveCatalogue": f"folder={tmp_path}"}
+    found = broker.read(spark, **options, queue="a", columns="position").collect()
+    wanted = [row["position"] for row in history(broker, before) if row["queue"] == "a"]
+    assert sorted(row.position for row in found) == wanted
+    places = ArchiveOptions(store=reading, state=str(tmp_path))
+    replay = Replay(spark, BrokerSource({"endpoint": broker.endpoint}), lake, "again", places)
+    assert replay.run(ReplayChoice(queue="default/b", to="default/again", create=True), None, RunControl()).rows == 180
 
 
 def test_no_right_to_write_is_told_before_anything_is_done(tmp_path: Path, store: ObjectStore) -> None:

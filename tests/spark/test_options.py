@@ -101,6 +101,9 @@ def test_writing() -> None:
         ("patience", "0s", "longer than nothing"),
         ("mode", "pop", "choose one of read, consume"),
         ("tlsCa", "/nowhere.pem", "can't be read on the driver"),
+        ("archive", "hdfs://namenode/lake", "as in s3://bucket/lake"),
+        ("archiveTable", "../messages", "a table's name has letters"),
+        ("archiveStore", "s3cret", "names with values and commas between them are expected, as in"),
     ],
 )
 def test_bad_values(name: str, text: str, says: str) -> None:
@@ -133,6 +136,7 @@ def test_the_list_has_no_option_of_another_use() -> None:
     [
         (Use.BATCH, {"readerName": "x"}, "readerName is for streaming reads .*, and not for batch reads"),
         (Use.STREAMS, {"endingPosition": "9"}, "endingPosition is for batch reads"),
+        (Use.STREAMS, {"mode": "consume", "queue": "q", "readerName": "r", "archive": "/lake"}, "archive is for"),
         (Use.WRITE, {"view": "events"}, "view is for batch reads and streaming reads"),
         (Use.STREAM_WRITE, {"writerName": "a", "epoch": "1"}, "writerName is for batch writes"),
         (Use.STREAMS, {"leaseTimeout": "1h", "mode": "read"}, "leaseTimeout is for .*mode=consume"),
@@ -169,6 +173,38 @@ def test_options_of_another_use(use: Use, given: dict[str, str], says: str) -> N
 def test_contradictions(use: Use, given: dict[str, str], says: str) -> None:
     with pytest.raises(BadOption, match=says):
         parse(given, use)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"archiveTable": "orders"}, "option archiveTable needs option archive"),
+        ({"archive": "/lake", "view": "events"}, r"an archive has what was published \(view messages\), and no events"),
+        ({"archive": "/lake", "archiveStore": "key=x"}, "archiveStore is for an archive in an object store"),
+        ({"archive": "s3://lake", "archiveStore": "kee=x"}, "no store option 'kee': choose from endpoint"),
+        ({"archive": "s3://lake", "archiveStore": "key=x"}, "has a key but no secret"),
+    ],
+)
+def test_contradictions_about_the_archive(given: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with pytest.raises(BadOption, match=says):
+        parse(given, Use.BATCH)
+
+
+def test_what_reaches_the_archives_store_is_read_on_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("hidden\n")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    store = f"key=me,secret=@{tmp_path}/secret"
+    found = parse({"archive": "s3://bucket/lake/", "archiveStore": store}, Use.BATCH)
+    assert found.archive == "s3://bucket/lake"
+    assert dict(found.archive_store) == {"region": "eu-central-1", "key": "me", "secret": "hidden"}
+    assert "hidden" not in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_folder_is_the_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse({"archive": "lake"}, Use.BATCH).archive == str(tmp_path / "lake")
 
 
 def test_tls_files_are_read_on_the_driver(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_pipelines_and_brokers_are_killed(spark: SparkSession, tmp_path: Path) -
     assert (found.lost, found.doubled, found.miscounted) == (0, 0, 0)
     assert found.rounds == found.pipelines_killed + found.ended_by_kills == len(PLAN)
     assert found.brokers_killed == len(PLAN) // 2
-    assert found.history == found.archived == found.published > 0
+    assert found.archived == found.published > 0
     assert found.replayed > 0
     assert found.events >= found.published
     assert found.minutes > 0

@@ -70,8 +70,8 @@ class BatchReader(DataSourceReader):
         start, stop = self._range(endpoint, status, history)
         if history is not None and start < min(stop, status.earliest):
             until = history.reach(status, start, stop)
+            files = history.files(status, start, until)
             for span in pairwise([start, *history.cuts(status, start, until, self._part_bytes), until]):
-                files = history.files(status, *span)
                 yield part(settings, pick, span, status.identity, self._columns, files, until)
             start = until
         if start >= stop:
@@ -196,7 +196,7 @@ def part(
     files: tuple[TableFile, ...] = (),
     until: int = 0,
 ) -> ReadPart:
-    """The ticket of a part. What it has before position ``until`` is in files of the archive."""
+    """The ticket of a part. What it has before position ``until`` is in those of the files that have its positions."""
     return ReadPart(
         Read(
             queue=pick.queue,
@@ -208,7 +208,7 @@ def part(
             identity=identity,
             accept_loss=not settings.fail_on_data_loss,
         ),
-        files,
+        tuple(file for file in files if file.first < span[1] and span[0] <= file.last),
         until,
     )
 

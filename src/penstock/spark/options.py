@@ -156,7 +156,21 @@ def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
         _belongs(_BY_NAME[name.lower()], use)
     fields = {_BY_NAME[name.lower()].field: _value(_BY_NAME[name.lower()], text) for name, text in given.items()}
     _check(given, fields)
+    if fields.get("archive", "").startswith("s3://"):
+        fields["archive_store"] = _store(fields.get("archive_store", SecretPairs()))
     return SourceSettings(**fields)
+
+
+def _store(given: SecretPairs) -> SecretPairs:
+    """How to reach the archive's store, with files and variables of the driver read: executors have others."""
+    from penstock.spark.pipelines.lake.batches import LakeError  # noqa: PLC0415 - only what is needed
+    from penstock.spark.pipelines.lake.store import s3_options  # noqa: PLC0415
+
+    try:
+        found = msgspec.structs.asdict(s3_options(dict(given)))
+    except LakeError as error:
+        raise BadOption(f"option archiveStore: {error}") from None
+    return SecretPairs((name, value) for name, value in found.items() if value)
 
 
 def _known(name: str, use: Use) -> Option:
@@ -220,6 +234,8 @@ def _check_archive(given: Mapping[str, str], fields: Mapping[str, Any]) -> None:
         for name in given:
             if name.startswith("archive"):
                 raise BadOption(f"option {name} needs option archive: the folder of the lake")
+    elif "archiveStore" in given and not fields["archive"].startswith("s3://"):
+        raise BadOption("option archiveStore is for an archive in an object store, as in s3://bucket/lake")
     elif (view := fields.get("view", "messages")) != "messages":
         raise BadOption(f"option archive: an archive has what was published (view messages), and no {view}")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
@@ -32,6 +32,9 @@ from penstock.spark.offsets import Offset, lengths, offset, subject
 from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
 from penstock.spark.reader import StreamReaderBase
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.lake.tables import TableFile
 
 #: Seconds for which an answer about the end of the journal counts as new.
 FRESH = 0.04
@@ -128,7 +131,8 @@ class StreamReader(StreamReaderBase):
             # It is repeated: if rows are lost by now, that is told here rather than by each task.
             rest = (max(spans[0][0], until), stop.position)
             plan(self._endpoint, self._settings, self._pick, rest, stop.identity)
-        return [self._part(span, stop.identity, until) for span in spans]
+        files = self._files(spans[0][0], until) if spans else ()
+        return [part(self._settings, self._pick, span, stop.identity, self._columns, files, until) for span in spans]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the journal goes, and what lies behind the batch: ``latestOffset`` in the query's progress."""
@@ -161,9 +165,8 @@ class StreamReader(StreamReaderBase):
         cuts = self._history.cuts(status, start, found.stop, PART_BYTES) if found.rows else []
         return begin.at(found.stop, self._of, lengths(start, cuts, found.stop) if found.rows else [])
 
-    def _part(self, span: tuple[int, int], identity: str, until: int) -> InputPartition:
-        files = () if self._history is None or span[0] >= until else self._history.files(self._now(), *span)
-        return part(self._settings, self._pick, span, identity, self._columns, files, until)
+    def _files(self, start: int, until: int) -> tuple[TableFile, ...]:
+        return () if self._history is None or start >= until else self._history.files(self._now(), start, until)
 
     def _latest(self, begin: Offset) -> Offset:
         return begin.at(self._now().latest, self._of)

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 PATIENCE = 300.0
 #: Messages a second of a replay: slow enough that it is not over before it is killed.
 RATE = 20
-#: Small segments, so that in the end most of the journal can be let go of.
-KEEPING = {"segment_bytes": 256 * 1024}
-FORGETTING = {**KEEPING, "retention_bytes": 512 * 1024}
 #: Of so many stories in a row, one for each format of tables, the last few have a cluster.
 WITH_CLUSTER = 9
 #: What is killed, round by round.
@@ -78,8 +75,6 @@ class Figures(NamedTuple):
     ended_by_kills: int = 0
     published: int = 0
     archived: int = 0
-    #: Read from archive and journal, after the journal has let go of most of it.
-    history: int = 0
     replayed: int = 0
     events: int = 0
     #: Rows of the table by queue and minute.
@@ -95,7 +90,7 @@ class PipelineStory(Counted[Figures]):
 
     def __init__(self, folder: Path, seed: int, spark: SparkSession) -> None:
         super().__init__(Figures())
-        self.broker = SparkBroker(folder / "broker", journal=KEEPING)
+        self.broker = SparkBroker(folder / "broker")
         self.lake = folder / "lake"
         self.kind = KINDS[seed % len(KINDS)]
         self._cluster = Cluster(folder / "cluster") if seed % WITH_CLUSTER >= WITH_CLUSTER - len(KINDS) else None
@@ -218,21 +213,6 @@ class PipelineStory(Counted[Figures]):
         archived = self._check_archive("compacted")
         self.count(archived=archived, published=len(self._rows("messages", "flow")))
         self._check_insight()
-        self._check_history([row["position"] for row in self._rows("messages", "flow")])
-
-    def _check_history(self, wanted: list[int]) -> None:
-        """The journal lets go of most of it: what is missing must come from the archive."""
-        self.broker.stop()
-        self.broker.configure(journal=FORGETTING)
-        self.broker.start()
-        for queue in ("flow", "again"):
-            self.broker.take(queue)
-        deadline = time.monotonic() + PATIENCE
-        while self.broker.status().earliest <= wanted[0] and time.monotonic() < deadline:
-            self.broker.publish("late", b"x" * 1000)
-        rows = self.broker.read(self._spark, queue="flow", archive=self.lake, columns="position").collect()
-        self.compare("archive and journal", [row["position"] for row in rows], wanted)
-        self.count(history=len(rows))
 
     def _source(self) -> BrokerSource:
         return BrokerSource({"endpoint": self.broker.endpoint})

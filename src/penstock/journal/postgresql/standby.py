@@ -43,8 +43,22 @@ class DatabaseStandby:
             found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
         except OSError as error:
             raise LogAway(str(error)) from error
+        if found is not None:
+            self._note_before(found.position)
         self.position = found.position if found is not None else FIRST_POSITION
         return found
+
+    def _note_before(self, position: int) -> None:
+        """Note the block before a checkpoint: if it is another one later, the checkpoint is of lost events.
+
+        A standby that is promoted in between has the checkpoint only if it has the block.
+        """
+        rows = [row for row in self._ask(self._database.extents) if row.first < position <= row.end]
+        blocks = self._ask(lambda: self._database.blocks(rows[-1].first, position - 1, 1)) if rows else []
+        if position not in (at for at, _ in self._ask(self._database.checkpoints)):
+            raise LogAway(f"{self._database.where}: the checkpoint at {position} is gone. It is looked for again")
+        for block in blocks[:1]:
+            self._seen.note(block.extent, BlockMark(block.first, block.end, block.epoch, block.checksum))
 
     def catch_up(self) -> Iterator[Block]:
         """See Standby."""

@@ -9,7 +9,7 @@ import msgspec
 from penstock.flight.calls import Pick
 from penstock.patterns import fits, fits_queue
 from penstock.spark.errors import SourceError
-from penstock.spark.pipelines.lake.files import CUT, short
+from penstock.spark.pipelines.lake.files import CUT, KEPT, short
 from penstock.spark.pipelines.lake.tables import TableFile
 
 #: The columns that name a queue.
@@ -43,9 +43,31 @@ def has(file: TableFile, start: int, stop: int) -> bool:
 
 
 def may_have(file: TableFile, pick: Pick) -> bool:
-    """Whether some rows of a file may be of these queues."""
+    """Whether some rows of a file may be of these queues. Raises SourceError if folders have too little of a name."""
     named = [file.partition.get(name) for name in NAMES]
-    return None in named or wanted(pick, *map(str, named))
+    if None in named:
+        return True
+    if pick.pattern and not pick.queue:
+        for part, found in zip(pick.pattern.split("/", 1), named, strict=True):
+            if part != "*" and _cut(str(found)) and str(found).startswith(_beginning(part)):
+                raise _too_little(str(found))
+    return wanted(pick, *map(str, named))
+
+
+def _cut(found: str) -> bool:
+    return re.fullmatch(CUT, found) is not None
+
+
+def _beginning(pattern: str) -> str:
+    """What a name begins with that fits a pattern, as far as a name that was cut has it."""
+    return re.split(r"[*?]", pattern)[0][:KEPT]
+
+
+def _too_little(found: str) -> SourceError:
+    return SourceError(
+        f"option archive: it has only a part of the name {found!r}. Name the queue with option queue, "
+        "or archive into a table of another kind: Delta and Iceberg have names in full"
+    )
 
 
 def wanted(pick: Pick, namespace: str, queue: str) -> bool:
@@ -60,11 +82,8 @@ def full_name(column: str, found: str, pick: Pick) -> str:
     """The name of a namespace or queue of which a folder may have only a part. Raises SourceError."""
     if pick.queue:
         return pick.queue.split("/", 1)[NAMES.index(column)]
-    if re.fullmatch(CUT, found):
-        raise SourceError(
-            f"option archive: it has only a part of the name {found!r}. Name the queue with option queue, "
-            "or archive into a table of another kind: Delta and Iceberg have names in full"
-        )
+    if _cut(found):
+        raise _too_little(found)
     return found
 
 

@@ -19,7 +19,7 @@ from penstock.spark.archived.history import ATTEMPTS, check
 from penstock.spark.archived.listing import list_archive, store_of
 from penstock.spark.archived.rows import ArchiveRows
 from penstock.spark.endpoint import log
-from penstock.spark.errors import DataLoss, Replaced
+from penstock.spark.errors import DataLoss, Replaced, StoreFailed
 from penstock.spark.options import SourceSettings
 from penstock.spark.pipelines.lake.tables import TableFile
 
@@ -45,17 +45,23 @@ class ArchivedPart:
 
     def batches(self, from_broker: FromBroker) -> Iterator[pa.RecordBatch]:
         """The rows, each once, in the order of their positions. All have the column ``position``."""
+        problem: Exception | None = None
         while self._read.start < self._read.stop:
             try:
+                if problem is not None:
+                    self._look_again(problem)
+                    problem = None
                 archived = self._read.start < self._until
                 yield from self._archived() if archived else self._rest(from_broker)
             except Replaced:
                 raise
             except DataLoss as error:
-                self._look_again(error)
-            except OSError as error:
+                if problem is not None:
+                    raise
+                problem = error
+            except (OSError, StoreFailed) as error:
                 self._wait(error)
-                self._look_again(error)
+                problem = problem or error
 
     def _archived(self) -> Iterator[pa.RecordBatch]:
         span = (self._read.start, min(self._until, self._read.stop))
@@ -92,7 +98,7 @@ class ArchivedPart:
         else:
             raise error
 
-    def _wait(self, error: OSError) -> None:
+    def _wait(self, error: Exception) -> None:
         """A file that is gone was replaced, most likely; any other failure of the store may pass."""
         self._failures += 1
         if isinstance(error, FileNotFoundError):

@@ -102,13 +102,14 @@ class ArchiveRows:
 
     def load(self, group: RowGroup, span: tuple[int, int], pick: Pick, schema: pa.Schema) -> pa.Table:
         """Rows of one row group, as they lie in it."""
-        whole = dict.fromkeys([*schema.names, *NAMES])
+        picked = bool(pick.queue or pick.pattern)
+        whole = dict.fromkeys([*schema.names, *(NAMES if picked else ())])
         with self._open(group.file) as source:
             # Spark's own timestamps (INT96) would not fit into nanoseconds.
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             have = [name for name in whole if name in file.schema_arrow.names]
             table = file.read_row_group(group.number, columns=have)
-        table = _filtered(table, span, _needs_names(group.file, have), pick)
+        table = _filtered(table, span, picked and _needs_names(group.file, have), pick)
         return pa.table([_column(table, field, group.file, pick) for field in schema], schema=schema)
 
     def _open(self, file: TableFile) -> pa.NativeFile:
@@ -138,7 +139,7 @@ def _needs_names(file: TableFile, have: Sequence[str]) -> bool:
 def _filtered(table: pa.Table, span: tuple[int, int], by_name: bool, pick: Pick) -> pa.Table:
     position = table.column("position")
     mask = pc.and_(pc.greater_equal(position, span[0]), pc.less(position, span[1]))
-    if by_name and (pick.queue or pick.pattern):
+    if by_name:
         names = pc.binary_join_element_wise(*(table.column(name).cast(pa.string()) for name in NAMES), "/")
         fitting = [name for name in pc.unique(names).to_pylist() if wanted(pick, *name.split("/", 1))]
         mask = pc.and_(mask, pc.is_in(names, pa.array(fitting, pa.string())))

@@ -1,0 +1,201 @@
+"""A part of a query with an archive, while files are replaced, the journal lets go of rows, and stores fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from penstock.flight.calls import Pick, Range, Read
+from penstock.journal.views.arrow import MESSAGES
+from penstock.spark.archived import history, part
+from penstock.spark.archived.files import Archive, may_have
+from penstock.spark.archived.history import ArchivedHistory
+from penstock.spark.archived.part import ArchivedPart
+from penstock.spark.archived.rows import ArchiveRows
+from penstock.spark.errors import DataLoss, Replaced, SourceError, StoreFailed
+from penstock.spark.options import SourceSettings
+from penstock.spark.pipelines.lake.files import short
+from penstock.spark.pipelines.lake.tables import TableFile
+
+IDENTITY = "a" * 16
+SCHEMA = pa.schema([MESSAGES.field(name) for name in ("position", "payload")])
+READ = Read(start=1, stop=101, columns=["payload"], identity=IDENTITY)
+#: Some rows of the broker come before it fails.
+GIVEN = 10
+
+
+def _settings(**more: object) -> SourceSettings:
+    return SourceSettings(archive="/", patience=1_000_000, **more)  # type: ignore[arg-type]
+
+
+def _file(path: Path, low: int, stop: int) -> TableFile:
+    positions = list(range(low, stop))
+    times = pa.array([1] * len(positions), pa.timestamp("us", tz="UTC"))
+    payloads = pa.array([b"%d" % position for position in positions], pa.binary())
+    pq.write_table(pa.table({"position": positions, "payload": payloads, "published_at": times}), path)
+    return TableFile(str(path), low, stop - 1, len(positions), {"namespace": "default", "queue": "jobs"})
+
+
+def _archive(start: int, stop: int, *files: TableFile) -> Archive:
+    return Archive("/ (table messages)", IDENTITY, Pick(), start, stop, files)
+
+
+def _listed(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> list[int]:
+    """What the archive is found to be, time after time; the last stays. Returns a list that grows with each look."""
+    looks: list[int] = []
+
+    def look(_: SourceSettings) -> Archive:
+        looks.append(len(looks))
+        return archives[min(len(looks), len(archives)) - 1]
+
+    for module in (part, history):
+        monkeypatch.setattr(module, "list_archive", look)
+    return looks
+
+
+def _journal(floor: int) -> Callable[[Read], Iterator[pa.RecordBatch]]:
+    """A broker that has rows from a position on; what lies before is lost, or passed over."""
+
+    def read(call: Read) -> Iterator[pa.RecordBatch]:
+        if call.start < floor and not call.accept_loss:
+            raise DataLoss(f"the history begins at position {floor} now")
+        positions = list(range(max(call.start, floor), call.stop))
+        payloads = pa.array([b"%d" % position for position in positions], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array(positions, pa.int64()), payloads], schema=SCHEMA)
+
+    return read
+
+
+def _positions(found: ArchivedPart, journal: Callable[[Read], Iterator[pa.RecordBatch]]) -> list[int]:
+    rows = [row for batch in found.batches(journal) for row in batch.to_pylist()]
+    assert [row["payload"] for row in rows] == [b"%d" % row["position"] for row in rows]
+    return [row["position"] for row in rows]
+
+
+def test_the_archive_then_the_broker(tmp_path: Path) -> None:
+    files = (_file(tmp_path / "one", 1, 41), _file(tmp_path / "two", 41, 61))
+    assert _positions(ArchivedPart(_settings(), READ, files, 61), _journal(61)) == list(range(1, 101))
+
+
+def test_files_that_were_put_together_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
+    looks = _listed(monkeypatch, _archive(1, 61, gone), _archive(1, 61, _file(tmp_path / "new", 1, 61)))
+    assert _positions(ArchivedPart(_settings(), READ, (gone,), 61), _journal(50)) == list(range(1, 101))
+    assert len(looks) == 2
+
+
+def test_a_file_that_stays_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
+    _listed(monkeypatch, _archive(1, 61, gone))
+    with pytest.raises(DataLoss, match=r"a file of the archive / is missing: .*gone"):
+        _positions(ArchivedPart(_settings(), READ, (gone,), 61), _journal(50))
+
+
+def test_the_journal_lets_go_of_rows_that_are_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _listed(monkeypatch, _archive(1, 71, _file(tmp_path / "file", 1, 71)))
+    calls: list[int] = []
+
+    def trimmed(call: Read) -> Iterator[pa.RecordBatch]:
+        calls.append(call.start)
+        if len(calls) == 1:
+            yield from (batch.slice(0, GIVEN) for batch in _journal(1)(call))
+        yield from _journal(65)(call)
+
+    assert _positions(ArchivedPart(_settings(), READ, (), 0), trimmed) == list(range(1, 101))
+    assert calls == [1, 71]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_neither_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: bool) -> None:
+    files = (_file(tmp_path / "file", 1, 21),)
+    _listed(monkeypatch, _archive(1, 21, *files))
+    found = ArchivedPart(_settings(fail_on_data_loss=fail), READ, files, 21)
+    if fail:
+        with pytest.raises(DataLoss, match="the history begins at position 50 now"):
+            _positions(found, _journal(50))
+    else:
+        assert _positions(found, _journal(50)) == [*range(1, 21), *range(50, 101)]
+
+
+def test_an_archive_that_can_not_be_looked_at_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "PAUSE", 0.01)
+    found, failures = _archive(1, 71, _file(tmp_path / "file", 1, 71)), [StoreFailed("away"), StoreFailed("away")]
+
+    def look(_: SourceSettings) -> Archive:
+        if failures:
+            raise failures.pop()
+        return found
+
+    monkeypatch.setattr(part, "list_archive", look)
+    assert _positions(ArchivedPart(_settings(), READ, (), 0), _journal(65)) == list(range(1, 101))
+
+
+def test_another_journal_is_not_looked_up_in_the_archive() -> None:
+    def replaced(_: Read) -> Iterator[pa.RecordBatch]:
+        raise Replaced("another one")
+        yield
+
+    with pytest.raises(Replaced, match="another one"):
+        _positions(ArchivedPart(_settings(), READ, (), 0), replaced)
+
+
+def test_a_store_that_fails_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = (_file(tmp_path / "file", 1, 101),)
+    _listed(monkeypatch, _archive(1, 101, *files))
+    monkeypatch.setattr(part, "PAUSE", 0.01)
+    load, failures = ArchiveRows.load, [OSError("slow down"), OSError("slow down")]
+
+    def failing(*arguments: object) -> pa.Table:
+        if failures:
+            raise failures.pop()
+        return load(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ArchiveRows, "load", failing)
+    assert _positions(ArchivedPart(_settings(), READ, files, 101), _journal(101)) == list(range(1, 101))
+    failures.append(PermissionError("no right"))
+    with pytest.raises(PermissionError):
+        _positions(ArchivedPart(_settings(), READ, files, 101), _journal(101))
+
+
+def _status(earliest: int) -> Range:
+    return Range(identity=IDENTITY, earliest=earliest, latest=201, version="1")
+
+
+def test_a_batch_that_the_archive_is_about_to_get_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "GAP_PAUSE", 0.01)
+    looks = _listed(monkeypatch, _archive(1, 50), _archive(1, 50), _archive(1, 90))
+    found = ArchivedHistory(_settings(), Pick())
+    assert found.reach(_status(80), 1, 201) == 90
+    assert len(looks) == 3
+    assert found.reach(_status(85), 60, 201) == 90
+    assert len(looks) == 3
+
+
+def test_files_that_go_while_a_batch_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
+    _listed(monkeypatch, _archive(1, 61, gone), _archive(1, 61, _file(tmp_path / "new", 1, 61)))
+    found = ArchivedHistory(_settings(), Pick())
+    assert found.advance(_status(50), 1, 61, 7, 0).rows == 7
+
+
+def test_names_that_folders_have_cut(tmp_path: Path) -> None:
+    name = "x" * 255
+    file = _file(tmp_path / "file", 1, 11)
+    cut = TableFile(file.path, 1, 10, 10, {"namespace": "default", "queue": f"{name[:40]}~{'0' * 32}"})
+    read = Read(start=1, stop=11, columns=["queue"], identity=IDENTITY)
+    with pytest.raises(SourceError, match="it has only a part of the name"):
+        list(ArchivedPart(_settings(), read, (cut,), 11).batches(_journal(11)))
+    for pattern in ("default/xx*", "*/*y", f"default/{name}"):
+        with pytest.raises(SourceError, match="it has only a part of the name"):
+            may_have(cut, Pick(pattern=pattern))
+    assert may_have(cut, Pick(pattern="default/*"))
+    assert not may_have(cut, Pick(pattern="default/y*"))
+    whole = TableFile(file.path, 1, 10, 10, {"namespace": "default", "queue": short("queue", name)})
+    named = replace(read, queue=f"default/{name}")
+    found = list(ArchivedPart(_settings(), named, (whole,), 11).batches(_journal(11)))
+    assert [row["queue"] for batch in found for row in batch.to_pylist()] == [name] * 10
