@@ -21,11 +21,12 @@ STORY = 20
 def main(arguments: list[str] | None = None) -> int:
     """The command. Exit code 0: all promises kept; 1: not."""
     options = _parse(arguments)
+    chosen = _chosen(options)
     sums, times = Figures(), list[float]()
     for number, first in enumerate(range(0, options.rounds, STORY)):
         seed = options.seed + number
         folder = Path(tempfile.mkdtemp(prefix="penstock-failover-", dir=options.folder))
-        story = Story(folder, seed, **_chosen(options))
+        story = Story(folder, seed, **chosen)
         problem = _live(story, seed, min(STORY, options.rounds - first), quiet=options.json)
         sums, times = added(sums, story.figures), times + story.times
         if problem:

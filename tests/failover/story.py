@@ -112,6 +112,8 @@ class Story:
         if fault.promotes:
             self._cluster.pair.restore_standby()
         self._cluster.restore()
+        if self._streams is not None:
+            self._streams.keep_up()
         self._wait_for_confirmation(time.monotonic(), None)
         self._count(rounds=1, take_overs=int(confirmed.broker is not owner))
         if fault.takes_over:

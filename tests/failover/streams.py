@@ -48,7 +48,7 @@ class Streams:
         self._stack.callback(switch.join)
         self._stack.callback(self._ended.set)
         self._start(finish=False)
-        wait_until(lambda: self._lives() and (self._folder / "running").exists(), "Spark reads nothing", PATIENCE)
+        wait_until(lambda: self.keep_up() and (self._folder / "running").exists(), "Spark reads nothing", PATIENCE)
 
     def stop(self) -> None:
         """End what runs."""
@@ -68,14 +68,12 @@ class Streams:
 
     def finish(self) -> None:
         """Work off what is there."""
-        assert self._driver is not None
-        self._lives()
-        kill_group(self._driver)
         while True:
+            self._end_driver()
             self._start(finish=True)
+            assert self._driver is not None
             if self._driver.wait(PATIENCE) == 0:
                 return
-            self._lives()
 
     def _switch(self) -> None:
         """Keep the address pointed at whoever serves."""
@@ -93,12 +91,18 @@ class Streams:
                 command, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": PYTHON_PATH}, start_new_session=True
             )
 
-    def _lives(self) -> bool:
-        """Start it again if it has died of Spark itself. Raises AssertionError if it has died of something else."""
+    def keep_up(self) -> bool:
+        """Start the driver again if it has died of Spark itself."""
+        assert self._driver is not None
+        if self._driver.poll() is not None:
+            self._end_driver()
+            self._start(finish=False)
+        return True
+
+    def _end_driver(self) -> None:
+        """Kill it. Raises AssertionError if it has died by itself, and not of Spark."""
         assert self._driver is not None
         if self._driver.poll():
             text = (self._folder / "driver.log").read_text(errors="replace")
             assert RACE in text or TOO_BUSY in text, text[-5000:]
-            kill_group(self._driver)
-            self._start(finish=False)
-        return True
+        kill_group(self._driver)
