@@ -242,6 +242,7 @@ def test_a_finished_extent_is_checked_a_step_at_a_time(log: Log) -> None:
 
 
 def test_the_two_newest_checkpoints_are_kept(owned: OwnedJournal) -> None:
+    add(owned.log, *[b"x"] * 9)
     store = owned.checkpoints
     assert (store.positions(), store.newest_good()) == ([], None)
     for position in (3, 5, 9):
@@ -365,6 +366,7 @@ def test_losses_are_told_before_reading(shared: OwnedJournal) -> None:
 
 def test_a_follower_gets_the_checkpoint_before_a_position(shared: OwnedJournal) -> None:
     reader = open_journal(shared.address).follow()
+    add(shared.log, *[b"x"] * 5)
     assert reader.checkpoint(100) is None
     for position in (3, 5):
         shared.checkpoints.write(position, b"%d" % position, {})

@@ -523,6 +523,14 @@ def test_a_url_that_is_wrong(url: str, text: str) -> None:
         open_journal(url).own()
 
 
+def test_what_is_wrong_is_told_without_the_statement(postgres: Server, url: str) -> None:
+    with pytest.raises(JournalRefused) as refused:
+        open_journal(url).tools().info()
+    assert str(refused.value).endswith("makes one, and so does a broker")
+    assert "has no journal: penstock journal init 'postgresql://" in str(refused.value)
+    assert "bad value for connect_timeout: 'soon'" in refusal(f"{url}&connect_timeout=soon")
+
+
 def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
@@ -579,6 +587,8 @@ def test_another_version_of_the_tables_is_refused(url: str, number: int, text: s
     before = execute(url, "select * from shard")
     assert f"has version {number} of the tables, this Penstock has version 1: {text}" in refusal(url)
     assert execute(url, "select * from shard") == before
+    with pytest.raises(JournalRefused, match=text):  # who only looks at it does not guess either
+        open_journal(url).tools().info()
 
 
 def test_a_missing_table_is_told_of(url: str) -> None:
@@ -601,7 +611,9 @@ def test_without_rights_nothing_is_changed(postgres: Server, url: str) -> None:
         assert everything(url) == before
         with owning(url):
             pass
-        assert "permission denied" in refusal(poor)
+        assert refusal(poor).endswith(
+            f"permission denied for schema {schema}. Connect as the role that owns the tables, or as a member of it"
+        )
         postgres.execute(f"grant usage on schema {schema} to {role}")
         postgres.execute(f"grant select, insert, update, delete on all tables in schema {schema} to {role}")
         cleaning.callback(postgres.execute, f"drop owned by {role}")

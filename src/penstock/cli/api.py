@@ -234,10 +234,15 @@ class Api:
         if body is not None:
             sent.setdefault("content-type", "application/json")
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
-        status, answer = self._request(found.method, self._path(found, places, query), data, sent)
-        if status >= 400:
-            raise self._explained(found, status, answer)
-        return answer
+        for _ in self._places:
+            status, answer = self._request(found.method, self._path(found, places, query), data, sent)
+            if status < 400:
+                return answer
+            problem = self._explained(found, status, answer)
+            if not (isinstance(problem, ApiError) and problem.problem.code == "standby"):
+                break
+            self.place = self._places[(self._places.index(self.place) + 1) % len(self._places)]
+        raise problem
 
     def _path(self, route: Route, places: tuple[str, ...], query: Any) -> str:
         values = iter(places)

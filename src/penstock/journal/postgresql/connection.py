@@ -81,6 +81,8 @@ class PostgresDatabase:
         self._append = PreparedStatement(self._driver, "append", text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
         self._warnings: list[str] = []
+        #: Whether the tables are those of this version, on this connection.
+        self._is_known = False
         self._lock = RLock()
 
     def _parse(self, address: Address) -> dict[str, Any]:
@@ -97,7 +99,9 @@ class PostgresDatabase:
     # What readers ask for
 
     def shard(self) -> ShardRow:
-        """See ReadableDatabase."""
+        """See ReadableDatabase. The first time on a connection, the version of the tables is looked at."""
+        if not self._is_known:
+            self._check_version()
         found = self._rows(statements.SHARD)
         if not found:
             raise DatabaseRefused(f"{self.where} has the tables of a journal, but its row in shard is missing")
@@ -226,15 +230,23 @@ class PostgresDatabase:
 
     def make(self) -> None:
         """See Database."""
+        if self.version() is None:
+            self._make_new()
+        self._check_version()
+        self._check_rights()
+
+    def _check_version(self) -> None:
         found = self.version()
         if found is None:
-            self._make_new()
-        elif found != VERSION:
+            raise DatabaseRefused(
+                f"{self.where} has no journal: penstock journal init '{self.where}' makes one, and so does a broker"
+            )
+        if found != VERSION:
             newer = "use a newer Penstock" if found > VERSION else f"penstock journal upgrade '{self.where}'"
             raise DatabaseRefused(
                 f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: {newer}"
             )
-        self._check_rights()
+        self._is_known = True
 
     def version(self) -> int | None:
         """The version of the tables; None where there are none. Raises DatabaseRefused where others' are."""
@@ -297,8 +309,9 @@ class PostgresDatabase:
         except DatabaseRefused as error:
             if error.state != _NO_RIGHTS:
                 raise
+            reason = str(error).partition(". ")[0]
             raise DatabaseRefused(
-                f"{error}. Its user may not make the tables: create schema {self._quoted} authorization USER;"
+                f"{reason}. Its user may not make the tables: create schema {self._quoted} authorization USER;"
             ) from None
 
     def _check_rights(self) -> None:
@@ -387,7 +400,9 @@ class PostgresDatabase:
             except self._driver.Error as error:
                 self._connection = None
                 text = _line(error)
-                raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=_is_final(text)) from error
+                final = _is_final(text) or isinstance(error, self._driver.ProgrammingError)  # of a parameter
+                raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=final) from error
+            self._is_known = False
             self._connection.add_notice_handler(self._note)
             with suppress(self._driver.Error):
                 self._connection.execute(_KEEPALIVES)
@@ -405,7 +420,7 @@ class PostgresDatabase:
         """What an error of the driver means to us."""
         state, connection = error.sqlstate or "", self._connection
         broken = connection is None or connection.closed
-        text = f"{self.where}: {_line(error)}"
+        text = f"{self.where}: {error.diag.message_primary or _line(error)}"
         if state in _FULL:
             return DatabaseFull(text)
         if broken or not state or state in _UNKNOWN or state.startswith("08"):
@@ -414,7 +429,9 @@ class PostgresDatabase:
         if state == _LOCKED:
             return _Locked(text, state)
         if state in (_NO_TABLE, _NO_SCHEMA):
-            return DatabaseRefused(f"{self.where} has no journal: {_line(error)}", state)
+            return DatabaseRefused(f"{self.where} has no journal: {error.diag.message_primary}", state)
+        if state == _NO_RIGHTS:
+            return DatabaseRefused(f"{text}. Connect as the role that owns the tables, or as a member of it", state)
         return DatabaseRefused(text, state)
 
     def _let_go(self) -> None:

@@ -58,15 +58,16 @@ class StandingBy:
         opened = await self._attempt(lambda: self._open(self._journal.own()))
         if opened is None and self.owner is None:
             await self._note("")  # the database does not answer
-        while opened is None and not self._stopping.asked:
-            standby = await self._try(self._journal.stand_by)
-            if standby is not None:
-                try:
-                    return await self._follow(standby)
-                finally:
-                    await asyncio.to_thread(standby.close)
+        while opened is None and self._trouble and not self._stopping.asked:  # it may have no tables to follow yet
             await self._stopping.wait(AWAY)
-        return opened
+            opened = await self._attempt(lambda: self._open(self._journal.own()))
+        if opened is not None or self._stopping.asked:
+            return opened
+        standby = self._journal.stand_by()
+        try:
+            return await self._follow(standby)
+        finally:
+            await asyncio.to_thread(standby.close)
 
     async def _follow(self, standby: Standby) -> Opened | None:
         state = FollowedState(standby)
