@@ -191,9 +191,8 @@ class Tables:
         shard = self.of(epoch)
         if shard is None or shard.head < position:
             return False
-        self.checkpoints[position] = data
-        for old in sorted(self.checkpoints)[:-keep]:
-            del self.checkpoints[old]
+        others = sorted(self.checkpoints.keys() - {position})[1 - keep :] if keep > 1 else []
+        self.checkpoints = {**{at: self.checkpoints[at] for at in others}, position: data}
         return True
 
     def put_value(self, epoch: int, name: str, value: bytes) -> bool:
