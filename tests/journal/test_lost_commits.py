@@ -97,6 +97,19 @@ def test_an_epoch_that_was_lost_is_not_given_out_again() -> None:
         lost.lease.renew()
 
 
+def test_who_goes_on_to_its_next_epoch_does_not_meet_a_claim_that_was_lost() -> None:
+    machine = Machine()
+    first = machine.journal().own()
+    machine.replicate()
+    machine.now += 100
+    lost = machine.journal().own()
+    machine.server.fail_over(0)
+    first.log.seal(first.log.epoch + 1)
+    with pytest.raises(Fenced):
+        add(lost.log)
+    add(first.log)
+
+
 def test_a_checkpoint_of_lost_events_is_refused() -> None:
     machine = Machine()
     owned = machine.journal().own()

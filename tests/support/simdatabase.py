@@ -99,7 +99,7 @@ class Tables:
         shard = self.row(now)
         if self.lease_until >= now and shard.owner != owner:
             return None
-        self.shard = shard._replace(epoch=max(shard.epoch + 1, least), owner=owner)
+        self.shard = shard._replace(epoch=max((shard.epoch // 2 + 1) * 2, least), owner=owner)
         self.lease_until = now + lease
         return self.row(now)
 

@@ -194,7 +194,7 @@ class Database(ReadableDatabase, Protocol):
         """Make the tables, if there are none. Raises DatabaseRefused where others' are, or a newer version's."""
 
     def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
-        """Raise the epoch by one, or to ``least``, and be the owner for so many seconds: the row after that.
+        """Raise the epoch to the next even one, or to ``least``, and be the owner for so many seconds: the row after.
 
         None: the owner before has a lease that still runs.
         """

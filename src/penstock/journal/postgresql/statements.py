@@ -19,8 +19,9 @@ _BLOCK = """insert into {schema}.blocks (extent, first, "end", epoch, checksum, 
 
 SHARD = f"select {_SHARD} from {{schema}}.shard"
 
-#: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it.
-CLAIM = f"""update {{schema}}.shard set epoch = greatest(epoch + 1, %(least)s), owner = %(owner)s, {_LEASE}
+#: The lease decides who tries; a claim of which nobody knows what became of it may be repeated by who made it. Claims
+#: have even epochs, and who has one goes on to the next: a claim that a promoted server has lost is nobody's then.
+CLAIM = f"""update {{schema}}.shard set epoch = greatest((epoch / 2 + 1) * 2, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
 RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
