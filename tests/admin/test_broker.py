@@ -53,7 +53,7 @@ def test_the_commits_are_measured(api: Api, queue: str) -> None:
 def test_health(broker: WebBroker) -> None:
     nobody = Api(broker.addresses["http"])
     assert nobody.ask("GET", "/healthz").value["ok"]
-    assert nobody.ask("GET", "/readyz").value == {"ok": True, "reasons": []}
+    assert nobody.ask("GET", "/readyz").value == {"ok": True, "role": "serving", "reasons": []}
     assert nobody.ask("HEAD", "/healthz").body == b""
     assert nobody.ask("POST", "/healthz").value["code"] == "method-not-allowed"
 

@@ -190,6 +190,9 @@ def test_archive_of_queues_with_odd_names(
     assert set(map(str, pd.read_parquet(lake / "messages")["queue"])) == set(names.values())
     with pytest.raises(PipelineFailed, match=r"has only a part of the name default/xxxx.*: say where to, with --to"):
         Replay(spark, source(broker), str(lake), "own").run(ReplayChoice(), None, RunControl())
+    broker.publish("all")
+    done = Replay(spark, source(broker), str(lake), "elsewhere").run(ReplayChoice(to="default/all"), None, RunControl())
+    assert done.rows == len([*ODD_NAMES, *long])
 
 
 # ------------------------------------------------------------------------------------------------------------ insight

@@ -46,8 +46,10 @@ Shrink = Callable[[pa.Table], pa.Table]
 class ArchiveRows:
     """Reads the files of an archive."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, whole_names: bool = True) -> None:
+        """Without ``whole_names``, names are given as folders have them, also where that is a part of them alone."""
         self._store = store
+        self._whole_names = whole_names
         self._known: dict[str, list[RowGroup]] = {}
 
     def groups(self, files: Iterable[TableFile], start: int, stop: int) -> list[RowGroup]:
@@ -110,7 +112,8 @@ class ArchiveRows:
             have = [name for name in whole if name in file.schema_arrow.names]
             table = file.read_row_group(group.number, columns=have)
         table = _filtered(table, span, picked and _needs_names(group.file, have), pick)
-        return pa.table([_column(table, field, group.file, pick) for field in schema], schema=schema)
+        named = pick if self._whole_names else None
+        return pa.table([_column(table, field, group.file, named) for field in schema], schema=schema)
 
     def _open(self, file: TableFile) -> pa.NativeFile:
         return self._store.filesystem.open_input_file(self._store.full(self._store.relative(file.path)))
@@ -146,12 +149,12 @@ def _filtered(table: pa.Table, span: tuple[int, int], by_name: bool, pick: Pick)
     return table if pc.all(mask).as_py() else table.filter(mask)
 
 
-def _column(table: pa.Table, field: pa.Field, file: TableFile, pick: Pick) -> pa.ChunkedArray:
+def _column(table: pa.Table, field: pa.Field, file: TableFile, pick: Pick | None) -> pa.ChunkedArray:
     if field.name in table.column_names:
         found = table.column(field.name)
         return found if found.type == field.type else found.cast(field.type)
     value = file.partition.get(field.name)
-    if value is not None and field.name in NAMES:
+    if value is not None and pick is not None and field.name in NAMES:
         value = full_name(field.name, value, pick)
     return pa.chunked_array([pa.repeat(pa.scalar(value, field.type), table.num_rows)])
 

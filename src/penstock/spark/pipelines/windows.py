@@ -78,7 +78,7 @@ class TableWindow(Struct, frozen=True):
         """From its row groups. If files were replaced meanwhile, by compaction, from what has taken their place."""
         at, files = self.start, self.files
         for attempt in range(ATTEMPTS):
-            rows, span = ArchiveRows(self.table.store), (at, self.stop)
+            rows, span = ArchiveRows(self.table.store, whole_names=False), (at, self.stop)
             try:
                 for found in rows.read(rows.groups(files, *span), span, Pick(), schema):
                     at = found.column("position")[-1].as_py() + 1

@@ -259,11 +259,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         after: int = 0,
     ) -> None:
         """Messages are the answers, some at a time, each once it is durable, and the log is so up to ``after``."""
-        committed, start, size = self.runtime.broker.committed, 0, 0
+        committed, most = self.runtime.broker.committed, min(GIVE_BYTES, self.runtime.output_share)
+        start = size = 0
         for number, item in enumerate(items):
             size += METADATA + item.size
             last = number + 1 == len(items)
-            if last or size > GIVE_BYTES or (item.position < committed) != (items[number + 1].position < committed):
+            if last or size >= most or (item.position < committed) != (items[number + 1].position < committed):
                 of = slice(start, number + 1)
                 part = requests.part(start, number + 1)
                 words = self.answers.messages(part, queue, items[of], deliveries[of], now, locks[of])
