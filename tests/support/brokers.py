@@ -105,7 +105,11 @@ def dial(address: str, *, tls: bool = False) -> socket.socket:
     if address.startswith("unix:"):
         found = socket.socket(socket.AF_UNIX)
         found.settimeout(PATIENCE)
-        found.connect(address[5:])
+        try:
+            found.connect(address[5:])
+        except OSError:
+            found.close()
+            raise
     else:
         host, _, port = address.rpartition(":")
         found = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)

@@ -173,9 +173,14 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(self.timeout)
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+        self.sock = connection
 
 
 class _TlsConnection(http.client.HTTPConnection):
