@@ -400,9 +400,9 @@ class TestTimes:
 
     def test_counts(self, place: Folder | Database) -> None:
         log = place.new_log()
-        log.append(published(1, [b"x"] * 4, queue=3), 1, 1)
-        log.append(acknowledged(5, [1, 2], queue=3), 5, 1)
-        log.append(published(7, [b"x"] * 2, queue=9), 7, 1)
+        log.append(published(1, [b"x"] * 4, queue=3), 1, log.epoch)
+        log.append(acknowledged(5, [1, 2], queue=3), 5, log.epoch)
+        log.append(published(7, [b"x"] * 2, queue=9), 7, log.epoch)
         reader = place.reader()
         assert reader.counts(1) == {3: 4, 9: 2}
         assert reader.counts(4, 8) == {3: 1, 9: 1}
