@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from support.brokers import BrokerProcess, wait_for
 from support.browser import Watch
 from support.console import Api, Visit
+from support.web import eventually
 
 
 def test_the_overview_follows_what_flows(visit: Visit, api: Api) -> None:
@@ -68,7 +69,7 @@ def test_a_message_is_published_found_and_looked_at(visit: Visit, api: Api) -> N
     page.get_by_label("Correlation ID").fill("c-17")
     page.get_by_role("dialog").get_by_role("button", name="Publish").click()
     expect(page.get_by_text("Published ", exact=False).first).to_be_visible()
-    [message] = api.messages("shop", "orders", correlation_id="c-17")
+    [message] = eventually(lambda: api.messages("shop", "orders", correlation_id="c-17"))
     assert message["payload"]["size"] == len(text)
 
     page.get_by_label("Text in the payload").fill("onerror")
