@@ -11,6 +11,7 @@
     files/        the journal in a folder
     postgresql/   the journal in a PostgreSQL; needs psycopg, so it is imported when it is asked for
     memory        the journal in memory, which is that of ``files`` without a disk
+    unbounded_space  room where no bound is known, for those two
     views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
     repair/       every byte looked at, and what to do about damage
 

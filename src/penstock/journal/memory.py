@@ -30,6 +30,7 @@ from penstock.journal.files.disk import RealFile
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.format.checksum import crc32
+from penstock.journal.unbounded_space import UnboundedSpace
 
 SCHEME = "memory:"
 _HEADER = Struct("<QII")
@@ -100,31 +101,14 @@ class OwnedMemory(OwnedFiles):
         return sum(extent.size for extent in (*self.log.extents(), *self.log.kept()))
 
     @property
-    def space(self) -> MemorySpace:
+    def space(self) -> UnboundedSpace:
         """See OwnedJournal."""
-        return MemorySpace()
+        return UnboundedSpace()
 
     def close(self) -> None:
         """See OwnedJournal. What others hold stays readable for them."""
         super().close()
         self._memory.close()
-
-
-class MemorySpace:
-    """Room in memory is what ``limits.state_bytes`` leaves: nothing bounds it here. See ``contract.Space``."""
-
-    free = UNBOUNDED
-
-    def look(self) -> int:
-        """See Space."""
-        return UNBOUNDED
-
-    def has_room(self, size: int) -> bool:
-        """See Space."""
-        return True
-
-    def fill_reserve(self, min_free: int, state: int) -> None:
-        """See Space. Memory is not set aside."""
 
 
 class MemoryFile(RealFile):

@@ -32,7 +32,6 @@ from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
 from penstock.journal.postgresql.seen import Seen
 from penstock.journal.postgresql.server import refuse_server, warn_of_server
-from penstock.journal.postgresql.space import DatabaseSpace
 from penstock.journal.postgresql.standby import DatabaseStandby
 from penstock.journal.postgresql.tools import PostgresTools
 from penstock.journal.postgresql.transfer import (
@@ -44,6 +43,7 @@ from penstock.journal.postgresql.transfer import (
 )
 from penstock.journal.postgresql.values import GIVEN_UP, DatabaseValues
 from penstock.journal.postgresql.writer import HeadWriter
+from penstock.journal.unbounded_space import UnboundedSpace
 
 #: How many epochs a history of the database has; the next one has others.
 EPOCHS = 2**16
@@ -169,7 +169,7 @@ class OwnedDatabase:
         self.lease: DatabaseLease = writer.lease
         self.checkpoints = DatabaseCheckpoints(connections.aside, log.identity, writer, clock)
         self.values = DatabaseValues(connections.aside, writer, clock)
-        self.space = DatabaseSpace()
+        self.space = UnboundedSpace()
         self.warnings = warnings
         self.report = [_PROMOTED] if log.promoted else []
         found = self.values.get(GIVEN_UP)
