@@ -25,16 +25,13 @@ from typing import Any
 
 import pyarrow.flight as fl
 
+from benches.rows import BATCH, NOW, SIZE, payloads
 from penstock.core.recovery.table import Table
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.log import FileLog
 from penstock.server.engine.engine import Engine
 
-NOW = 1_750_000_000_000_000
-SIZE = 1024
-#: Messages in a commit.
-BATCH = 1000
 READ = 2**20
 ROUNDS = 5
 #: Runs with and without a scan, one right after the other; the median of their ratios counts.
@@ -50,9 +47,9 @@ def write_journal(folder: str, messages: int) -> None:
     engine.broker.create_namespace("default", NOW)
     queue = engine.broker.create_queue("default", "q", NOW)
     engine.commit(NOW)
-    payloads = [os.urandom(SIZE) for _ in range(BATCH)]
+    bodies = payloads()
     for number in range(messages // BATCH):
-        engine.broker.log.messages(NOW + number, queue.id, b"phpmq 127.0.0.1:40001", payloads, {})
+        engine.broker.log.messages(NOW + number, queue.id, b"phpmq 127.0.0.1:40001", bodies, {})
         engine.commit(NOW + number)
     log.close()
 
