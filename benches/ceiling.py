@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class CeilingReader(DataSourceReader):
         return parts(0, self.rows)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return made(*partition.value, schemas.arrow_schema(self.wanted))
+        return made(partition, schemas.arrow_schema(self.wanted))
 
 
 class CeilingStream(DataSourceStreamReader):
@@ -80,17 +81,18 @@ class CeilingStream(DataSourceStreamReader):
         return parts(start["at"], end["at"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return made(*partition.value, schemas.arrow_schema(self.wanted))
+        return made(partition, schemas.arrow_schema(self.wanted))
 
 
 def parts(start: int, stop: int) -> list[InputPartition]:
     """Of equal size."""
     cuts = [start + (stop - start) * at // PARTS for at in range(PARTS + 1)]
-    return [InputPartition(span) for span in zip(cuts, cuts[1:], strict=False)]
+    return [InputPartition(span) for span in pairwise(cuts)]
 
 
-def made(start: int, stop: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def made(part: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows as the bench's broker has them. What repeats is made once."""
+    start, stop = part.value
     size = min(MOST_ROWS, stop - start)
     values: dict[str, Any] = {name: [_ROW.get(name)] * size for name in schema.names if name not in _MADE}
     if "payload" in values:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
+
+#: Of the processor, by sort of process.
+Seconds = dict[str, float]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds() -> Counter[str]:
+def cpu_seconds() -> Seconds:
     """Seconds of the processor so far, by sort, of this process and all that came of it, those that ended included."""
-    found: Counter[str] = Counter()
+    found: Seconds = defaultdict(float)
     children: dict[int, list[int]] = {}
     told: dict[int, tuple[str, float]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

@@ -14,5 +14,5 @@ BATCH = 1000
 
 def payloads() -> list[bytes]:
     """Those of a commit, which can't be compressed; the same for all commits, in all processes."""
-    made = Random(0)  # noqa: S311 - no secret
+    made = Random(0)
     return [made.randbytes(SIZE) for _ in range(BATCH)]

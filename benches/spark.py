@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benches.ceiling import PARTS, Ceiling
 from benches.flight import broker, write_journal
-from benches.processes import cpu_seconds
+from benches.processes import Seconds, cpu_seconds
 from penstock.spark.session import session
 
 ROUNDS = 3
@@ -67,7 +66,11 @@ class Spent(NamedTuple):
     """What a run has taken."""
 
     seconds: float
-    cpu: Counter[str]
+    cpu: Seconds
+
+    @property
+    def total(self) -> float:
+        return sum(self.cpu.values())
 
     def __str__(self) -> str:
         return ", ".join(f"{sort} {used:.2f}" for sort, used in sorted(self.cpu.items()) if used >= 0.005)
@@ -78,9 +81,7 @@ def spent(run: Callable[[Any, Path], None], source: Any) -> Spent:
         before, began = cpu_seconds(), perf_counter()
         run(source, Path(folder))
         seconds = perf_counter() - began
-        used = cpu_seconds()
-        used.subtract(before)
-        return Spent(seconds, used)
+        return Spent(seconds, {sort: used - before.get(sort, 0) for sort, used in cpu_seconds().items()})
 
 
 def compare(
@@ -99,8 +100,8 @@ def compare(
             ours = ours.options(endpoint=address, queue="q", minPartitions=str(PARTS), **given, **options)
             found[1].append(spent(case.run, ours))
         top, mine = (rows / min(each.seconds for each in runs) for runs in found)
-        least = [min(runs, key=lambda each: each.cpu.total()) for runs in found]
-        cpu = [each.cpu.total() for each in least]
+        least = [min(runs, key=lambda each: each.total) for runs in found]
+        cpu = [each.total for each in least]
         aim = "" if case.columns else f"  {'met' if mine / top >= AIM else 'MISSED'} (aim {AIM})"
         out(f"{case.name:34} {top:14,.0f} {mine:13,.0f}   {mine / top:5.2f}")
         out(f"{cpu[0]:16.2f} {cpu[1]:7.2f}   {cpu[0] / cpu[1]:5.2f}{aim}\n")

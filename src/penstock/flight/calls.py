@@ -16,6 +16,8 @@ from typing import Literal
 
 import msgspec
 
+from penstock.journal.contract import SharedExtent
+
 View = Literal["messages", "events", "live", "leased"]
 
 #: Codes of errors, in the JSON of a Flight error's ``extra_info``: see ``Problem``.
@@ -127,9 +129,9 @@ class Plan(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
     view: View = "messages"
     start: int = 0
     stop: int = 0
-    #: At least so many, if there are as many rows.
+    #: At least so many, or a multiple of that, if there are as many rows.
     partitions: int = 1
-    #: Bytes on disk that a part should have.
+    #: Bytes on disk that a part should have at most.
     part_bytes: int = 64 * 2**20
     identity: str = ""
     accept_loss: bool = False
@@ -149,6 +151,32 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     ranges: list[tuple[int, int]]
     losses: list[Lost] = []
+
+
+class Share(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
+    """Action: where a process on the endpoint's own machine finds the files of a range. Answered by ``Shared``.
+
+    For ``messages`` and ``events``. Rights and the range are looked at as for ``Read``; which files a process may open
+    is up to the system.
+    """
+
+    view: View = "messages"
+    start: int = 0
+    stop: int = 0
+    identity: str = ""
+    accept_loss: bool = False
+    #: Which machine the caller is on: see ``machine``.
+    machine: str
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read, in order. Nothing, where it is not ``here``, or better read through the endpoint."""
+
+    here: bool
+    identity: str = ""
+    #: All queues are meant, and what belongs to none.
+    everything: bool = False
+    extents: list[SharedExtent] = []
 
 
 class Progress(Pick, frozen=True, kw_only=True, omit_defaults=True, tag="progress"):
@@ -249,6 +277,7 @@ Action = (
     | Locate
     | Advance
     | Plan
+    | Share
     | Progress
     | Readers
     | ForgetReader

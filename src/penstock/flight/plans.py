@@ -78,7 +78,7 @@ class Measures:
         checked = self._history.check(call)
         pieces = [self._sizes(start, stop) for start, stop in checked.kept()]
         total = sum(float(sizes[-1]) for _, sizes in pieces if len(sizes))
-        wanted = min(max(call.partitions, math.ceil(total / call.part_bytes)), MOST_PARTS)
+        wanted = min(_rounds(math.ceil(total / call.part_bytes), call.partitions), MOST_PARTS)
         ranges: list[tuple[int, int]] = []
         for positions, sizes in pieces:
             if len(sizes) and positions[-1] > positions[0]:
@@ -155,6 +155,11 @@ class Measures:
         if not positions:
             return np.empty(0), np.empty(0)
         return np.concatenate(positions), np.concatenate(sizes)
+
+
+def _rounds(parts: int, at_once: int) -> int:
+    """The next multiple of what is read at the same time: nobody should wait for one last part."""
+    return math.ceil(max(parts, 1) / at_once) * at_once if at_once else parts
 
 
 def _only_history(view: str) -> None:

@@ -20,6 +20,7 @@ from penstock.flight.leased import read_leased
 from penstock.flight.live import Live
 from penstock.flight.plans import Measures
 from penstock.flight.problems import trouble
+from penstock.flight.sharing import share
 from penstock.flight.views import schema
 from penstock.flight.writes import as_request, check_schema
 from penstock.journal import open_journal
@@ -149,6 +150,8 @@ class FlightService:
                 return self.measures.advance(call, caller)
             case calls.Plan():
                 return self.measures.plan(call, caller)
+            case calls.Share():
+                return share(self.history, call, caller)
             case calls.Progress():
                 return self._progress(call, caller)
             case calls.TakeLease():

@@ -5,6 +5,7 @@
     errors        what can go wrong
     committer     group commit in a thread
     span_reader   ranges of positions over mapped extents: what all followers share
+    shared_extents  the same extents, mapped by another process that a follower has told where they are
     backup        a copy of a journal that others write, and putting it back
     transfer      copying a journal to another place: a folder, a database
     format/       one commit in bytes and back, single messages out of blocks, the names of the queues

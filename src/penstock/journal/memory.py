@@ -259,6 +259,13 @@ class SharedMemory:
         self._check_owner()
         raise FileNotFoundError(name)
 
+    def path(self, name: str) -> str:
+        """See SharedDisk."""
+        entry = self._look().get(name)
+        if entry is None:
+            raise FileNotFoundError(name)
+        return f"{self._folder}/{entry[0]}"
+
     def _look(self) -> dict[str, tuple[int, int]]:
         with self._changing:
             for _ in range(_TRIES):

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from penstock.journal.contract import HeldExtent, LocatedBlock, Span
+from penstock.journal.contract import HeldExtent, LocatedBlock, SharedExtent, Span
 from penstock.journal.errors import DataLoss, JournalDamaged, Replaced, Trimmed
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.files.segment_reader import next_sound
 from penstock.journal.files.tail import StoredTail
 from penstock.journal.format.block import Block, BlockError
-from penstock.journal.format.catalogue import SegmentCatalogue
+from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.schema import Kind
 
 
@@ -76,6 +76,10 @@ class SpanReader(ABC):
     @abstractmethod
     def _file(self, name: str) -> File:
         """The bytes of an extent as they are now. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def _path(self, segment: MappedSegment) -> str:
+        """Where another process of this machine finds the bytes of an extent. Raises FileNotFoundError."""
 
     # How far it goes
 
@@ -190,6 +194,14 @@ class SpanReader(ABC):
         extent = self.hold(span)
         return extent.marks(limit) if extent is not None else None
 
+    def shared(self, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> list[SharedExtent]:
+        """See Follower."""
+        spans = [span for span in self.spans() if max(span.first, start) < min(span.end, stop)]
+        found = [self._shared(span, max(span.first, start), min(span.end, stop), wanted) for span in spans]
+        if start < self.earliest:  # looked at last: an extent that was not listed any more may have been the first
+            raise FileNotFoundError(f"the history begins at position {self.earliest} now")
+        return found
+
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""
         committed = self.tail().committed
@@ -225,6 +237,21 @@ class SpanReader(ABC):
             for block in self._blocks(segment, position, end, verify=verify):
                 yield LocatedBlock(block, segment)
             position = end
+
+    def _shared(
+        self, span: SegmentSpan, start: int, stop: int, wanted: Callable[[QueueName], bool] | None
+    ) -> SharedExtent:
+        segment = self._segment(span)
+        names = dict(segment.catalogue(stop).names)
+        return SharedExtent(
+            path=self._path(segment),
+            name=segment.name,
+            checksum=segment.header.checksum,
+            start=start,
+            stop=stop,
+            offset=segment.offset_of(start, stop),
+            names={number: name for number, name in names.items() if wanted is None or wanted(name)},
+        )
 
     def _check_still_there(self, position: int) -> None:
         """A segment is missing: over a gap that may be crossed, or because it was trimmed while we were reading."""

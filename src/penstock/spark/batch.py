@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.lake.tables import TableFile
 
 
-#: Bytes that a task reads, about.
-PART_BYTES = 64 * 2**20
+#: Bytes that a task reads at most, about: as Spark does it with files.
+PART_BYTES = 128 * 2**20
 
 
 class BatchReader(DataSourceReader):

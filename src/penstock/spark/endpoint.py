@@ -75,6 +75,11 @@ class FlightEndpoint:
         self._which = _SERVED.get(settings.endpoint, 0)
         self._silent = 0
 
+    @property
+    def place(self) -> str:
+        """As the options say it."""
+        return self._settings.endpoint
+
     def trusted(self) -> FlightEndpoint:
         """Itself, after somebody else has found that the broker is there: the first call gets the whole patience."""
         self._answered = True

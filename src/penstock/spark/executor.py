@@ -1,20 +1,26 @@
 """What executors do: get the rows of one part, as record batches that Spark takes as they are.
 
-A connection that breaks in the middle of a part is made again, and reading goes on behind the last row that was handed
-over, so no row comes twice. What is in a position never changes; that is what this rests on.
+They come from the journal's files where these are on this machine (``local``), else through Flight. A connection that
+breaks in the middle of a part is made again, and reading goes on behind the last row that was handed over, so no row
+comes twice. What is in a position never changes; that is what this rests on.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec.structs import replace
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from penstock.flight.calls import Read
 from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.local import NotLocal, read_locally
 from penstock.spark.options import SourceSettings
 
 if TYPE_CHECKING:
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 #: Rows and bytes of a batch at most. Spark holds a few of them at once, in each task.
 MOST_ROWS = 16_384
 MOST_BYTES = 16 * 2**20
+#: Connections that this process keeps for its next tasks: to make one takes longer than to read a small part.
+KEPT = 4
+
+_kept: dict[SourceSettings, FlightEndpoint] = {}
 
 
 class ReadPart(InputPartition):
@@ -43,21 +53,43 @@ class ReadPart(InputPartition):
 
 def fetch(settings: SourceSettings, part: ReadPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in batches of exactly this schema."""
-    endpoint = FlightEndpoint(settings).trusted()
-    try:
+    if TaskContext.get() is not None:
+        _freeze()
+    with _connected(settings) as endpoint:
         for batch in _batches(settings, endpoint, part):
             yield from cut(pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema))
-    finally:
+
+
+@cache
+def _freeze() -> None:
+    """Take what is in memory out of the collection of garbage, once: Spark's worker collects after each task.
+
+    What our modules are made of would cost it as long as reading 30,000 rows, each time.
+    """
+    gc.freeze()
+
+
+@contextmanager
+def _connected(settings: SourceSettings) -> Iterator[FlightEndpoint]:
+    """A connection of an earlier task, or a new one. It is kept if all went well."""
+    endpoint = _kept.pop(settings, None) or FlightEndpoint(settings).trusted()
+    try:
+        yield endpoint
+    except BaseException:
         endpoint.close()
+        raise
+    _kept[settings] = endpoint
+    if len(_kept) > KEPT:
+        _kept.pop(next(iter(_kept))).close()
 
 
 def _batches(settings: SourceSettings, endpoint: FlightEndpoint, part: ReadPart) -> Iterator[pa.RecordBatch]:
     if not settings.archive:
-        return _whole(endpoint, part.read)
+        return _whole(settings, endpoint, part.read)
     from penstock.spark.archived.part import ArchivedPart  # noqa: PLC0415 - only what is needed
 
     archived = ArchivedPart(settings, part.read, part.files, part.until)
-    return archived.batches(lambda read: _whole(endpoint, read))
+    return archived.batches(lambda read: _whole(settings, endpoint, read))
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -70,9 +102,23 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(at, fitting)
 
 
-def _whole(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
-    """All batches of a read, over as many connections as it takes."""
+def _whole(settings: SourceSettings, endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
+    """All batches of a read: from files, or what can't be had from these over as many connections as it takes."""
     ticket = _resumable(read)
+    if settings.short_circuit:
+        try:
+            for batch in read_locally(endpoint, ticket, MOST_ROWS // 2, MOST_BYTES // 2):
+                ticket = _behind(ticket, batch)
+                yield batch
+        except NotLocal:
+            pass
+        else:
+            return
+    yield from _through_flight(endpoint, ticket, read)
+
+
+def _through_flight(endpoint: FlightEndpoint, ticket: Read, read: Read) -> Iterator[pa.RecordBatch]:
+    """What is left of a read, over as many connections as it takes."""
     waiting = endpoint.waiting()
     while not _done(ticket, read):
         began = ticket

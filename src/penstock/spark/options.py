@@ -68,6 +68,7 @@ OPTIONS = (
     Option("archiveTable", "archive_table", values.table, Use.BATCH | Use.STREAM),
     Option("archiveStore", "archive_store", values.pairs, Use.BATCH | Use.STREAM),
     Option("archiveCatalogue", "archive_catalogue", values.pairs, Use.BATCH | Use.STREAM),
+    Option("shortCircuit", "short_circuit", values.boolean, Use.BATCH | Use.STREAM),
     Option("failOnDataLoss", "fail_on_data_loss", values.boolean, Use.BATCH | Use.STREAM),
     Option("pushFilters", "push_filters", values.boolean, Use.BATCH),
     Option("mode", "mode", values.choice("read", "consume"), Use.READING),
@@ -118,6 +119,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     archive_table: str = "messages"
     archive_store: SecretPairs = SecretPairs()
     archive_catalogue: SecretPairs = SecretPairs()
+    short_circuit: bool = True
     fail_on_data_loss: bool = True
     push_filters: bool = False
     mode: str = "read"

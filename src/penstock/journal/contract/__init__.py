@@ -34,7 +34,15 @@ from penstock.journal.contract.log import (
     OwnerOptions,
 )
 from penstock.journal.contract.owner import Checkpoint, CheckpointStore, Lease, OwnedJournal, Space, ValueStore
-from penstock.journal.contract.readers import Follower, HeldExtent, LocatedBlock, Span, Tail
+from penstock.journal.contract.readers import (
+    BlockReader,
+    Follower,
+    HeldExtent,
+    LocatedBlock,
+    SharedExtent,
+    Span,
+    Tail,
+)
 from penstock.journal.contract.tools import Defect, ExtentInfo, JournalInfo, JournalTools, Progress, Repair, Verdict
 
 __all__ = [
@@ -42,6 +50,7 @@ __all__ = [
     "GAP",
     "UNBOUNDED",
     "BadRange",
+    "BlockReader",
     "Checkpoint",
     "CheckpointStore",
     "Columns",
@@ -61,6 +70,7 @@ __all__ = [
     "OwnerOptions",
     "Progress",
     "Repair",
+    "SharedExtent",
     "Space",
     "Span",
     "Standby",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from penstock.journal.contract.log import Durability
 from penstock.journal.contract.owner import Checkpoint
@@ -97,6 +99,45 @@ class LocatedBlock(NamedTuple):
     extent: HeldExtent
 
 
+class BlockReader(Protocol):
+    """Whoever gives the blocks of a range."""
+
+    @property
+    def identity(self) -> int:
+        """See Log."""
+
+    @property
+    def where(self) -> str:
+        """The journal, for people."""
+
+    @property
+    def latest(self) -> int:
+        """The position after the last committed event."""
+
+    def read(
+        self, start: int, stop: int | None = None, *, verify: bool = True, accept_loss: bool = False
+    ) -> Iterator[LocatedBlock]:
+        """See Follower."""
+
+
+class SharedExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """Where another process on this machine finds the bytes of an extent, and what it may read of them.
+
+    ``shared_extents.SharedExtentReader`` is for such a process. The rest is only to be handed on.
+    """
+
+    path: str
+    name: str
+    #: Of its header: what tells it from every other one.
+    checksum: int
+    #: Positions, and where in the file the first block of these is.
+    start: int
+    stop: int
+    offset: int
+    #: The queues that are meant.
+    names: dict[int, QueueName]
+
+
 class Follower(Protocol):
     """A view of a journal that somebody else writes. It takes no lock and changes nothing; threads may share one.
 
@@ -153,6 +194,12 @@ class Follower(Protocol):
 
     def marks(self, span: Span, limit: int) -> tuple[list[int], list[int]] | None:
         """As ``HeldExtent.marks``, or only about so where its bytes are far away. None if it is gone already."""
+
+    def shared(self, start: int, stop: int, wanted: Callable[[QueueName], bool] | None) -> list[SharedExtent]:
+        """The extents that have events of a range, for another process; ``wanted`` says which queues are meant.
+
+        Raises FileNotFoundError for one that is gone. Empty where another process can't map what this one does.
+        """
 
     def catalogue(self) -> SegmentCatalogue:
         """The queues that exist now."""

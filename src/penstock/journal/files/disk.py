@@ -85,6 +85,9 @@ class SharedDisk(ReadableDisk, Protocol):
     def descriptor(self, name: str) -> int:
         """A file descriptor of one's own, for reading. Raises FileNotFoundError."""
 
+    def path(self, name: str) -> str:
+        """Where another process finds a file. Raises FileNotFoundError."""
+
 
 class Disk(ReadableDisk, Protocol):
     """One folder, for its owner."""
@@ -208,6 +211,10 @@ class RealDisk:
     def descriptor(self, name: str) -> int:
         """See SharedDisk."""
         return os.open(os.path.join(self._where, name), os.O_RDONLY | os.O_CLOEXEC)
+
+    def path(self, name: str) -> str:
+        """See SharedDisk."""
+        return os.path.abspath(os.path.join(self._where, name))
 
     def rename(self, old: str, new: str) -> None:
         """See Disk."""

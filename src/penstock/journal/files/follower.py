@@ -111,6 +111,9 @@ class JournalReader(SpanReader):
             self._segments.move_to_end(span.key)
             return segment
 
+    def _path(self, segment: MappedSegment) -> str:
+        return self._disk.path(segment.name)
+
     def _open_tail(self) -> None:
         try:
             self._tail_inode = self._inode()  # first: if the file is replaced now, the next look notices it

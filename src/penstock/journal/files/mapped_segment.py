@@ -47,12 +47,17 @@ class MappedSegment:
     def __repr__(self) -> str:
         return f"<MappedSegment {self.name}>"
 
+    @property
+    def descriptor(self) -> int:
+        """Of the file, while this object is there."""
+        return self._file
+
     def blocks(self, start: int, stop: int, *, verify: bool = True) -> Iterator[Block]:
         """The blocks that have events from ``start`` up to ``stop``, which must not lie behind the committed position.
 
         Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
         """
-        offset = self._offset(max(start, self.first), stop)
+        offset = self.offset_of(max(start, self.first), stop)
         before: BlockHeader | None = None
         run = _Run(self._verified)
         try:
@@ -69,6 +74,13 @@ class MappedSegment:
                 before = header
         finally:
             run.end()
+
+    def offset_of(self, position: int, limit: int) -> int:
+        """Where a block starts, at or a little before the one that has the position."""
+        if position == self.first:
+            return HEADER_SIZE
+        index = self._index_up_to(min(position + 1, limit))
+        return index.offsets[index.find(position)] if index.offsets else HEADER_SIZE
 
     def position_before(self, time: int, limit: int) -> int:
         """A position before which all events are older than a time, unless the clock was set back."""
@@ -105,13 +117,6 @@ class MappedSegment:
             os.close(self._file)  # by the last one who reads: another thread may be at it. What was read stays valid
 
     # How it is done
-
-    def _offset(self, position: int, limit: int) -> int:
-        """Where a block starts, at or a little before the one that has the position."""
-        if position == self.first:
-            return HEADER_SIZE
-        index = self._index_up_to(min(position + 1, limit))
-        return index.offsets[index.find(position)] if index.offsets else HEADER_SIZE
 
     def _index_up_to(self, limit: int) -> SparseIndex:
         with self._lock:

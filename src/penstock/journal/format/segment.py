@@ -104,6 +104,11 @@ class SegmentHeader(NamedTuple):
         durability, *rest, version = self
         return _signed(HEADER.pack(HEADER_MAGIC, version, durability.value, *rest, 0))
 
+    @property
+    def checksum(self) -> int:
+        """What the first block is chained to, and what tells the segment from every other one."""
+        return int.from_bytes(self.encode()[-4:], "little")
+
     @classmethod
     def decode(cls, raw: bytes) -> SegmentHeader | None:
         """The header, or None where there isn't a sound one. Raises JournalRefused for a newer format."""

@@ -7,6 +7,8 @@ says of losses.
 
 from __future__ import annotations
 
+import os
+
 from penstock.journal.contract import Checkpoint, Span
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.checkpoints import CheckpointReader
@@ -93,6 +95,10 @@ class DatabaseFollower(SpanReader):
         if row is None:
             raise FileNotFoundError(span.key[0])
         return asked(lambda: self._copies.mapped(row, span.end))
+
+    def _path(self, segment: MappedSegment) -> str:
+        """Copies have no name: they are found by the descriptors of this process."""
+        return f"/proc/{os.getpid()}/fd/{segment.descriptor}"
 
     def _file(self, name: str) -> File:
         return self._copies.file(name)

@@ -24,12 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.journal.contract import Follower
+from penstock.journal.contract import BlockReader
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.merge import merged
-from penstock.journal.views.selection import Piece, Queues, Selection, groups
+from penstock.journal.views.selection import GOOD_BYTES, GOOD_ROWS, Piece, Queues, Selection, groups
 from penstock.schema import COLUMN, FOREVER, Kind, Reason, Rows
 
 #: Rows of a batch at most. Larger ones are cut, without a copy.
@@ -93,7 +93,7 @@ def schema(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
 
 
 def read(
-    reader: Follower,
+    reader: BlockReader,
     view: str,
     start: int,
     stop: int | None = None,
@@ -101,24 +101,28 @@ def read(
     queues: Queues = None,
     columns: Sequence[str] | None = None,
     accept_loss: bool = False,
+    rows: int = GOOD_ROWS,
+    size: int = GOOD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a view between two positions, in order (up to all that is committed now, if ``stop`` is None).
 
-    ``queues`` are numbers, or a function that is asked about names. Batches have 512 rows or more where there are as
-    many, at most 65,536, and at most 64 MiB of payloads. The range is checked before the first batch is asked for:
-    raises what ``Follower.read`` raises.
+    ``queues`` are numbers, or a function that is asked about names. Blocks are put together to batches of so many
+    ``rows`` at least, or of 512 and ``size`` bytes of payloads; batches have at most 65,536 rows, and 64 MiB of
+    payloads. The range is checked before the first batch is asked for: raises what ``read`` of the reader raises.
     """
     wanted = schema(view, columns)
     stop = reader.latest if stop is None else stop
     blocks = reader.read(start, stop, verify="payload" in wanted.names, accept_loss=accept_loss)
     selection = Selection(start, stop, queues, messages=view == "messages")
     pieces = (piece for found in merged(blocks) if (piece := selection.piece(found)) is not None)
-    return _batches(reader, wanted, view, pieces)
+    return _batches(reader, wanted, view, groups(pieces, payloads="payload" in wanted.names, rows=rows, size=size))
 
 
-def _batches(reader: Follower, wanted: pa.Schema, view: str, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    reader: BlockReader, wanted: pa.Schema, view: str, grouped: Iterable[list[Piece]]
+) -> Iterator[pa.RecordBatch]:
     builders = MESSAGE_COLUMNS if view == "messages" else _EVENT_COLUMNS
-    for group in groups(pieces, payloads="payload" in wanted.names):
+    for group in grouped:
         rows = Group(group, reader.identity)
         try:
             arrays = [builders[name](rows) for name in wanted.names]

@@ -13,7 +13,8 @@ from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.schema import Kind
 
-#: A group is complete with so many rows: less costs more per row, for us and for Spark (which wants at least 512) …
+#: A group is complete with so many rows, unless another number is asked for: less costs more per row, for us and for
+#: Spark (which wants at least 512) …
 GOOD_ROWS = 4096
 #: … or with so many bytes and at least so many rows …
 GOOD_BYTES = 8 * 1024 * 1024
@@ -95,21 +96,23 @@ class Selection:
         return name is not None and self.queues(name)
 
 
-def groups(pieces: Iterable[Piece], *, payloads: bool) -> Iterator[list[Piece]]:
+def groups(
+    pieces: Iterable[Piece], *, payloads: bool, rows: int = GOOD_ROWS, size: int = GOOD_BYTES
+) -> Iterator[list[Piece]]:
     """Pieces that become one batch. Small ones are put together; a large one stays alone, and is not copied."""
     group: list[Piece] = []
-    rows = size = 0
+    held = held_bytes = 0
     for piece in pieces:
         adds = _bytes(piece) if payloads else 0
-        if group and size + adds > MOST_BYTES:
+        if group and held_bytes + adds > MOST_BYTES:
             yield group
-            group, rows, size = [], 0, 0
+            group, held, held_bytes = [], 0, 0
         group.append(piece)
-        rows += len(piece.rows)
-        size += adds
-        if rows >= GOOD_ROWS or (size >= GOOD_BYTES and rows >= LEAST_ROWS):
+        held += len(piece.rows)
+        held_bytes += adds
+        if held >= rows or (held_bytes >= size and held >= LEAST_ROWS):
             yield group
-            group, rows, size = [], 0, 0
+            group, held, held_bytes = [], 0, 0
     if group:
         yield group
 
