@@ -6,11 +6,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.cli.up.postgresql import Server
+from penstock.flight.calls import Shared
+from penstock.flight.machine import machine
 from penstock.journal import open_journal
 from penstock.journal.backup import restore_backup
+from penstock.journal.shared_extents import SharedExtentReader
+from penstock.journal.views import arrow
 from support.brokers import FREE
 from support.commands import penstock_here
 from support.flights import Flight
@@ -57,6 +62,17 @@ def test_flight_gives_the_history_and_what_is_waiting(running: Running) -> None:
         assert [row["payload"].decode() for row in rows] == PAYLOADS
         live = flight.rows(view="live", pattern="default/orders")
         assert sorted(row["payload"].decode() for row in live) == PAYLOADS
+
+
+def test_a_process_on_this_machine_maps_the_copies(running: Running) -> None:
+    with running.flight() as flight:
+        told = flight.act("share", pattern="default/o*", machine=machine())
+    shared = msgspec.convert(told, Shared)
+    assert len(shared.extents) > 3
+    reader = SharedExtentReader(int(shared.identity, 16), shared.extents)
+    batches = arrow.read(reader, "messages", 1, queues=lambda name: True, columns=["payload"])
+    assert [text.decode() for batch in batches for text in batch["payload"].to_pylist()] == PAYLOADS
+    assert postgres_password(running.url) not in json.dumps(told)
 
 
 def test_sql_sees_it(running: Running) -> None:

@@ -19,6 +19,7 @@ import pytest
 from penstock.endpoint.rights import Right
 from penstock.flight import calls
 from penstock.flight.endpoint import ACTIONS, Endpoint
+from penstock.flight.machine import machine
 from support.brokers import BrokerProcess
 from support.flights import Flight, problem
 
@@ -73,6 +74,7 @@ CALLS: dict[str, tuple[set[str], Call]] = {
     "queues to publish to": ({"publish"}, action("queues", queue="default/?", right="publish")),
     "advance": ({"read"}, action("advance", queue="default/?", start=1)),
     "plan": ({"read"}, action("plan", queue="default/?")),
+    "share": ({"read"}, action("share", queue="default/?", machine=machine())),
     "progress": ({"read"}, action("progress", queue="default/?", position=1)),
     "progress of a name": ({"read"}, action("progress", queue="default/?", position=1, reader="p-?")),
     "progress of leases": ({"consume"}, action("progress", queue="default/?", position=1, view="leased")),

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from penstock.journal import Journal, OwnedJournal, open_journal
-from penstock.journal.contract import FIRST_POSITION, Log, OwnerOptions
+from penstock.journal.contract import FIRST_POSITION, Log, OwnerOptions, SharedExtent
 from penstock.journal.errors import DataLoss, Fenced, Gone, JournalRefused, LogClosed, Replaced, Trimmed
 from penstock.journal.files.journal import OwnedFiles
+from penstock.journal.shared_extents import SharedExtentReader
 from support.batches import NOW, Rowset, acknowledged, published
 from support.postgres import fresh_schema
 from support.simdisk import SimDisk
@@ -344,6 +346,25 @@ def test_what_a_follower_holds_stays_readable(shared: OwnedJournal) -> None:
     positions, sizes = extent.marks(2)
     assert (positions[0], positions[-1], sizes == sorted(sizes)) == (1, 2, True)
     assert [span.first for span in reader.spans()] == [4]
+
+
+def test_extents_are_mapped_by_whoever_is_told_of_them(shared: OwnedJournal) -> None:
+    for letter in b"abcd":
+        add(shared.log, bytes([letter]) * 1000, roll=letter == ord("c"))
+    reader = open_journal(shared.address).follow()
+    extents = reader.shared(2, 4, None)
+    assert [(extent.start, extent.stop) for extent in extents] == [(2, 3), (3, 4)]
+    told = msgspec.json.decode(msgspec.json.encode(extents), type=list[SharedExtent])
+    other = SharedExtentReader(reader.identity, told)
+    found = other.read(2)
+    assert next(found).block.value("payload", 0) == b"b" * 1000
+    shared.log.trim(4)
+    with pytest.raises(FileNotFoundError, match="the history begins at position"):
+        reader.shared(2, 4, None)
+    with pytest.raises(Gone, match="is another extent"):
+        next(SharedExtentReader(reader.identity ^ 1, reader.shared(4, 5, None)).read(4))
+    found.close()
+    reader.close()
 
 
 def test_losses_are_told_before_reading(shared: OwnedJournal) -> None:

@@ -21,7 +21,7 @@ CUTS = [100, 50_000, 300_000, 700_000]
 
 
 def payloads(address: str, read: Read, **options: str) -> list[bytes]:
-    settings = parse({"endpoint": address, **options}, Use.BATCH)
+    settings = parse({"endpoint": address, "shortCircuit": "false", **options}, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
     found = list(fetch(settings, ReadPart(read), wanted))
     assert all(batch.schema == wanted for batch in found)

@@ -37,7 +37,7 @@ class SharedExtentReader:
         Raises OSError for a file that can't be opened, Gone for one that is another extent, BlockError for a bad block.
         """
         for extent in self._extents:
-            segment = _OpenedExtent(self.identity, extent)
+            segment = _OpenedExtent(os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC), self.identity, extent)
             low, high = max(start, extent.start), extent.stop if stop is None else min(stop, extent.stop)
             if low < high:
                 for block in segment.blocks(low, high, verify=verify):
@@ -47,8 +47,8 @@ class SharedExtentReader:
 class _OpenedExtent(MappedSegment):
     """An extent that knows where to begin, and the queues that are meant, without having walked through its file."""
 
-    def __init__(self, identity: int, extent: SharedExtent) -> None:
-        super().__init__(os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC), extent.name)
+    def __init__(self, file: int, identity: int, extent: SharedExtent) -> None:
+        super().__init__(file, extent.name)
         if (self.header.identity, self.header.checksum) != (identity, extent.checksum):
             raise Gone(f"{extent.path} is another extent than {extent.name}")
         self._extent = extent

@@ -1,0 +1,284 @@
+"""Short-circuit reads: the same rows as through Flight, from files that are mapped; and the way back to Flight."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.flight.calls import Range, Read, Share, Shared, Status
+from penstock.flight.machine import machine
+from penstock.journal import shared_extents
+from penstock.spark import executor, local, schemas
+from penstock.spark.endpoint import FlightEndpoint
+from penstock.spark.errors import BadOption, DataLoss, Denied, NoQueue
+from penstock.spark.executor import ReadPart, fetch
+from penstock.spark.options import Use, parse
+from support.sparks import SparkBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Small, so that a part has several.
+SEGMENTS = {"segment_bytes": 64 * 1024}
+TEXTS = [f"{n:05}".encode() * 20 for n in range(3000)]
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBroker]:
+    """A broker with several segments, of two queues, of which messages were taken."""
+    with SparkBroker(tmp_path_factory.mktemp("some"), journal=SEGMENTS) as live:
+        for at in range(0, len(TEXTS), 500):
+            live.publish("jobs", *TEXTS[at : at + 500])
+            live.publish("others", b"not these")
+        live.take("others")
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_refused", {})
+    monkeypatch.setattr(executor, "_kept", {})
+
+
+def whole(broker: SparkBroker, **values: Any) -> Read:
+    status = broker.status()
+    given: dict[str, Any] = {"queue": "default/jobs", "start": status.earliest, "stop": status.latest, **values}
+    return Read(identity=status.identity, **given)
+
+
+def rows(broker: SparkBroker, read: Read, **options: str) -> list[dict[str, Any]]:
+    settings = parse({"endpoint": broker.endpoint, **options}, Use.BATCH)
+    wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
+    batches = list(fetch(settings, ReadPart(read), wanted))
+    return pa.Table.from_batches(batches, wanted).to_pylist()
+
+
+@pytest.fixture
+def tickets(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    """What was read through Flight."""
+    found: list[Read] = []
+    get = FlightEndpoint.get
+    monkeypatch.setattr(FlightEndpoint, "get", lambda self, read: (found.append(read), get(self, read))[1])
+    return found
+
+
+def opening(monkeypatch: pytest.MonkeyPatch, before: Callable[[int, str], None]) -> None:
+    """Have something done before a file is opened: the how manieth it is, and its path."""
+    opened: list[str] = []
+
+    class Os:
+        O_RDONLY, O_CLOEXEC = os.O_RDONLY, os.O_CLOEXEC
+
+        @staticmethod
+        def open(path: str, flags: int) -> int:
+            opened.append(path)
+            before(len(opened), path)
+            return os.open(path, flags)
+
+    monkeypatch.setattr(shared_extents, "os", Os)
+
+
+READS: list[dict[str, Any]] = [
+    {},
+    {"columns": ["payload"]},
+    {"columns": ["queue", "position"]},
+    {"queue": "", "pattern": "default/*"},
+    {"queue": ""},
+    {"queue": "", "view": "events"},
+    {"view": "events", "columns": ["kind", "message"]},
+    {"start": 700, "stop": 1901},
+    {"start": 1203, "stop": 1204, "queue": ""},
+]
+
+
+@pytest.mark.parametrize("given", READS, ids=lambda given: " ".join(f"{key}={value}" for key, value in given.items()))
+def test_rows_are_those_of_flight(some: SparkBroker, tickets: list[Read], given: dict[str, Any]) -> None:
+    read = whole(some, **given)
+    found = rows(some, read)
+    assert tickets == [], "nothing came through Flight"
+    assert found
+    assert found == rows(some, read, shortCircuit="false")
+    assert len(tickets) == 1
+
+
+def test_a_journal_in_memory(new_broker: Callable[..., SparkBroker], tickets: list[Read]) -> None:
+    broker = new_broker("memory", ephemeral=True)
+    broker.publish("jobs", *TEXTS[:100])
+    assert [row["payload"] for row in rows(broker, whole(broker))] == TEXTS[:100]
+    assert tickets == []
+
+
+def test_files_that_may_not_be_opened(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def refuse(_: int, path: str) -> None:
+        opened.append(path)
+        raise PermissionError(path)
+
+    opening(monkeypatch, refuse)
+    for _ in range(2):
+        assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
+    assert (len(opened), len(tickets)) == (1, 2), "and are not tried again for a while"
+
+
+def test_a_file_that_goes_while_others_are_read(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go(number: int, path: str) -> None:
+        if number == 3:
+            raise FileNotFoundError(path)
+
+    opening(monkeypatch, go)
+    monkeypatch.setattr(executor, "MOST_ROWS", 1000)
+    assert [row["payload"] for row in rows(some, whole(some))] == TEXTS, "each row once"
+    [ticket] = tickets
+    assert ticket.start > some.status().earliest, "what was read already is not read again"
+
+
+def test_what_was_trimmed_is_told_as_flight_tells_it(
+    new_broker: Callable[..., SparkBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = new_broker("forgetful", journal={"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024})
+    broker.publish("jobs", *TEXTS[:500])
+    broker.take("jobs")
+    read = whole(broker)
+
+    def trim(number: int, path: str) -> None:
+        if number == 1:
+            broker.publish_until_trimmed("others", read.stop)
+            broker.take("others")
+
+    opening(monkeypatch, trim)
+    with pytest.raises(DataLoss, match=r"the history begins at position \d+ now|retention has removed them"):
+        rows(broker, read)
+    with pytest.raises(DataLoss, match="the history begins at position"):
+        rows(broker, read)  # the endpoint says so before it names a file
+
+
+@pytest.mark.parametrize("what", ["identity", "checksum"])
+def test_another_extent_is_not_taken_for_the_one_that_is_meant(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    ask = FlightEndpoint.ask
+
+    def tell(self: FlightEndpoint, action: Any, answer: type[Any]) -> Any:
+        found = ask(self, action, answer)
+        if what == "identity":
+            return Shared(here=True, identity="0" * 16, extents=found.extents)
+        [first, *rest] = found.extents
+        first = type(first)(**{name: getattr(first, name) for name in first.__struct_fields__} | {"checksum": 1})
+        return Shared(here=True, identity=found.identity, extents=[first, *rest])
+
+    monkeypatch.setattr(FlightEndpoint, "ask", tell)
+    assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
+    assert len(tickets) == 1
+
+
+def test_another_machine_is_told_no_path(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = whole(some)
+    elsewhere = Share(queue=read.queue, start=read.start, stop=read.stop, machine="elsewhere")
+    assert some.ask(elsewhere, Shared) == Shared(here=False)
+    monkeypatch.setattr(local, "machine", lambda: "elsewhere")
+    assert [row["payload"] for row in rows(some, read)] == TEXTS
+    monkeypatch.setattr(local, "machine", machine)
+    assert [row["payload"] for row in rows(some, read)] == TEXTS
+    assert len(tickets) == 2, "the second part does not ask again"
+
+
+def test_an_endpoint_that_knows_nothing_of_it(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "Share", Unknown)
+    assert [row["payload"] for row in rows(some, whole(some))] == TEXTS
+    assert len(tickets) == 1
+
+
+class Unknown(Share, frozen=True, kw_only=True, tag="of-later"):
+    """An action that there is not."""
+
+
+def test_rights_are_those_of_the_endpoint(new_broker: Callable[..., SparkBroker], tickets: list[Read]) -> None:
+    rules = [
+        {"token_sha256": hashlib.sha256(token.encode()).hexdigest(), "may": ["read"], "where": [where]}
+        for token, where in (("mine", "default/jobs"), ("all", "*"))
+    ]
+    open_to_all = {"may": ["publish", "consume", "administer", "create"], "where": ["*"]}
+    broker = new_broker("ruled", access=[*rules, open_to_all])
+    broker.publish("jobs", b"mine")
+    broker.publish("secret", b"theirs")
+    stop = 100
+
+    def texts(token: str, **given: Any) -> list[bytes]:
+        read = Read(**{"start": 1, "stop": stop, "accept_loss": False, **given})
+        return [row["payload"] for row in rows(broker, read, token=token)]
+
+    asking = FlightEndpoint(parse({"endpoint": broker.endpoint, "token": "all"}, Use.BATCH))
+    stop = asking.ask(Status(), Range).latest
+    asking.close()
+    assert texts("mine", queue="default/jobs") == [b"mine"]
+    assert texts("mine", pattern="default/*") == texts("mine") == [b"mine"]
+    assert texts("all") == [b"mine", b"theirs"]
+    assert tickets == []
+    with pytest.raises(Denied, match="do not let you read default/secret"):
+        texts("mine", queue="default/secret")
+    with pytest.raises(Denied, match="do not know this token"):
+        texts("nobody", queue="default/jobs")
+    with pytest.raises(NoQueue, match="there is no queue default/gone"):
+        texts("all", queue="default/gone")
+    assert tickets == []
+
+
+def test_the_option() -> None:
+    assert parse({}, Use.BATCH).short_circuit
+    assert not parse({"shortcircuit": "FALSE"}, Use.STREAM).short_circuit
+    with pytest.raises(BadOption, match=r"option shortCircuit: .*maybe"):
+        parse({"shortCircuit": "maybe"}, Use.BATCH)
+    with pytest.raises(BadOption, match="option shortCircuit is for"):
+        parse({"shortCircuit": "true", "queue": "q"}, Use.WRITE)
+
+
+def test_a_connection_is_kept_for_the_next_part(some: SparkBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[FlightEndpoint] = []
+    connected = FlightEndpoint._connected
+
+    def note(self: FlightEndpoint) -> Any:
+        if self._client is None:
+            made.append(self)
+        return connected(self)
+
+    monkeypatch.setattr(FlightEndpoint, "_connected", note)
+    read = whole(some, columns=["position"])
+    for _ in range(3):
+        rows(some, read)
+        rows(some, read, shortCircuit="false")
+    assert len(made) == 2, "one for each set of options"
+    settings = parse({"endpoint": some.endpoint}, Use.BATCH)
+    wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
+    unfinished = fetch(settings, ReadPart(read), wanted)
+    next(unfinished)
+    unfinished.close()
+    assert settings not in executor._kept, "what was left in the middle is not used again"
+
+
+def test_spark_sees_the_same(spark: SparkSession, some: SparkBroker, tmp_path: Path) -> None:
+    def both(get: Callable[[str], DataFrame]) -> None:
+        [one, other] = [[tuple(row) for row in get(short).collect()] for short in ("true", "false")]
+        assert len(one) == len(TEXTS)
+        assert sorted(one) == sorted(other)
+
+    def streamed(short: str) -> DataFrame:
+        found = some.stream(spark, queue="jobs", shortCircuit=short, columns="position,payload")
+        writer = found.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / f"{short}-log"))
+        writer.trigger(availableNow=True).start(str(tmp_path / short)).awaitTermination()
+        return spark.read.parquet(str(tmp_path / short))
+
+    both(lambda short: some.read(spark, queue="jobs", shortCircuit=short, columns="position,payload", minPartitions=3))
+    both(streamed)
