@@ -18,9 +18,9 @@ import msgspec
 
 from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files.checkpoints import is_checkpoint
-from penstock.journal.files.segment import is_segment
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, TailReader
+from penstock.journal.format.segment import is_segment
 
 MANIFEST = "backup.json"
 #: What else belongs to it: whose the folder is, its readers, and the tokens that were made.
