@@ -1,4 +1,4 @@
-"""The load generator of ``scripts/bench-peers``, compiled, against a real broker: all protocols and workloads, small."""
+"""The load generator of ``scripts/bench-peers``, compiled, against a real broker: all protocols and workloads."""
 
 from __future__ import annotations
 
