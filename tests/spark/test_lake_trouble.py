@@ -149,7 +149,7 @@ def test_what_an_archive_covers_is_of_what_it_has_now(tmp_path: Path) -> None:
 
     first = after(None, "one", "d/a", 20)
     assert first["covers"] == {"identity": "one", "of": {"queue": "d/a"}, "start": 10, "stop": 20}
-    assert after(first, "one", "d/a", 40)["covers"] == {**first["covers"], "stop": 40}  # type: ignore[dict-item]
+    assert after(first, "one", "d/a", 40)["covers"] == {**first["covers"], "stop": 40}
     other = {"identity": "one", "of": {"queue": "d/b"}, "start": 40, "stop": 50}
     assert after(first, "one", "d/b", 50)["covers"] == other
     assert after(after(first, "two", "d/a", 10), "two", "d/a", 30)["covers"]["identity"] == ""  # type: ignore[index]
