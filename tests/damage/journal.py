@@ -9,7 +9,7 @@ from penstock.core.broker import Broker
 from penstock.core.policy import SECOND
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.segment import is_segment
+from penstock.journal.format.segment import is_segment
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder

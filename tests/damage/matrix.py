@@ -18,7 +18,7 @@ from typing import NamedTuple
 from damage.journal import Files, Pristine, disk_of, events, files_of, live_messages, set_aside, start
 from penstock.journal.contract import GAP
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.segment import is_segment
+from penstock.journal.format.segment import is_segment
 from penstock.journal.repair.plan import plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import Survey, survey

@@ -17,7 +17,7 @@ from penstock.journal.contract import GAP, Durability, OwnerOptions
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import tail
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.segment import is_segment, segment_name
+from penstock.journal.format.segment import is_segment, segment_name
 from support.batches import acknowledged, published
 from support.simdisk import SimDisk, SimFile
 

@@ -17,10 +17,10 @@ from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.folder import Folder, store_folder
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from penstock.journal.files.segment_reader import KEPT_BYTES
 from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import VERSION
+from penstock.journal.format.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from support.batches import NOW, published
 from support.simdisk import SimDisk
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from penstock.journal.errors import CommitsLost, Fenced, LogAway
-from penstock.journal.postgresql.database import ConnectionLost
+from penstock.journal.postgresql.database import ConnectionLost, ServerFacts
 from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import DatabaseLog
@@ -108,6 +108,24 @@ def test_who_goes_on_to_its_next_epoch_does_not_meet_a_claim_that_was_lost() -> 
     with pytest.raises(Fenced):
         add(lost.log)
     add(first.log)
+
+
+def test_a_block_is_looked_for_on_the_server_whose_settings_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    owned = machine.journal().own()
+    add(owned.log)
+    machine.replicate()
+    cuts, facts = iter([True]), SimDatabase.facts
+    machine.server.cuts_short = lambda: next(cuts, False)
+
+    def promoted(database: SimDatabase) -> ServerFacts:
+        machine.server.fail_over(0)
+        return facts(database)
+
+    monkeypatch.setattr(SimDatabase, "facts", promoted)
+    add(owned.log)
+    assert owned.log.committed == 3
+    assert machine.server.tables.mark(1, 2) is not None, "it was sent again"
 
 
 def test_a_checkpoint_of_lost_events_is_refused() -> None:

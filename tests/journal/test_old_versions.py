@@ -16,8 +16,8 @@ from penstock.core.queue import Queue
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.follower import JournalReader
-from penstock.journal.files.segment import FOOTER_SIZE, Footer
 from penstock.journal.format.block import VERSION
+from penstock.journal.format.segment import FOOTER_SIZE, Footer
 from penstock.journal.views import arrow
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened

@@ -14,8 +14,8 @@ import pytest
 from penstock.core.policy import SECOND
 from penstock.core.queue import Queue
 from penstock.journal.contract import OwnerOptions
-from penstock.journal.files.segment import is_kept
 from penstock.journal.format.block import HEADER_SIZE
+from penstock.journal.format.segment import is_kept
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.start import Opened

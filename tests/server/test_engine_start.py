@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.journal.contract import OwnerOptions
-from penstock.journal.files.segment import Segment
+from penstock.journal.format.segment import Segment
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
 from support.journals import open_folder

@@ -25,8 +25,9 @@ from random import Random
 from typing import NoReturn
 from unittest.mock import patch
 
+from penstock.journal import segmented_log
 from penstock.journal.contract import OwnerOptions
-from penstock.journal.postgresql import log, writer
+from penstock.journal.postgresql import writer
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.server.maintenance.upkeep import Retention
@@ -82,7 +83,7 @@ class ClusterWorld:
     def run(self) -> None:
         """Live."""
         with ExitStack() as stack:
-            for module in (writer, log):
+            for module in (writer, segmented_log):
                 stack.enter_context(patch.object(module, "RLock", lambda: TaskLock(self.scheduler)))
             for broker in self.brokers:
                 broker.start()

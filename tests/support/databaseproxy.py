@@ -108,6 +108,11 @@ class DatabaseProxy:
         """Where to connect to instead."""
         return int(self._server.getsockname()[1])
 
+    @property
+    def held(self) -> bool:
+        """Whether something does not pass at present."""
+        return bool(self._held)
+
     def url(self, url: str) -> str:
         """The URL of a database, through here. TLS is off, so that statements can be seen."""
         parts = urlsplit(url)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from penstock.journal.files.segment import CLEAN
+from penstock.journal.format.segment import CLEAN
 from penstock.journal.postgresql.database import (
     BlockMark,
     BlockRow,

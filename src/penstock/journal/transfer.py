@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 
 from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.disk import File
-from penstock.journal.files.segment import HEADER_SIZE, segment_name
 from penstock.journal.files.segment_assembly import SegmentSums
 from penstock.journal.files.segment_reader import next_sound, walk
 from penstock.journal.format.block import BlockError, BlockHeader
+from penstock.journal.format.segment import HEADER_SIZE, segment_name
 
 #: Values that belong to a journal wherever it is; others are of the machine that it was on.
 VALUES = ("readers.json", "tokens.json")

@@ -14,10 +14,10 @@ from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, RealDisk, SharedDisk
 from penstock.journal.files.mapped_segment import MappedSegment, Verified, read_ends
-from penstock.journal.files.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, TailReader
 from penstock.journal.format.block import BlockError
+from penstock.journal.format.segment import BRIDGE, Footer, SegmentHeader, is_segment
 from penstock.journal.span_reader import SegmentSpan, SpanReader
 
 #: Segments that are kept mapped: each costs file descriptors.

@@ -16,10 +16,10 @@ from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
-from penstock.journal.files.segment import is_segment
 from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
 from penstock.journal.format.block import VERSION
+from penstock.journal.format.segment import is_segment
 from penstock.journal.repair.plan import RepairPlan, plan
 from penstock.journal.repair.rewrite import carry_out
 from penstock.journal.repair.survey import survey, verdict_of

@@ -7,8 +7,8 @@ can be read again, are carried forward, and the file goes; see ``server.upkeep``
 from __future__ import annotations
 
 from penstock.journal.files.disk import Disk
-from penstock.journal.files.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept
 from penstock.journal.files.segment_reader import read_footer
+from penstock.journal.format.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept
 
 
 def load_kept(disk: Disk, identity: int) -> list[Segment]:

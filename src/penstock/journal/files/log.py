@@ -14,31 +14,30 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from threading import RLock
 
 from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, OwnerOptions
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull, is_full
+from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull, is_full
 from penstock.journal.files.checkpoints import is_checkpoint
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, store_folder, take_lock
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import Recovered, check_reach, inspect, put_right
-from penstock.journal.files.segment import HEADER_SIZE, KEPT, Segment, SegmentHeader, is_kept, is_segment
 from penstock.journal.files.segment_reader import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
 from penstock.journal.files.segment_writer import SegmentWriter
 from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, TailWriter
 from penstock.journal.format.block import Batch, Block, BlockError
-from penstock.journal.format.rows import MessageRow, gather, gather_numbers
+from penstock.journal.format.rows import MessageRow
+from penstock.journal.format.segment import HEADER_SIZE, KEPT, Segment, is_kept, is_segment
 from penstock.journal.repair.survey import Finding
+from penstock.journal.segmented_log import SegmentedLog
 
 
-class FileLog:
+class FileLog(SegmentedLog):
     """The durable log of one broker. See ``contract.Log``."""
 
     def __init__(
@@ -57,22 +56,17 @@ class FileLog:
         Finished segments are opened by their headers and footers alone; their blocks are checked when they are read.
         Raises JournalRefused with what to do, LogFailed if the disk does not work, LogFull if there is no room at all.
         """
-        self.options = options or OwnerOptions()
+        super().__init__(options)
         #: What was put right at the start.
         self.report: list[Finding] = []
         self._disk = disk
         self._failed: LogFailed | None = None
         self._closed = False
-        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
-        #: Segments that were trimmed, but for the damaged messages in them; replaced, never changed, as well.
-        self._kept: list[Segment] = []
-        self._changing = RLock()  # for who replaces it, and for the tail
-        self._end = self._committed = self._synced = FIRST_POSITION
+        self._committed = self._synced = FIRST_POSITION
         self._floor = 0
         self._folder: Folder
         self._found: Recovered
         self._writer: SegmentWriter | None = None
-        self.sync_seconds = 0.0
         self._tail: TailWriter | None = None
         self._locator = Locator(disk)
         with self._disk_errors(starting=True):
@@ -103,16 +97,6 @@ class FileLog:
         return self._folder.epoch
 
     @property
-    def start(self) -> int:
-        """See Log."""
-        return self._segments[0].first if self._segments else self._end
-
-    @property
-    def end(self) -> int:
-        """See Log."""
-        return self._end
-
-    @property
     def committed(self) -> int:
         """See Log."""
         return self._committed
@@ -128,17 +112,8 @@ class FileLog:
         return max(self._floor, self.start)
 
     @property
-    def wants_roll(self) -> bool:
-        """See Log. A log whose next append makes a segment anyhow wants one too, for the catalogue's sake."""
-        if self._writer is None:
-            return True
-        segment = self._writer.segment
-        is_old = segment.last_at - segment.created >= self.options.extent_age
-        return segment.blocks_end >= self.options.extent_bytes or is_old
-
-    def extents(self) -> list[Segment]:
-        """See Log: its segments. Look, don't touch."""
-        return list(self._segments)
+    def _growing(self) -> Segment | None:
+        return self._writer.segment if self._writer is not None else None
 
     @property
     def expects_checkpoint(self) -> bool:
@@ -169,11 +144,7 @@ class FileLog:
     def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
         """See Log."""
         self._check_usable()
-        if epoch != self.epoch or not expected_position == batch.first == self._end:
-            raise Fenced(
-                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
-                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
-            )
+        self._check_expected(batch, expected_position, epoch)
         with self._disk_errors(fatal=True):
             writer = self._writer_for(batch, roll=roll)
             writer.append(batch, epoch)
@@ -204,8 +175,7 @@ class FileLog:
     def seal(self, epoch: int) -> None:
         """See Log. The epoch is on disk on return."""
         self._check_usable()
-        if epoch <= self.epoch:
-            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+        self._check_newer(epoch)
         with self._disk_errors(fatal=True):
             self.space.spend(lambda: self._note_start(epoch), START_BYTES)
             self._publish()
@@ -234,10 +204,6 @@ class FileLog:
                 self._disk.sync()  # one by one: a crash must not bring back an older one without its successor
             if not noted:
                 self._note_start_anyway()
-
-    def kept(self) -> list[Segment]:
-        """See Log."""
-        return list(self._kept)
 
     def release(self, extent: Extent) -> None:
         """See Log."""
@@ -299,8 +265,6 @@ class FileLog:
     def locate(self, position: int) -> Block:
         """The block that has this position, committed or not. Raises Gone."""
         segment = self._segment_of(position)
-        if segment is None:
-            raise self._gone(position)
         try:
             with self._disk_errors():
                 block = self._locator.find(segment, position)
@@ -313,8 +277,6 @@ class FileLog:
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
         """See Log."""
         segment = self._segment_of(extent.first)
-        if segment is None:
-            raise self._gone(extent.first)
         file = self._disk.open(segment.name)
         try:
             for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
@@ -329,14 +291,6 @@ class FileLog:
     def message(self, position: int) -> MessageRow:
         """The message at a position. Raises Gone."""
         return self.messages([position])[0]
-
-    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
-        """See Log."""
-        return gather(positions, self.locate)
-
-    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
-        """See Log."""
-        return gather_numbers(name, positions, self.locate)
 
     # How it is done
 
@@ -360,16 +314,7 @@ class FileLog:
         if roll:
             self._finish_segment()
         if self._writer is None:
-            before = self._segments[-1] if self._segments else None
-            header = SegmentHeader(
-                durability=self.options.durability,
-                identity=self.identity,
-                first=self._end,
-                after=before.end if before else FIRST_POSITION,
-                created=batch.at[0] if batch.at else 0,
-                chain=before.chain if before else 0,
-                epoch=self.epoch,
-            )
+            header = self._next_header(batch, self.options.durability)
             self._writer = SegmentWriter(self._disk, header, self.space)
             with self._changing:
                 self._segments = [*self._segments, self._writer.segment]
@@ -423,16 +368,6 @@ class FileLog:
             if sound is not None and sound.first == start:
                 return sound.offset, start, None
         return offset, position, chain
-
-    def _segment_of(self, position: int) -> Segment | None:
-        for segments in (self._segments, self._kept):
-            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
-            if at >= 0 and position < segments[at].end:
-                return segments[at]
-        return None
-
-    def _gone(self, position: int) -> Gone:
-        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
 
     def _damaged(self, segment: Segment, error: BlockError, position: int, file: File) -> JournalDamaged:
         """The error with what is lost: up to the next sound block, or to the segment's end."""

@@ -13,11 +13,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from threading import Lock
 
-from penstock.journal.files.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.checksum import crc32
+from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 
 _DETAIL = 1 << COLUMN["detail"].id

@@ -14,9 +14,9 @@ from penstock.journal.contract import FIRST_POSITION
 from penstock.journal.errors import JournalDamaged, JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
-from penstock.journal.files.segment import Segment
 from penstock.journal.files.segment_writer import finish
 from penstock.journal.files.tail import StoredTail
+from penstock.journal.format.segment import Segment
 from penstock.journal.repair.survey import Finding, SegmentSurvey, Survey, survey
 
 

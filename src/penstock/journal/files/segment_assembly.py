@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.journal.files.disk import File, write_all
-from penstock.journal.files.segment import HEADER_SIZE, Footer, SparseIndex
 from penstock.journal.format.checksum import crc32
+from penstock.journal.format.segment import HEADER_SIZE, Footer, SparseIndex
 
 
 class SegmentSums(NamedTuple):

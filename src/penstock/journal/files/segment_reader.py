@@ -10,8 +10,6 @@ from threading import Lock
 from typing import NamedTuple
 
 from penstock.journal.files.disk import Disk, File
-from penstock.journal.files.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
-from penstock.journal.files.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
 from penstock.journal.format.block import (
     HEADER_SIZE,
     MAGIC,
@@ -23,6 +21,8 @@ from penstock.journal.format.block import (
     parse_header,
 )
 from penstock.journal.format.checksum import crc32
+from penstock.journal.format.segment import FOOTER_SIZE, Footer, Segment, SparseIndex
+from penstock.journal.format.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
 
 #: How much is read at a time: enough to make the calls cheap, little enough to stay in the processor's cache.
 WINDOW = 1024 * 1024

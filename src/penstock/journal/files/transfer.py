@@ -14,11 +14,11 @@ from penstock.journal.files.folder import LOCK, Folder, load_folder, store_folde
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import inspect
-from penstock.journal.files.segment import HEADER_SIZE, Segment, is_segment
 from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
 from penstock.journal.files.segment_reader import read_footer
 from penstock.journal.files.tail import StoredTail, TailWriter
 from penstock.journal.files.values import FileValues
+from penstock.journal.format.segment import HEADER_SIZE, Segment, is_segment
 from penstock.journal.repair.survey import survey
 from penstock.journal.transfer import Progress, TransferBlock, TransferExtent, TransferFacts, checked_blocks
 

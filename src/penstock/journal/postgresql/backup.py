@@ -12,8 +12,8 @@ from pathlib import Path
 
 from penstock.journal.backup import BackupError, Manifest, Progress, copy_file, make_backup
 from penstock.journal.files.folder import NAME as FOLDER
-from penstock.journal.files.segment import is_kept, is_segment
 from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.format.segment import is_kept, is_segment
 from penstock.journal.postgresql.database import ReadableDatabase
 from penstock.journal.postgresql.folder_view import BytesFile, FolderView, stored_tail
 from penstock.journal.postgresql.questions import asked

@@ -18,8 +18,8 @@ from threading import Lock
 from penstock.journal.errors import LogFailed
 from penstock.journal.files.disk import RealFile
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.segment import segment_name
 from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
+from penstock.journal.format.segment import segment_name
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
 
 #: Bytes that one statement asks for: so much that its cost does not count, so little that nobody waits for it long.

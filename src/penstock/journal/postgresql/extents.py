@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.journal.contract import FIRST_POSITION
 from penstock.journal.errors import JournalDamaged, JournalRefused
-from penstock.journal.files.segment import CLEAN, HEADER_SIZE, Footer, Segment, SegmentHeader
+from penstock.journal.format.segment import CLEAN, HEADER_SIZE, Footer, Segment, SegmentHeader
 from penstock.journal.postgresql.database import ExtentRow, ShardRow
 from penstock.journal.postgresql.schema import partition
 

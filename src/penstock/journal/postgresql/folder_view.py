@@ -13,9 +13,9 @@ from penstock.journal.files.checkpoints import checkpoint_name, is_checkpoint
 from penstock.journal.files.disk import File, Part, RealFile
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder
-from penstock.journal.files.segment import KEPT, segment_name
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail
+from penstock.journal.format.segment import KEPT, segment_name
 from penstock.journal.postgresql.copies import ExtentCopy
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.questions import asked

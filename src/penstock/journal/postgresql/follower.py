@@ -12,8 +12,8 @@ from penstock.journal.errors import JournalDamaged
 from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File
 from penstock.journal.files.mapped_segment import MappedSegment
-from penstock.journal.files.segment import BRIDGE, SegmentHeader
 from penstock.journal.files.tail import StoredTail
+from penstock.journal.format.segment import BRIDGE, SegmentHeader
 from penstock.journal.postgresql.copies import ExtentCopies, Key, key_of
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView, stored_tail

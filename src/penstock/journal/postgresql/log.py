@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
-from threading import RLock
 from typing import NamedTuple, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
-from penstock.journal.errors import Fenced, Gone, JournalDamaged, LogAway, LogClosed, LogError
-from penstock.journal.files.segment import Segment, SegmentHeader, SparseIndex
+from penstock.journal.errors import JournalDamaged, LogAway, LogClosed, LogError
 from penstock.journal.format.block import Batch, Block, BlockError, Encoded, encode
-from penstock.journal.format.rows import MessageRow, gather, gather_numbers
+from penstock.journal.format.segment import Segment, SparseIndex
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
     BlockRow,
@@ -35,6 +32,7 @@ from penstock.journal.postgresql.readahead import ReadAhead
 from penstock.journal.postgresql.reading import BlockReader
 from penstock.journal.postgresql.schema import partition
 from penstock.journal.postgresql.writer import HeadWriter, insist
+from penstock.journal.segmented_log import SegmentedLog
 from penstock.schema import Kind
 
 #: Seconds for which reading waits for a database that can't be reached: the broker's loop may be waiting.
@@ -67,7 +65,7 @@ class _Fence(NamedTuple):
     sources: list[bytes] = [b"penstock"]  # noqa: RUF012  # never changed
 
 
-class DatabaseLog:
+class DatabaseLog(SegmentedLog):
     """The log of the broker that owns it."""
 
     def __init__(
@@ -82,20 +80,15 @@ class DatabaseLog:
         in_thread: bool = True,
     ) -> None:
         """``shard`` is what the claim has returned. Nothing is changed yet but by that."""
-        self.options = options or OwnerOptions()
-        self.identity = shard.identity
-        self.sync_seconds = 0.0
+        super().__init__(options)
+        self._identity = shard.identity
         self._connections = connections
         self._writer = writer
         self._clock = clock or Clock()
         self._timeline = timeline
         self._where = connections.head.where
         self._closed = False
-        self._changing = RLock()
-        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
-        self._kept: list[Segment] = []
-        #: The extent that this owner has begun, if it has.
-        self._growing: Segment | None = None
+        self._begun: Segment | None = None
         self._end = shard.head
         #: Whether there may be something to be given back that somebody was reading.
         self._is_left = False
@@ -128,19 +121,19 @@ class DatabaseLog:
     # What it says of itself
 
     @property
+    def identity(self) -> int:
+        """See Log."""
+        return self._identity
+
+    @property
     def epoch(self) -> int:
         """See Log."""
         return self._writer.epoch
 
     @property
-    def start(self) -> int:
-        """See Log."""
-        return self._segments[0].first if self._segments else self._end
-
-    @property
-    def end(self) -> int:
-        """See Log."""
-        return self._end
+    def _growing(self) -> Segment | None:
+        """The extent that this owner has begun, if it has."""
+        return self._begun
 
     @property
     def committed(self) -> int:
@@ -158,26 +151,9 @@ class DatabaseLog:
         return max(self._writer.floor, self.start)
 
     @property
-    def wants_roll(self) -> bool:
-        """See Log."""
-        if self._growing is None:
-            return True
-        segment = self._growing
-        is_old = segment.last_at - segment.created >= self.options.extent_age
-        return segment.blocks_end >= self.options.extent_bytes or is_old
-
-    @property
     def expects_checkpoint(self) -> bool:
         """See OwnedJournal: before anything is trimmed, or when an extent is finished, one is written."""
         return self.start > FIRST_POSITION or len(self._segments) > 1
-
-    def extents(self) -> list[Segment]:
-        """See Log."""
-        return list(self._segments)
-
-    def kept(self) -> list[Segment]:
-        """See Log."""
-        return list(self._kept)
 
     def check_reach(self, position: int) -> bool:
         """See OwnedJournal."""
@@ -192,30 +168,18 @@ class DatabaseLog:
     def append(self, batch: Batch, expected_position: int, epoch: int, *, roll: bool = False) -> None:
         """See Log."""
         self._check_usable()
-        if epoch != self.epoch or not expected_position == batch.first == self._end:
-            raise Fenced(
-                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
-                f" {expected_position}, epoch {epoch}, and starts at {batch.first}"
-            )
+        self._check_expected(batch, expected_position, epoch)
         began = self._clock.monotonic()
-        if roll or self._growing is None:
+        if roll or self._begun is None:
             self._append_extent(batch)
         else:
-            encoded = encode(batch, epoch, self._growing.chain, synced=True)
-            self._write(encoded, self._growing, None)
+            encoded = encode(batch, epoch, self._begun.chain, synced=True)
+            self._write(encoded, self._begun, None)
         self.sync_seconds += self._clock.monotonic() - began
 
     def _append_extent(self, batch: Batch) -> None:
         before = self._segments[-1] if self._segments else None
-        header = SegmentHeader(
-            durability=Durability.COMMIT,
-            identity=self.identity,
-            first=self._end,
-            after=before.end if before else FIRST_POSITION,
-            created=batch.at[0] if batch.at else 0,
-            chain=before.chain if before else 0,
-            epoch=self.epoch,
-        )
+        header = self._next_header(batch, Durability.COMMIT)
         segment = Segment(header)
         segment.name = partition(segment.first)
         encoded = encode(batch, self.epoch, segment.chain, synced=True)
@@ -225,7 +189,7 @@ class DatabaseLog:
         with self._changing:
             if before is not None:
                 before.finished = before.clean = True
-            self._growing = segment
+            self._begun = segment
             self._segments = [*self._segments, segment]
 
     def _write(self, encoded: Encoded, segment: Segment, begins: NewExtent | None) -> None:
@@ -243,8 +207,7 @@ class DatabaseLog:
     def seal(self, epoch: int) -> None:
         """See Log."""
         self._check_usable()
-        if epoch <= self.epoch:
-            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+        self._check_newer(epoch)
         self._writer.seal(epoch)
 
     def set_floor(self, position: int) -> None:
@@ -309,8 +272,6 @@ class DatabaseLog:
     def locate(self, position: int) -> Block:
         """See Log."""
         segment = self._segment_of(position)
-        if segment is None:
-            raise self._gone(position)
         try:
             block = self._blocks.find(segment.first, position)
         except BlockError as error:
@@ -320,19 +281,9 @@ class DatabaseLog:
             raise self._reader.damaged(segment, (position, position + 1), "its block is missing")
         return block
 
-    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
-        """See Log."""
-        return gather(positions, self.locate)
-
-    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
-        """See Log."""
-        return gather_numbers(name, positions, self.locate)
-
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
         """See Log."""
         segment = self._segment_of(extent.first)
-        if segment is None:
-            raise self._gone(extent.first)
         yield from self._reader.check(segment)
 
     def forget_damage(self) -> None:
@@ -350,20 +301,9 @@ class DatabaseLog:
         except DatabaseError as error:
             raise LogAway(f"the journal can not be read: {error}") from error
 
-    def _segment_of(self, position: int) -> Segment | None:
-        for segments in (self._segments, self._kept):
-            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
-            if at >= 0 and position < segments[at].end:
-                return segments[at]
-        return None
-
-    def _gone(self, position: int) -> Gone:
-        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
-
     def _check_there(self, segment: Segment) -> None:
         """Raise Gone if an extent was trimmed meanwhile."""
-        if self._segment_of(segment.first) is None:
-            raise self._gone(segment.first)
+        self._segment_of(segment.first)
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from penstock.journal.contract import BadRange
 from penstock.journal.errors import JournalDamaged
-from penstock.journal.files.segment import Segment
 from penstock.journal.format.block import Block, BlockError, parse
+from penstock.journal.format.segment import Segment
 from penstock.journal.postgresql.database import BlockRow
 from penstock.journal.postgresql.extents import REMEDY
 from penstock.journal.postgresql.readahead import Fetch

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, Checkpoint
 from penstock.journal.errors import CommitsLost, LogAway, Replaced, Trimmed
-from penstock.journal.files.segment import Segment
 from penstock.journal.format.block import Block
+from penstock.journal.format.segment import Segment
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
 from penstock.journal.postgresql.database import BlockMark, BlockRow, Database, DatabaseError, ShardRow
 from penstock.journal.postgresql.extents import segment_of

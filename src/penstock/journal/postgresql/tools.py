@@ -9,7 +9,7 @@ from typing import TypeVar
 from penstock.journal.backup import Manifest
 from penstock.journal.contract import ExtentInfo, JournalInfo, Progress, Repair, Verdict
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.segment import HEADER_SIZE, SegmentHeader, segment_name
+from penstock.journal.format.segment import HEADER_SIZE, SegmentHeader, segment_name
 from penstock.journal.postgresql.address import Address
 from penstock.journal.postgresql.backup import back_up
 from penstock.journal.postgresql.connection import PostgresDatabase

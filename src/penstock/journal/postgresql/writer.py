@@ -6,10 +6,11 @@ whether the block is there. ``_settle`` asks the server that is there now:
 
 1. Renew the lease. That is a commit of its own, so on return everything that was seen before it is as durable as the
    database makes it, also a block whose own wait for a standby was cut short. No row: fenced.
-2. The head is behind the block, and the block there has our epoch and checksum: it is done. The head is where it was:
+2. The server is asked for its settings: another one may be in the place of the one that was looked at first. Not later
+   than this: whatever server answers last has the block.
+3. The head is behind the block, and the block there has our epoch and checksum: it is done. The head is where it was:
    the statement was lost, or it is still on its way, so it is sent again; only one of the two can find the head there.
    Nobody answers: ``LogAway``, and the same append may be tried again; all of this applies to it as well.
-3. The server is asked for its settings: another one may be in the place of the one that was looked at first.
 4. The head lies before what we know as committed: the database has lost commits. Nobody may hide that, so we stop.
 """
 
@@ -173,11 +174,12 @@ class HeadWriter:
                 shard = self._database.renew(self.epoch, self.lease.seconds, floor)
                 if shard is None or not self._may_follow(shard):
                     self._explain(self._database.shard())
-                elif settled():
+                else:
                     if lost is not None:
                         refuse_server(self._database.where, self._database.facts())
-                    self._shown_floor = floor
-                    return asked_at
+                    if settled():
+                        self._shown_floor = floor
+                        return asked_at
             except ConnectionLost as error:
                 lost = error
             except DatabaseFull as error:

@@ -32,7 +32,13 @@ from penstock.journal.files.checkpoints import CheckpointReader
 from penstock.journal.files.disk import File, ReadableDisk
 from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, Newer
-from penstock.journal.files.segment import (
+from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
+from penstock.journal.files.tail import NAME as TAIL
+from penstock.journal.files.tail import StoredTail, read_tail
+from penstock.journal.format.block import SYNCED, Block, BlockError
+from penstock.journal.format.checkpoint import BadCheckpoint
+from penstock.journal.format.checksum import crc32
+from penstock.journal.format.segment import (
     CLEAN,
     HEADER_MAGIC,
     HEADER_SIZE,
@@ -44,12 +50,6 @@ from penstock.journal.files.segment import (
     is_segment,
     segment_name,
 )
-from penstock.journal.files.segment_reader import next_sound, only_zeros, read_footer, scan, walk
-from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail, read_tail
-from penstock.journal.format.block import SYNCED, Block, BlockError
-from penstock.journal.format.checkpoint import BadCheckpoint
-from penstock.journal.format.checksum import crc32
 
 Progress = Callable[[int], None]
 Range = tuple[int, int]

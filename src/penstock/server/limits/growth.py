@@ -241,11 +241,12 @@ GROWTH = (
         "16 bytes for each entry, one in some 64 kB",
         "the size of the journal",
         (
+            "journal/segmented_log:SegmentedLog._segments",
             "journal/files/log:FileLog._segments",
             "journal/postgresql/log:DatabaseLog._segments",
             "journal/files/segment_reader:Locator._indexes",
-            "journal/files/segment:SparseIndex.positions",
-            "journal/files/segment:SparseIndex.offsets",
+            "journal/format/segment:SparseIndex.positions",
+            "journal/format/segment:SparseIndex.offsets",
         ),
     ),
     Growth(
@@ -279,12 +280,13 @@ NOT_BY_PEERS = {
     "server/maintenance/upkeep:Upkeep.pins": "a function",
     "server/protocols/kokaq/answers:MessageAnswer._messages": "one for each of its requests; counted when read early",
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
-    "journal/files/log:FileLog._kept": "segments that are kept because of damage",
+    "journal/segmented_log:SegmentedLog._kept": "segments that are kept because of damage",
+    "journal/files/log:FileLog._kept": "as above",
+    "journal/postgresql/log:DatabaseLog._kept": "as above",
     "journal/files/log:FileLog.report": "what was found at the start",
     "journal/postgresql/checkpoints:DatabaseCheckpointReader.report": "what was found at the start",
     "journal/postgresql/connection:PostgresDatabase._texts": "one for each statement that the code has",
     "journal/postgresql/connection:PostgresDatabase._warnings": "what a server says along with one answer",
-    "journal/postgresql/log:DatabaseLog._kept": "extents that are kept because of damage",
 }
 
 #: Modules whose objects live for one call, or in another process: clients', readers' and tools'.

@@ -1,0 +1,119 @@
+"""What a log of segments says of itself, wherever their blocks are kept: the part that files and a database share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterable
+from threading import RLock
+
+from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
+from penstock.journal.errors import Fenced, Gone
+from penstock.journal.format.block import Batch, Block
+from penstock.journal.format.rows import MessageRow, gather, gather_numbers
+from penstock.journal.format.segment import Segment, SegmentHeader
+
+
+class SegmentedLog(ABC):
+    """See ``contract.Log``. Reading single messages and naming what is there; writing is for who keeps the blocks."""
+
+    def __init__(self, options: OwnerOptions | None) -> None:
+        self.options = options or OwnerOptions()
+        self.sync_seconds = 0.0
+        self._segments: list[Segment] = []  # replaced, never changed: readers in other threads hold on to it
+        #: Segments that were trimmed, but for the damaged messages in them; replaced, never changed, as well.
+        self._kept: list[Segment] = []
+        self._changing = RLock()  # for who replaces them
+        #: The position that the next append must have.
+        self._end = FIRST_POSITION
+
+    @property
+    @abstractmethod
+    def identity(self) -> int:
+        """See Log."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """See Log."""
+
+    @property
+    @abstractmethod
+    def _growing(self) -> Segment | None:
+        """The segment that appends go to; None if the next one begins a segment anyhow."""
+
+    @abstractmethod
+    def locate(self, position: int) -> Block:
+        """See Log."""
+
+    @property
+    def start(self) -> int:
+        """See Log."""
+        return self._segments[0].first if self._segments else self._end
+
+    @property
+    def end(self) -> int:
+        """See Log."""
+        return self._end
+
+    @property
+    def wants_roll(self) -> bool:
+        """See Log. A log whose next append makes a segment anyhow wants one too, for the catalogue's sake."""
+        segment = self._growing
+        if segment is None:
+            return True
+        is_old = segment.last_at - segment.created >= self.options.extent_age
+        return segment.blocks_end >= self.options.extent_bytes or is_old
+
+    def extents(self) -> list[Segment]:
+        """See Log: its segments. Look, don't touch."""
+        return list(self._segments)
+
+    def kept(self) -> list[Segment]:
+        """See Log."""
+        return list(self._kept)
+
+    def messages(self, positions: Iterable[int]) -> list[MessageRow]:
+        """See Log."""
+        return gather(positions, self.locate)
+
+    def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
+        """See Log."""
+        return gather_numbers(name, positions, self.locate)
+
+    def _check_expected(self, batch: Batch, position: int, epoch: int) -> None:
+        """Raise Fenced unless an append was meant for the log as it is."""
+        if epoch != self.epoch or not position == batch.first == self._end:
+            raise Fenced(
+                f"the journal is at position {self._end}, epoch {self.epoch}; this append was meant for"
+                f" {position}, epoch {epoch}, and starts at {batch.first}"
+            )
+
+    def _check_newer(self, epoch: int) -> None:
+        """Raise Fenced unless an epoch may follow that of the log."""
+        if epoch <= self.epoch:
+            raise Fenced(f"the journal is at epoch {self.epoch}; {epoch} is not a newer one")
+
+    def _next_header(self, batch: Batch, durability: Durability) -> SegmentHeader:
+        """The header of the segment that begins with a batch."""
+        before = self._segments[-1] if self._segments else None
+        return SegmentHeader(
+            durability=durability,
+            identity=self.identity,
+            first=self._end,
+            after=before.end if before else FIRST_POSITION,
+            created=batch.at[0] if batch.at else 0,
+            chain=before.chain if before else 0,
+            epoch=self.epoch,
+        )
+
+    def _segment_of(self, position: int) -> Segment:
+        """The segment that has a position, a kept one too. Raises Gone."""
+        for segments in (self._segments, self._kept):
+            at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
+            if at >= 0 and position < segments[at].end:
+                return segments[at]
+        raise self._gone(position)
+
+    def _gone(self, position: int) -> Gone:
+        return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")
