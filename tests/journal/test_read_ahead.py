@@ -72,13 +72,17 @@ def test_an_error_is_told_to_who_asked_for_it_and_another_try_is_made() -> None:
     ahead.close()
 
 
+def keep(cache: BlockCache, block: BlockRow) -> None:
+    cache.add(block.extent, block.first, block.end, block.data)
+
+
 def test_those_that_were_asked_for_longest_ago_go_first() -> None:
     cache = BlockCache(limit=5 * len(row(1, 1000).data))
     for position in range(1, 6):
-        cache.add(*(row(position, 1000)[at] for at in (0, 1, 2, 5)))
+        keep(cache, row(position, 1000))
     assert cache.find(EXTENT, 1) is not None
     for position in (6, 7):
-        cache.add(*(row(position, 1000)[at] for at in (0, 1, 2, 5)))
+        keep(cache, row(position, 1000))
     assert [position for position in range(1, 8) if cache.has(EXTENT, position)] == [1, 4, 5, 6, 7]
     cache.forget(EXTENT)
     assert not any(cache.has(EXTENT, position) for position in range(1, 8))
