@@ -55,6 +55,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
             runtime.touched()
             await asyncio.sleep(0.001)
         await maintenance.stop()
+        await maintenance.finish()
         runtime.stop()
         assert engine.log.start > kept
         assert engine.payloads([kept]) == [b"x" * 100]

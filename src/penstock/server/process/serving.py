@@ -222,6 +222,8 @@ class Serving:
         for each in (self._maintenance, self._scrub, self._lease_keeper):
             if each is not None:
                 await each.stop()
+        if self._journal.lease is None:
+            await self._end_threads()
         if not (self.gives_way or self._runtime.holding):
             await self._readers.save()
         await self._finish()
@@ -244,8 +246,14 @@ class Serving:
         except (LogError, OSError) as error:
             self.failure = self.failure or error
         finally:
+            await self._end_threads()  # another broker need not wait for them: the lease was given back
             with contextlib.suppress(LogError):
-                self._journal.close()
+                await asyncio.to_thread(self._journal.close)
+
+    async def _end_threads(self) -> None:
+        """Wait for those who read the log."""
+        await self._maintenance.finish()
+        await self._scrub.finish()
 
     def _end_commits(self, now: int) -> None:
         """End the thread that writes the log, which takes nothing of it any more."""
@@ -257,7 +265,7 @@ class Serving:
         if self._options.ephemeral:
             return
         self._runtime.engine.log.sync()
-        if self._journal.lease is None or self._is_small():
+        if self._journal.lease is None or (not self._maintenance.busy and self._is_small()):
             self._last_checkpoint(now)
         if self._journal.lease is not None:
             self._journal.lease.release()
