@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -180,6 +181,8 @@ class TestWrongUse:
                 "penstock: the flag --kokaq: kokaq[0].address: 0.0.0.0:1 can be reached from other",
             ),
             (["--sspq=127.0.0.1:1,queue=x"], "penstock: the flag --sspq: sspq[0].queue: a queue is namespace/name"),
+            (["--journal=postgresql://u:hush@h:0/d"], "journal.url: postgresql://u:***@h:0/d is no URL of a journal"),
+            (["--journal=postgresql://h/d", "--durability=os"], "journal.durability: a database commits every append"),
             (["--drain-seconds=-1"], "penstock: the flag --drain-seconds: drain_seconds: -1.0 is not accepted"),
             (["--config=/missing"], "penstock: /missing: No such file or directory"),
             (["extra"], "Got unexpected extra argument (extra)"),
@@ -228,12 +231,32 @@ class TestConfig:
         assert told["origins"]["ephemeral"] == "the flag --ephemeral"
         assert told["origins"]["data"] == "default"
 
+    def test_show_keeps_passwords_to_itself(self) -> None:
+        url = "postgresql://mq:hush@h/d?sslpassword=hush&lease=5"
+        shown = penstock("config", "show", PENSTOCK_JOURNAL_URL=url).out
+        [told] = penstock("config", "show", "--json", PENSTOCK_JOURNAL_URL=url).json
+        assert told["options"]["journal"]["url"] == "postgresql://mq:***@h/d?sslpassword=***&lease=5"
+        assert told["options"]["journal"]["url"] in shown
+        assert "hush" not in shown
+
     def test_token(self) -> None:
         [made] = penstock("config", "token", "--json").json
         assert hashlib.sha256(made["token"].encode()).hexdigest() == made["token_sha256"]
         lines = dict(line.split() for line in penstock("config", "token").out.splitlines())
         assert hashlib.sha256(lines["token"].encode()).hexdigest() == lines["token_sha256"]
         assert lines["token"] != made["token"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a process can change what others see of it")
+def test_others_do_not_see_a_password_in_the_arguments() -> None:
+    program = """from pathlib import Path
+from penstock.cli.process_arguments import hide_passwords
+hide_passwords()
+print(Path("/proc/self/cmdline").read_text())"""
+    given = ["--journal=postgresql://mq:hu/sh@h/d", "postgres://mq@h/d?password=hush&lease=3", "kokaq://h:1/a@b"]
+    seen = subprocess.run([sys.executable, "-c", program, *given], capture_output=True, check=True, text=True).stdout
+    shown = ["--journal=postgresql://mq:*****@h/d", "postgres://mq@h/d?password=****&lease=3", "kokaq://h:1/a@b"]
+    assert seen.split("\0")[-4:-1] == shown
 
 
 def test_variables_of_a_service_do_not_end_it(tmp_path: Path) -> None:

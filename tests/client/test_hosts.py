@@ -122,6 +122,30 @@ def test_nobody_serves(refusing: str, stopped: str) -> None:
     run(main())
 
 
+def test_one_that_takes_over_is_waited_for(refusing: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def soon(peer: Peer) -> None:
+        if fake.connections == 1:
+            peer.reset()
+        else:
+            await answering(peer)
+
+    fake = Fake("kokaq", soon)
+
+    async def main() -> None:
+        async with fake:
+            with pytest.raises(ConnectFailed, match="none of 2 hosts serves"):
+                await aio.connect(url("kokaq", refusing, fake), reconnect=False)
+            fake.connections = 0
+            async with aio.connect(url("kokaq", refusing, fake)) as client:
+                assert (await client.publish(b"a")).confirmed
+            assert fake.connections == 2
+
+    run(main())
+    [said] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said.startswith("none of 2 hosts serves: ")
+    assert said.endswith("; trying again for 10 s")
+
+
 def test_something_else_that_listens_does_not_serve() -> None:
     async def babbling(peer: Peer) -> None:
         peer.send(b"220 mail.example.com ready, and a good deal more than that to say\r\n" * 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import NamedTuple
 
@@ -129,11 +129,19 @@ def fill_connections(cluster: Cluster, owner: Node, random: Random) -> float:
 
 def fill_disk(cluster: Cluster, owner: Node, random: Random) -> float:
     """The database has no room for blocks, for a while."""
-    cluster.pair.primary.execute(FULL, DATABASE)
+    _change_blocks(cluster, FULL)
     began = time.monotonic()
     time.sleep(cluster.lease * random.uniform(0.5, 2.0))
-    cluster.pair.primary.execute(ROOM, DATABASE)
+    _change_blocks(cluster, ROOM)
     return began
+
+
+def _change_blocks(cluster: Cluster, statement: str) -> None:
+    """Change the table of blocks, again where that and a broker's statement waited for each other."""
+    while True:
+        with suppress(psycopg.errors.DeadlockDetected):
+            cluster.pair.primary.execute(statement, DATABASE)
+            return
 
 
 FAULTS = (

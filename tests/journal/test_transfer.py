@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from penstock.cli.up.postgresql import Server
 from penstock.journal import Journal, open_journal
 from penstock.journal.errors import JournalDamaged, JournalOwned, JournalRefused
 from penstock.journal.files.disk import RealDisk
@@ -17,6 +20,9 @@ from penstock.journal.files.follower import JournalReader
 from penstock.journal.postgresql.address import parse_address
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.transfer import Copied, Progress, copy_journal
+from support.brokers import wait_for
+from support.commands import COMMAND, environment, penstock_here
+from support.databaseproxy import database_proxy
 from support.folders import Life
 
 #: What a copied folder has that is as it was.
@@ -177,3 +183,53 @@ class TestRefused:
     def test_a_folder_that_is_none(self, database: str, tmp_path: Path) -> None:
         with pytest.raises(JournalRefused, match="is not a journal"):
             copied(folder_of(tmp_path), open_journal(database))
+
+
+class TestByTheCommand:
+    def test_init_makes_a_journal_once(self, database: str) -> None:
+        where = database.replace(f":{urlsplit(database).password}@", "@")
+        made = penstock_here("journal", "init", f"{database}?schema=orders")
+        assert made == (0, f"{where}?schema=orders has a new journal.\n", "")
+        facts = open_journal(f"{database}?schema=orders").tools().info()
+        again = penstock_here("journal", "init", f"{database}?schema=orders", "--json")
+        assert (again.code, again.json) == (0, [{"journal": f"{where}?schema=orders", "made": False}])
+        assert open_journal(f"{database}?schema=orders").tools().info() == facts
+
+    @pytest.mark.parametrize("to_database", [True, False])
+    def test_one_that_is_killed_goes_on(
+        self, lived: Path, postgres: Server, database: str, tmp_path: Path, to_database: bool
+    ) -> None:
+        if not to_database:
+            copied(folder_of(lived), open_journal(database))
+        target = tmp_path / "copy"
+        ends = (str(lived), database) if to_database else (database, str(target))
+        with database_proxy(postgres.port) as proxy:
+            through = [proxy.url(end) if end == database else end for end in ends]
+            proxy.hold_at_statement(40 if to_database else 12)
+            running = subprocess.Popen([*COMMAND, "journal", "copy", *through], env=environment())
+            wait_for(lambda: proxy.held, "the copy did not come that far")
+            running.kill()
+            running.wait()
+        assert not target.exists()
+        done = penstock_here("journal", "copy", *ends)
+        assert (done.code, "has the journal now" in done.out) == (0, True), done.err
+        if to_database:
+            copied(open_journal(database), folder_of(target))
+        assert contents(target) == contents(lived)
+
+    def test_a_backup_is_restored_into_a_database(self, lived: Path, database: str, tmp_path: Path) -> None:
+        copied(folder_of(lived), open_journal(database))
+        backup = tmp_path / "backup"
+        open_journal(database).tools().back_up(str(backup), lambda size: True)
+        restored = f"{database}?schema=restored"
+        done = penstock_here("restore", backup, restored)
+        assert (done.code, "start a broker on it: penstock serve --journal postgresql://" in done.out) == (0, True)
+        assert str(urlsplit(database).password) not in done.out
+        old, new = JournalReader(lived), open_journal(restored).follow()
+        assert new.identity == old.identity
+        for mine, theirs in zip(old.read(old.earliest), new.read(new.earliest), strict=True):
+            assert bytes(mine.block.view) == bytes(theirs.block.view)
+        new.close()
+        (backup / "tail").write_bytes(b"")
+        refused = penstock_here("restore", backup, f"{database}?schema=other")
+        assert (refused.code, "is not whole: tail has 0 bytes where" in refused.err) == (3, True)

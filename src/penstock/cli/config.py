@@ -14,6 +14,7 @@ from msgspec import to_builtins
 from penstock.cli.errors import OK, WRONG_USE
 from penstock.cli.output import json_option, note, say, tell
 from penstock.cli.serve import flags_of, options
+from penstock.journal.passwords import without_passwords
 from penstock.server.process.configuration import ConfigurationError, Layers, layers
 from penstock.server.process.option_tree import OptionPath, flat
 
@@ -69,6 +70,8 @@ def check(file: str | None, as_json: bool) -> int:
 def show(config: str | None, as_json: bool, **given: Any) -> None:
     """Show every option as `penstock serve` with the same flags would have it, and where each value comes from.
 
+    A password in a URL is shown as ***.
+
     \b
     Examples:
       penstock config show
@@ -82,9 +85,9 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     note(*map(str, found.variables.unknown))
     if as_json:
         origins = {str(path): found.origin(path) for path, _ in flat(result)}
-        tell({"options": to_builtins(result), "origins": origins})
+        tell({"options": _shown(to_builtins(result)), "origins": origins})
         return
-    rows = [(str(path), json.dumps(to_builtins(value)), _origin(found, path)) for path, value in flat(result)]
+    rows = [(str(path), json.dumps(_shown(to_builtins(value))), _origin(found, path)) for path, value in flat(result)]
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
     say(*(f"{path:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for path, value, origin in rows))
 
@@ -109,6 +112,15 @@ def token(as_json: bool) -> None:
         tell({"token": made, "token_sha256": digest})
     else:
         say(f"token         {made}", f"token_sha256  {digest}")
+
+
+def _shown(value: Any) -> Any:
+    """Options without the passwords of URLs: who is shown them may not be who is to know those."""
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return list(map(_shown, value))
+    return without_passwords(value) if isinstance(value, str) else value
 
 
 def _origin(found: Layers, path: OptionPath) -> str:

@@ -8,6 +8,9 @@ import sys
 def main() -> None:
     """Run the ``penstock`` command."""
     try:
+        from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as can be
+
+        hide_passwords()
         from penstock.cli.main import main as command  # noqa: PLC0415 - it is what takes long
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,45 +1,70 @@
-"""``penstock restore``: a data folder from a backup."""
+"""``penstock restore``: a journal from a backup, in a data folder or in a database."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
 
 from penstock.cli.output import amount, json_option, measuring, moment, say, tell
-from penstock.journal.backup import read_manifest, restore_backup
+from penstock.journal import is_url, open_journal
+from penstock.journal.backup import Manifest, check_backup, read_manifest, restore_backup
+from penstock.journal.transfer import copy_journal
 
 
-@click.command("restore", short_help="Make a data folder of a backup.")
+class Restored(NamedTuple):
+    """Where a journal is now, and what to start a broker with."""
+
+    manifest: Manifest
+    where: str
+    flag: str
+
+
+@click.command("restore", short_help="Make a data folder, or a journal in a database, of a backup.")
 @click.argument("backup", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", metavar="DATA")
 @json_option
-def command(backup: Path, data: Path, as_json: bool) -> None:
-    """Make the data folder DATA, which must be new or empty, of a BACKUP that `penstock backup create` has made.
+def command(backup: Path, data: str, as_json: bool) -> None:
+    """Make DATA of a BACKUP that `penstock backup create` has made.
 
-    No broker is asked: this works where the files are. Start one on it with `penstock serve --data DATA`.
+    DATA is a data folder, which must be new or empty, or the URL of a database, with a schema that has no journal yet.
+    No broker is asked: this works where the files are. Start one on it with `penstock serve --data DATA`, or with
+    `--journal URL`.
 
     \b
     Examples:
       penstock restore ./penstock-data-backups/before-the-move ./restored
       penstock restore /backups/monday /var/lib/penstock --json
+      penstock restore /backups/monday 'postgresql://mq@db.example.com/penstock?schema=monday'
 
     Exit codes: 0 done, 1 the disk failed, 2 wrong use, 3 BACKUP is none or not whole, or DATA is not empty.
     """
-    known = read_manifest(str(backup))
+    manifest, where, flag = (_into_journal if is_url(data) else _into_folder)(str(backup), data)
+    if as_json:
+        tell({"data": where, **msgspec.to_builtins(manifest)})
+        return
+    say(
+        f"{where} has the journal as of {moment(manifest.created_at)}: {amount(manifest.bytes)} up to position "
+        f"{manifest.position}",
+        f"start a broker on it: penstock serve {flag} {where}",
+    )
+
+
+def _into_folder(backup: str, data: str) -> Restored:
+    known = read_manifest(backup)
     with measuring("restore", known.bytes if known else None) as advance:
 
         def progress(size: int) -> bool:
             advance(size)
             return True
 
-        manifest = restore_backup(str(backup), str(data), progress)
-    if as_json:
-        tell({"data": str(data), **msgspec.to_builtins(manifest)})
-        return
-    say(
-        f"{data} has the journal as of {moment(manifest.created_at)}: {amount(manifest.bytes)} up to position "
-        f"{manifest.position}",
-        f"start a broker on it: penstock serve --data {data}",
-    )
+        return Restored(restore_backup(backup, data, progress), data, "--data")
+
+
+def _into_journal(backup: str, url: str) -> Restored:
+    """Every block is checked on its way, and the copy when it is complete."""
+    target, manifest = open_journal(url), check_backup(backup)
+    copy_journal(open_journal(f"file:{backup}").transfer_source(), target.transfer_target(), measuring)
+    return Restored(manifest, target.where, "--journal")

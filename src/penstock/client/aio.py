@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Unpack
@@ -73,7 +74,8 @@ def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
     """A client, once it is awaited or used in ``async with``.
 
     The options are those of :class:`~penstock.client.options.ClientOptions`. The first connection is tried once, also
-    with ``reconnect``: an address that is wrong should not look like one that is slow. Of several hosts each is tried.
+    with ``reconnect``: an address that is wrong should not look like one that is slow. Of several hosts each is tried,
+    and with ``reconnect`` again for ``connect_timeout`` seconds: none serves while one of them takes over.
     """
     return Connecting(AsyncClient(*parse(url, settings)))
 
@@ -332,7 +334,11 @@ class AsyncClient:
 
     async def _open(self) -> AsyncClient:
         if self._current is None:
-            self._current = await self._connected()
+            returning = self.options.returning if len(self.addresses) > 1 else None
+            if returning is None:
+                self._current = await self._connected()
+            else:  # none of them serves while one takes over
+                self._current = await self._return(returning, self.options.connect_timeout)
         return self
 
     async def _connected(self) -> ClientSession:
@@ -364,9 +370,10 @@ class AsyncClient:
                 self._current = session
             return self._current
 
-    async def _return(self, returning: Reconnect) -> ClientSession:
-        """Connect again, with pauses."""
+    async def _return(self, returning: Reconnect, patience: float = math.inf) -> ClientSession:
+        """Connect, again and again with pauses, for so many seconds."""
         last: ConnectFailed | None = None
+        until = asyncio.get_running_loop().time() + patience
         for pause in returning.pauses():
             await asyncio.sleep(pause)
             if self._closed:
@@ -374,12 +381,13 @@ class AsyncClient:
             try:
                 session = await self._connected()
             except ConnectFailed as error:
-                if not error.retriable:
+                if not error.retriable or asyncio.get_running_loop().time() >= until:
                     raise
-                log.info("%s; trying again", error)
+                again = "trying again" if patience == math.inf else f"trying again for {patience:g} s"
+                log.log(logging.WARNING if last is None else logging.INFO, "%s; %s", error, again)
                 last = error
             else:
-                log.info("%s: connected again", self.address)
+                log.info("%s: connected", self.address)
                 return session
         assert last is not None
         raise last

@@ -12,6 +12,7 @@
     files/        the journal in a folder
     postgresql/   the journal in a PostgreSQL; needs psycopg, so it is imported when it is asked for
     memory        the journal in memory, which is that of ``files`` without a disk
+    passwords     kept out of what people see
     unbounded_space  room where no bound is known, for those two
     views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
     repair/       every byte looked at, and what to do about damage
@@ -29,15 +30,22 @@ from penstock.journal.contract import Follower, Journal, JournalTools, OwnedJour
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.journal import FileJournal
 from penstock.journal.memory import MemoryJournal
+from penstock.journal.passwords import without_passwords
+from penstock.journal.postgresql.address import parse_address
 
-__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "is_url", "open_journal"]
+__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "check_url", "is_url", "open_journal"]
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def is_url(text: str) -> bool:
     """Whether a journal is named by a URL, and not by the path of a folder."""
     return _URL.fullmatch(text) is not None
+
+
+def check_url(url: str) -> None:
+    """Raise JournalRefused for the URL of a database that is none. Nothing is opened, and no driver needed."""
+    parse_address(url)
 
 
 def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
@@ -56,7 +64,8 @@ def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:
         from penstock.journal.postgresql.journal import PostgresJournal  # noqa: PLC0415  # few need it
 
         return PostgresJournal(url, options)
+    shown = without_passwords(url)
     raise JournalRefused(
-        f"{url!r} is no journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
-        f" (./{url} is a path in any case)"
+        f"{shown!r} is no journal: it is file:PATH or the path of a folder, postgresql://HOST/DATABASE, or memory:"
+        f" (./{shown} is a path in any case)"
     )

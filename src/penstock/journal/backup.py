@@ -93,17 +93,23 @@ def read_manifest(folder: str) -> Manifest | None:
         return None
 
 
-def restore_backup(folder: str, data: str, progress: Progress = lambda size: True) -> Manifest:
-    """Make a data folder of a backup. Raises BackupError, JournalRefused or OSError; then nothing is left there."""
+def check_backup(folder: str) -> Manifest:
+    """What a backup has. Raises BackupError if it is none, or not whole."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise BackupError(f"{folder} is not a backup: it has no {MANIFEST} that can be read")
-    if os.path.isdir(data) and os.listdir(data):
-        raise JournalRefused(f"{data} is not empty: a backup is restored into a new folder")
     for name, size in manifest.files.items():
         found = os.path.getsize(os.path.join(folder, name)) if os.path.exists(os.path.join(folder, name)) else -1
         if found != size:
             raise BackupError(f"{folder} is not whole: {name} has {found} bytes where {size} were copied")
+    return manifest
+
+
+def restore_backup(folder: str, data: str, progress: Progress = lambda size: True) -> Manifest:
+    """Make a data folder of a backup. Raises BackupError, JournalRefused or OSError; then nothing is left there."""
+    manifest = check_backup(folder)
+    if os.path.isdir(data) and os.listdir(data):
+        raise JournalRefused(f"{data} is not empty: a backup is restored into a new folder")
     partial = Path(f"{data}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, mode=0o700)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from penstock.journal.errors import JournalRefused
+from penstock.journal.passwords import without_passwords
 from penstock.journal.postgresql.schema import SCHEMA
 
 #: Seconds for which an owner that says nothing more is still the owner.
@@ -28,9 +29,10 @@ DEFAULTS = {
     "application_name": "penstock",
 }
 _URL = re.compile(
-    r"postgres(?:ql)?://(?:(?P<user>[^/?#@]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<query>[^#]*))?"
+    r"postgres(?:ql)?://(?:(?P<user>[^/?#@]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^?#@]*))?(?:\?(?P<query>[^#]*))?"
 )
-
+#: What libpq refuses as well, but with the name or password around it.
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})|%00")
 #: After a name or an address, which may have colons in brackets.
 _PORT = re.compile(r":([^:\]]*)$")
 
@@ -49,16 +51,16 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """What a URL says. Raises JournalRefused with what would be right."""
-    matched = _URL.fullmatch(url)
-    if matched is None:
+    matched, shown = _URL.fullmatch(url), without_passwords(url)
+    if matched is None or _BAD_ESCAPE.search(url):
         raise JournalRefused(
-            f"{_hidden(url)} is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE, and what is not a"
+            f"{shown} is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE, and what is not a"
             " letter or a digit in a name or a password is written as %XX"
         )
     for host in matched["hosts"].split(","):
         port = _PORT.search(host)
         if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) < 2**16):
-            raise JournalRefused(f"{_hidden(url)} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
+            raise JournalRefused(f"{shown} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
     parameters = dict(parse_qsl(matched["query"] or "", keep_blank_values=True))
     schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
     if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:
@@ -83,8 +85,3 @@ def _lease(text: str | None) -> float:
     if not LEASES[0] <= lease <= LEASES[1]:
         raise JournalRefused(f"lease={text!r} is no lease: it is {LEASES[0]} to {LEASES[1]:.0f} seconds")
     return lease
-
-
-def _hidden(url: str) -> str:
-    """The URL without what may be a password."""
-    return re.sub(r"(://[^:@/]*):.*@", r"\1:…@", url)

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from msgspec import Meta, defstruct, field
 
 from penstock.endpoint.rights import Right
+from penstock.journal import check_url
+from penstock.journal.errors import JournalRefused
 from penstock.protocols import ProtocolError, protocols
 from penstock.server.process.listener_options import ListenAddress, Listener, ListenOptions, OptionError, OptionTable
 
@@ -86,6 +88,20 @@ class JournalOptions(OptionTable, frozen=True, kw_only=True):
         if self.url and not self.url.startswith(("postgresql://", "postgres://")):
             raise OptionError(
                 "url", "a journal in a database is as in postgresql://mq@db.example.com/penstock; a folder is `data`"
+            )
+        if self.url:
+            self._check_database()
+
+    def _check_database(self) -> None:
+        try:
+            check_url(self.url)
+        except JournalRefused as error:
+            raise OptionError("url", str(error)) from None
+        if self.durability != "commit":
+            raise OptionError(
+                "durability",
+                f"a database commits every append: {self.durability} is for a journal in a folder; leave it out, or"
+                " set it to commit",
             )
 
 
