@@ -248,6 +248,7 @@ def test_the_option() -> None:
 
 
 def test_a_connection_is_kept_for_the_next_part(some: SparkBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = whole(some, columns=["position"])
     made: list[FlightEndpoint] = []
     connected = FlightEndpoint._connected
 
@@ -257,7 +258,6 @@ def test_a_connection_is_kept_for_the_next_part(some: SparkBroker, monkeypatch: 
         return connected(self)
 
     monkeypatch.setattr(FlightEndpoint, "_connected", note)
-    read = whole(some, columns=["position"])
     for _ in range(3):
         rows(some, read)
         rows(some, read, shortCircuit="false")
