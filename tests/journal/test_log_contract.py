@@ -363,7 +363,6 @@ def test_extents_are_mapped_by_whoever_is_told_of_them(shared: OwnedJournal) -> 
         reader.shared(2, 4, None)
     with pytest.raises(Gone, match="is another extent"):
         next(SharedExtentReader(reader.identity ^ 1, reader.shared(4, 5, None)).read(4))
-    found.close()
     reader.close()
 
 

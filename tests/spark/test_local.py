@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,8 @@ def rows(broker: SparkBroker, read: Read, **options: str) -> list[dict[str, Any]
     settings = parse({"endpoint": broker.endpoint, **options}, Use.BATCH)
     wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
     batches = list(fetch(settings, ReadPart(read), wanted))
-    return pa.Table.from_batches(batches, wanted).to_pylist()
+    found: list[dict[str, Any]] = pa.Table.from_batches(batches, wanted).to_pylist()
+    return found
 
 
 @pytest.fixture
@@ -64,7 +65,12 @@ def tickets(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     """What was read through Flight."""
     found: list[Read] = []
     get = FlightEndpoint.get
-    monkeypatch.setattr(FlightEndpoint, "get", lambda self, read: (found.append(read), get(self, read))[1])
+
+    def note(self: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
+        found.append(read)
+        return get(self, read)
+
+    monkeypatch.setattr(FlightEndpoint, "get", note)
     return found
 
 
@@ -266,6 +272,7 @@ def test_a_connection_is_kept_for_the_next_part(some: SparkBroker, monkeypatch: 
     wanted = schemas.arrow_schema(schemas.spark_schema(read.view, read.columns))
     unfinished = fetch(settings, ReadPart(read), wanted)
     next(unfinished)
+    assert isinstance(unfinished, Generator)
     unfinished.close()
     assert settings not in executor._kept, "what was left in the middle is not used again"
 
