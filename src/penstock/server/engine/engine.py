@@ -34,7 +34,8 @@ from penstock.journal.contract import Checkpoint, Lease, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
-from penstock.server.engine.cache import DEFAULT_BYTES, SPECIAL, PlainMessage, RecentMessages
+from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
+from penstock.server.engine.kept_batches import SPECIAL, PlainMessage
 
 
 class Damage(NamedTuple):

@@ -218,6 +218,13 @@ GROWTH = (
             "server/engine/cache:RecentMessages._firsts",
             "server/engine/cache:RecentMessages._delivered",
             "server/engine/cache:RecentMessages._missed",
+            "server/engine/kept_batches:GatheredBatches._at",
+            "server/engine/kept_batches:GatheredBatches._columns",
+            "server/engine/kept_batches:GatheredBatches._kinds",
+            "server/engine/kept_batches:GatheredBatches._payloads",
+            "server/engine/kept_batches:GatheredBatches._positions",
+            "server/engine/kept_batches:GatheredBatches._queues",
+            "server/engine/kept_batches:GatheredBatches._sources",
         ),
     ),
     Growth(
