@@ -68,6 +68,8 @@ class WholeBatch:
         first = self.first
         if self._rows is None:
             return [column[position - first] for position in positions]
+        if len(positions) < FEW:
+            return [column[self._index(position)] for position in positions]
         indices = np.searchsorted(self._rows, np.array(positions, np.int64) - first)
         return [column[index] for index in indices.tolist()]
 
@@ -100,7 +102,7 @@ class WholeBatch:
     def _index(self, position: int) -> int:
         """Which of the batch's messages is at this position. It must be one."""
         row = position - self.first
-        return row if self._rows is None else int(np.searchsorted(self._rows, row))
+        return row if self._rows is None else int(self._rows.searchsorted(row))
 
 
 class GatheredBatches:

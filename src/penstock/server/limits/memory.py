@@ -90,6 +90,11 @@ class Memory:
         return None
 
     @property
+    def awaited(self) -> bool:
+        """Whether anybody stands in the line."""
+        return bool(self._line)
+
+    @property
     def can_go_on(self) -> bool:
         """Whether the session at the head of the line would get its memory now."""
         if not self._line:

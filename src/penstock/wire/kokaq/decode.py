@@ -220,6 +220,7 @@ def _with_payload(body: _Body, names: bytes, split: int, payload: bytes, tags: T
     return _Body(body.metadata, namespace, queue, payload, body.problem or problem, body.raw, tags)
 
 
+@lru_cache(maxsize=1024)
 def _read_names(names: bytes, split: int) -> tuple[str, str, str | None]:
     try:
         return names[:split].decode(), names[split:].decode(), None

@@ -19,6 +19,7 @@ from penstock.wire.kokaq.frames import (
     Deliveries,
     KokaqRequest,
     KokaqResponse,
+    MessageType,
     Opcode,
     Pushed,
     Pushes,
@@ -34,6 +35,7 @@ from penstock.wire.kokaq.frames import (
 )
 
 _HEADERS = Struct(">I4sBBBB")
+_PUSHED_START = PUSHED_OP.to_bytes(2, "big")
 _NOP_ANSWER = "a successful answer to Nop has no components: its last byte is an opaque one"
 
 
@@ -198,14 +200,22 @@ def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     _check_opaques(opaques)
     if countOf(map(len, uuids), 16) != len(uuids):
         raise ValueError("a UUID has 16 bytes")
-    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    start = PUSHED_OP.to_bytes(2, "big")
+    head = _response_head(variant, frame.message_type)
+    start = _PUSHED_START
+    if len(uuids) == 1:
+        return [head, opaques[0], start, op_opaques, PUSHED_MIDDLES[tags], uuids[0]]
     middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLES[tags] for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
     return parts
+
+
+@lru_cache(maxsize=64)
+def _response_head(variant: Variant, message_type: MessageType) -> bytes:
+    """The first four bytes of a response."""
+    return (START << 8 | variant.response_byte(message_type)).to_bytes(4, "big")
 
 
 def _requests_parts(frame: Requests, variant: Variant) -> list[bytes]:
