@@ -77,7 +77,7 @@ def small_batches(count: int) -> list[EventBatch]:
     for number in range(count):
         one = EventBatch(first)
         if number % 3:
-            one.add_others(Kind.ACKNOWLEDGED, number, 1, b"consumer", 1, {"message": array("Q", [1])}, 0)
+            one.add_others(Kind.ACKNOWLEDGED, number, 1, b"consumer", 1, {"message": array("Q", [1])})
         columns: dict[str, Values] = {}
         if number % 5 == 0:
             columns = {"retries": array("B", [number % 2]), "priority": array("Q", [number])}

@@ -88,14 +88,21 @@ class EventBatch:
         self.size += _size(payloads, columns) if size is None else size
 
     def add_others(
-        self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values], size: int
+        self,
+        kind: Kind,
+        at: int,
+        queue: int,
+        source: bytes,
+        count: int,
+        columns: Mapping[str, Values],
+        size: int | None = None,
     ) -> None:
-        """Stage ``count`` rows without a message, with a value in each of ``columns``, whose bytes are ``size``."""
+        """Stage ``count`` rows without a message. Each of ``columns`` has a value for each of them. See above."""
         self._add_rows(kind, at, queue, source, count)
         for name, values in columns.items():
             self._extend(name, self.others, values)
         self.others += count
-        self.size += size
+        self.size += _size((), columns) if size is None else size
 
     def close(self) -> None:
         """Give every column a value for every row of its sort."""
@@ -171,9 +178,9 @@ class EventLog:
         kind: Kind = Kind.PUBLISHED,
     ) -> int:
         """Stage message rows and return the position of the first."""
-        size = _size(payloads, columns)
+        size = _size(payloads, columns) if columns else sum(map(len, payloads))
         batch = self._room(at, len(payloads) * ROW_BYTES + size)
-        first = batch.end
+        first = batch.first + len(batch.kinds)
         batch.add_messages(kind, at, queue, source, payloads, columns, size)
         return first
 

@@ -200,7 +200,9 @@ class Lane:
         start = 0
         while start < len(sizes):
             chunk = self._open_chunk()
-            columns, ranks = chunk.columns, chunk.ranks
+            columns = chunk.columns
+            ranks = columns[0]
+            assert ranks is not None
             part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)

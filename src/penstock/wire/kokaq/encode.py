@@ -11,7 +11,6 @@ from penstock.wire.kokaq.fields import COMPONENT_START, write_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
-    PUSHED_MIDDLES,
     PUSHED_OP,
     START,
     WIRE_MAX_NAME,
@@ -19,7 +18,6 @@ from penstock.wire.kokaq.frames import (
     Deliveries,
     KokaqRequest,
     KokaqResponse,
-    MessageType,
     Opcode,
     Pushed,
     Pushes,
@@ -200,22 +198,15 @@ def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     _check_opaques(opaques)
     if countOf(map(len, uuids), 16) != len(uuids):
         raise ValueError("a UUID has 16 bytes")
-    head = _response_head(variant, frame.message_type)
-    start = _PUSHED_START
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
     if len(uuids) == 1:
-        return [head, opaques[0], start, op_opaques, PUSHED_MIDDLES[tags], uuids[0]]
-    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLES[tags] for byte in _distinct(op_opaques)}
+        return [head, opaques[0], _PUSHED_START, op_opaques, tags.pushed_middle, uuids[0]]
+    middles = {byte: _PUSHED_START + bytes((byte,)) + tags.pushed_middle for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)
     parts[3::4] = uuids
     return parts
-
-
-@lru_cache(maxsize=64)
-def _response_head(variant: Variant, message_type: MessageType) -> bytes:
-    """The first four bytes of a response."""
-    return (START << 8 | variant.response_byte(message_type)).to_bytes(4, "big")
 
 
 def _requests_parts(frame: Requests, variant: Variant) -> list[bytes]:
