@@ -53,7 +53,7 @@ LEAST_OUTPUT = 16 * 1024
 LEAST_REQUESTS = 10
 REQUEST_BYTES = 1024
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
-PAUSE = 0.002
+PAUSE = 0.005
 MANY_BYTES = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100

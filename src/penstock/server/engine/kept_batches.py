@@ -145,7 +145,9 @@ class GatheredBatches:
             default = _DEFAULTS.get(name)
             if default is not None and name != "payload":
                 column = self._columns.setdefault(name, {})
-                column.update((index, each) for index, each in enumerate(values, self.messages) if each != default)
+                for index, value in enumerate(cast(Sequence[int | bytes], values), self.messages):
+                    if value != default:
+                        column[index] = value
 
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """See WholeBatch."""
