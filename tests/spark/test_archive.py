@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,102 +13,23 @@ import pytest
 
 from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.pipelines.archive import main as archive_main
-from penstock.spark.pipelines.archive.main import Archive, ArchiveOptions
-from penstock.spark.pipelines.lake import files, iceberg
-from penstock.spark.pipelines.lake.batches import Lake, LakeError
+from penstock.spark.pipelines.lake import iceberg
+from penstock.spark.pipelines.lake.batches import LakeError
 from penstock.spark.pipelines.lake.store import Store
-from penstock.spark.pipelines.lake.tables import KINDS, data_files, open_table
-from penstock.spark.schemas import spark_schema
-from support.tables import by_pandas, frame_by_spark, positions
+from penstock.spark.pipelines.lake.tables import KINDS, data_files
+from support.archives import STEPS, ArchiveRun, messages
+from support.tables import by_pandas, frame_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOON = 1_767_268_800.0
-SCHEMA = "id long"
-
-
-class Killed(BaseException):
-    """In place of a real kill: nothing may catch it."""
-
-
-class Run:
-    """A pipeline without a stream: batches come as Spark would give them."""
-
-    def __init__(self, spark: SparkSession, lake: Path | str, query: str = "query-one", **options: Any) -> None:
-        self.spark, self.folder, self.now = spark, Path(lake), NOON
-        self.place = str(lake)
-        self.options = ArchiveOptions(
-            **{"format": "json", "schema": SCHEMA, "clock": lambda: self.now, "table": "orders", **options}
-        )
-        self.start()
-        self.checkpoint(query)
-        self.start()
-
-    def start(self) -> None:
-        """As after a kill: only what is in the lake is known."""
-        self.lake = archive_main.lake_of(self.place, self.options)
-        self.lake.prepare()
-        self.archive = Archive(self.lake, self.options, "journal")
-
-    def checkpoint(self, query: str) -> None:
-        self.lake.checkpoint.mkdir(parents=True, exist_ok=True)
-        (self.lake.checkpoint / "metadata").write_text(json.dumps({"id": query}))
-
-    def batch(self, number: int, rows: int = 10) -> int:
-        return self.archive.batch(messages(self.spark, number * rows, rows), number)
-
-    def positions(self) -> list[int]:
-        return positions(self.spark, self.folder, "orders", "orders_quarantine")
-
-
-def messages(spark: SparkSession, start: int, rows: int) -> DataFrame:
-    """Every fourth does not fit."""
-    columns = {field.name: pa.nulls(rows, field.type) for field in MESSAGES}
-    numbers = range(start, start + rows)
-    columns |= {
-        "position": pa.array(numbers, pa.int64()),
-        "namespace": pa.array(["default"] * rows),
-        "queue": pa.array([f"q{number % 2}" for number in numbers]),
-        "payload": pa.array([b"no" if n % 4 == 3 else b'{"id": %d, "more": "x"}' % n for n in numbers]),
-        "published_at": pa.array([int(NOON * 1e6) + n for n in numbers]).cast(MESSAGES.field("published_at").type),
-    }
-    return spark.createDataFrame(pa.table(columns, schema=MESSAGES), spark_schema("messages")).coalesce(1)
-
-
-STEPS = {
-    "before data files": (files, "write", False),
-    "after data files, before any commit": (files, "write", True),
-    "between the commits of quarantine and table": (open_table, "commit", True),
-    "after the commits, before the ledger": (Lake, "keep", False),
-    "after all, before Spark's checkpoint": (Lake, "keep", True),
-}
-
-
-def killed_at(patch: pytest.MonkeyPatch, run: Run, step: str) -> None:
-    place, name, after = STEPS[step]
-    target = type(run.archive._quarantine) if place is open_table else place
-    real: Callable[..., Any] = getattr(target, name)
-
-    def call(*arguments: Any, **more: Any) -> Any:
-        if after:
-            real(*arguments, **more)
-        raise Killed
-
-    patch.setattr(target, name, call)
-
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_stopped_at_any_step_is_there_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    run = Run(spark, tmp_path, kind=kind)
+def test_a_batch_stopped_at_any_step_is_there_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    run = ArchiveRun(spark, tmp_path, kind=kind)
     run.batch(0)
     for number, step in enumerate(STEPS, 1):
-        with monkeypatch.context() as patch:
-            killed_at(patch, run, step)
-            with pytest.raises(Killed):
-                run.batch(number)
+        run.killed(number, step)
         run.start()
         run.batch(number)
         run.batch(number)
@@ -123,13 +43,10 @@ def test_a_batch_stopped_at_any_step_is_there_once(
 def test_schemas_grow_small_files_are_put_together_and_leftovers_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    run = Run(spark, tmp_path, kind=kind)
+    run = ArchiveRun(spark, tmp_path, kind=kind)
     run.batch(0)
     run.batch(1)
-    run.options = ArchiveOptions(
-        table="orders", format="json", schema="id long, more string", clock=lambda: run.now
-    )  # and the kind is that of the table
-    run.start()
+    run.start(schema="id long, more string", kind=None)  # it is that of the table
     run.batch(2)
     before = data_files(Store(tmp_path), "orders")
     if kind != "parquet":
@@ -150,24 +67,12 @@ def test_schemas_grow_small_files_are_put_together_and_leftovers_go(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_says_itself_what_it_has(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """The pipelines' own folder is lost, and with Iceberg the catalogue too."""
-    run = Run(spark, tmp_path, kind=kind)
-    run.batch(0)
-    shutil.rmtree(tmp_path / "_penstock")
-    (tmp_path / "iceberg.db").unlink(missing_ok=True)
-    run.start()
-    assert run.lake.resume_at() == 10
-    run.checkpoint("query-two")
-    run.archive.batch(messages(spark, 10, 10), 0)
-    assert run.positions() == list(range(20))
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_two_pipelines_on_one_table_from_two_places(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    one = Run(spark, tmp_path, kind=kind, state=str(tmp_path / "one"), catalogue=_shared(tmp_path))
+    one = ArchiveRun(spark, tmp_path, kind=kind, state=str(tmp_path / "one"), catalogue=_shared(tmp_path))
     one.batch(0)
-    other = Run(spark, tmp_path, "query-two", kind=kind, state=str(tmp_path / "other"), catalogue=_shared(tmp_path))
+    other = ArchiveRun(
+        spark, tmp_path, "query-two", kind=kind, state=str(tmp_path / "other"), catalogue=_shared(tmp_path)
+    )
     assert other.lake.resume_at() == 10
     one.batch(1)
     with pytest.raises(LakeError, match="has got messages of this journal from somebody else meanwhile"):
@@ -194,7 +99,7 @@ def test_no_row_comes_to_the_driver(spark: SparkSession, tmp_path: Path, monkeyp
     def refused(*_: Any, **__: Any) -> Any:
         raise AssertionError("rows come to the driver")
 
-    run = Run(spark, tmp_path, format="raw", schema="")
+    run = ArchiveRun(spark, tmp_path, format="raw", schema="")
     for name in ("toArrow", "toPandas", "toLocalIterator", "take", "first"):
         monkeypatch.setattr(kind, name, refused)
     monkeypatch.setattr(kind, "collect", collect)
@@ -205,49 +110,19 @@ def test_no_row_comes_to_the_driver(spark: SparkSession, tmp_path: Path, monkeyp
     assert max(collected) < 2000
 
 
-def test_tables_that_others_made_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    from deltalake import write_deltalake
-
-    write_deltalake(tmp_path / "orders", pa.table({"a": [1]}))
-    with pytest.raises(LakeError, match="table orders is there, but nothing says what was written to it"):
-        Run(spark, tmp_path)
-    with pytest.raises(LakeError, match="has been written with kind delta, not iceberg"):
-        Run(spark, tmp_path, kind="iceberg")
-
-
-def test_a_table_that_was_removed_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path)
-    run.batch(0)
-    shutil.rmtree(tmp_path / "orders")
-    shutil.rmtree(tmp_path / "orders_quarantine")
-    with pytest.raises(LakeError, match=r"table orders is gone, but .* says that it had rows"):
-        run.start()
-
-
-def test_half_a_batch_whose_checkpoint_is_lost_is_told(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        killed_at(patch, run, "between the commits of quarantine and table")
-        with pytest.raises(Killed):
-            run.batch(0)
+def test_half_a_batch_whose_checkpoint_is_lost_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    run = ArchiveRun(spark, tmp_path)
+    run.killed(0, "between the commits of quarantine and table")
     shutil.rmtree(run.lake.checkpoint)
     with pytest.raises(LakeError, match="is in orders_quarantine but not in orders, and the checkpoint"):
         run.start()
 
 
-def test_the_rest_of_a_batch_is_read_as_its_beginning_was(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_of_a_batch_is_read_as_its_beginning_was(spark: SparkSession, tmp_path: Path) -> None:
     """What fitted when the quarantine was written does not fit any more: it must be in one of the tables."""
-    run = Run(spark, tmp_path)
-    with monkeypatch.context() as patch:
-        killed_at(patch, run, "between the commits of quarantine and table")
-        with pytest.raises(Killed):
-            run.batch(0)
-    run.options = ArchiveOptions(table="orders", format="json", schema="id long, more long")
-    run.start()
+    run = ArchiveRun(spark, tmp_path)
+    run.killed(0, "between the commits of quarantine and table")
+    run.start(schema="id long, more long")
     run.batch(0)
     assert run.positions() == list(range(10))
 
@@ -270,7 +145,7 @@ def test_tables_of_an_earlier_version_go_on(spark: SparkSession, tmp_path: Path,
     for name, value in folders.items():
         rows = rows.append_column(name, pa.array([value] * 10))
     _write_as_before(kind, rows, tmp_path)
-    run = Run(spark, tmp_path, format="raw", schema="")
+    run = ArchiveRun(spark, tmp_path, format="raw", schema="")
     assert run.archive.kind == kind
     run.batch(0)
     run.batch(1)
@@ -310,7 +185,7 @@ LINES = dict(zip(("delta", "iceberg", "parquet"), re.findall(r"^```py\n(.*?)^```
 def test_the_lines_that_read_a_table_are_on_the_page(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    run = Run(spark, tmp_path / "penstock-lake", kind=kind, table="messages", format="raw", schema="")
+    run = ArchiveRun(spark, tmp_path / "penstock-lake", kind=kind, table="messages", format="raw", schema="")
     run.batch(0)
     run.batch(1)
     names: dict[str, Any] = {"spark": spark}

@@ -21,8 +21,8 @@ from penstock.spark.pipelines.lake.store import S3Options, Store, s3_options
 from penstock.spark.pipelines.lake.tables import KINDS, data_files
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
-from spark.test_archive import Run
 from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
+from support.archives import ArchiveRun
 from support.failing_proxy import failing_proxy
 from support.objectstore import (
     BUCKET,
@@ -99,7 +99,7 @@ def test_batches_in_a_store_that_fails_now_and_then(
 ) -> None:
     with failing_proxy(store.port, PLAN + COMMITS[kind]) as front:
         lake = f"s3://{BUCKET}/{kind}"
-        run = Run(spark, lake, kind=kind, store=options_of(front.url), state=str(tmp_path))
+        run = ArchiveRun(spark, lake, kind=kind, store=options_of(front.url), state=str(tmp_path))
         run.batch(0)
         run.start()
         run.batch(0)
@@ -137,7 +137,7 @@ def test_the_history_before_the_journal(
     forget(broker, before[10]["position"])
     reading = options_of(store.url, READ_KEY, READ_SECRET)
     pairs = ",".join(f"{name}={value}" for name, value in reading.items())
-    options = {"archive": lake, "archiveStore": pairs, "archiveCatalogue": f"folder={tmp_path}"}
+    options = {"archive": lake, "archiveStore": pairs}
     found = broker.read(spark, **options, queue="a", columns="position").collect()
     wanted = [row["position"] for row in history(broker, before) if row["queue"] == "a"]
     assert sorted(row.position for row in found) == wanted

@@ -157,20 +157,25 @@ def parse(options: Mapping[str, str], use: Use) -> SourceSettings:
     fields = {_BY_NAME[name.lower()].field: _value(_BY_NAME[name.lower()], text) for name, text in given.items()}
     _check(given, fields)
     if fields.get("archive", "").startswith("s3://"):
-        fields["archive_store"] = _store(fields.get("archive_store", SecretPairs()))
+        fields["archive_store"] = _read_files("archiveStore", fields.get("archive_store", SecretPairs()))
+    if "archive_catalogue" in fields:
+        fields["archive_catalogue"] = _read_files("archiveCatalogue", fields["archive_catalogue"])
     return SourceSettings(**fields)
 
 
-def _store(given: SecretPairs) -> SecretPairs:
-    """How to reach the archive's store, with files and variables of the driver read: executors have others."""
+def _read_files(name: str, given: SecretPairs) -> SecretPairs:
+    """How to reach the archive, with files and variables of the driver read: executors have others."""
     from penstock.spark.pipelines.lake.batches import LakeError  # noqa: PLC0415 - only what is needed
-    from penstock.spark.pipelines.lake.store import s3_options  # noqa: PLC0415
+    from penstock.spark.pipelines.lake.store import from_file, s3_options  # noqa: PLC0415
 
     try:
-        found = msgspec.structs.asdict(s3_options(dict(given)))
+        if name == "archiveStore":
+            found = msgspec.structs.asdict(s3_options(dict(given)))
+        else:
+            found = {key: from_file(f"the catalogue's {key}", value) for key, value in given}
     except LakeError as error:
-        raise BadOption(f"option archiveStore: {error}") from None
-    return SecretPairs((name, value) for name, value in found.items() if value)
+        raise BadOption(f"option {name}: {error}") from None
+    return SecretPairs((key, value) for key, value in found.items() if value)
 
 
 def _known(name: str, use: Use) -> Option:

@@ -128,6 +128,8 @@ class ArchivedHistory:
 
 def check(archive: Archive, identity: str, pick: Pick) -> Archive:
     """The archive itself, if it is of this journal and has these queues."""
+    if not archive.identity:
+        raise Replaced(f"option archive: {archive.place} has messages of several journals, whose positions are alike")
     if archive.identity != identity:
         raise Replaced(
             f"option archive: {archive.place} is of journal {archive.identity}, and the broker's is {identity}: "

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.flight.calls import Pick
 from penstock.spark.archived.files import Archive
 from penstock.spark.errors import BadOption, StoreFailed
 from penstock.spark.options import SourceSettings
 from penstock.spark.pipelines.archive.coverage import read_coverage
-from penstock.spark.pipelines.archive.main import STATE_FOLDER
 from penstock.spark.pipelines.lake.batches import LakeError
 from penstock.spark.pipelines.lake.store import S3Options, Store, reason_of
-from penstock.spark.pipelines.lake.tables import QUARANTINE, CatalogueOptions, TableFile, kind_of, open_table
+from penstock.spark.pipelines.lake.tables import (
+    QUARANTINE,
+    CatalogueOptions,
+    TableFile,
+    catalogue_options,
+    existing_table,
+)
 
 
 def store_of(settings: SourceSettings) -> Store:
     """Where the archive is."""
     return Store(settings.archive, S3Options(**dict(settings.archive_store)))
-
-
-def catalogue_of(store: Store, settings: SourceSettings) -> CatalogueOptions:
-    """Where Iceberg's tables are listed: as the pipeline that has made them was told, or else SQLite beside them."""
-    more = dict(settings.archive_catalogue)
-    named = {name: more.pop(name) for name in ("folder", "name", "namespace") if name in more}
-    folder = named.pop("folder", str(Path(STATE_FOLDER, store.base)) if store.remote else store.full())
-    return CatalogueOptions(folder, **named, properties=more)
 
 
 def list_archive(settings: SourceSettings) -> Archive:
@@ -37,8 +32,9 @@ def list_archive(settings: SourceSettings) -> Archive:
         covered = read_coverage(store, name)
         if covered is None:
             raise LakeError(f"there is no table {name} that says what it covers: run `penstock pipeline archive` first")
-        catalogue = catalogue_of(store, settings)
-        files = [file for table in (name, f"{name}_{QUARANTINE}") for file in _files(store, table, catalogue)]
+        catalogue = catalogue_options(settings.archive_catalogue)
+        tables = {name: covered.rows - covered.quarantined, f"{name}_{QUARANTINE}": covered.quarantined}
+        files = [file for table, rows in tables.items() for file in _files(store, table, catalogue, rows)]
     except LakeError as error:
         raise BadOption(f"option archive: {place}: {error}") from None
     except OSError as error:
@@ -48,11 +44,12 @@ def list_archive(settings: SourceSettings) -> Archive:
     return Archive(place, covered.identity, of, start, covered.stop, tuple(files))
 
 
-def _files(store: Store, name: str, catalogue: CatalogueOptions) -> list[TableFile]:
-    kind = kind_of(store, name, catalogue)
-    if kind is None:
+def _files(store: Store, name: str, catalogue: CatalogueOptions, rows: int) -> list[TableFile]:
+    table = existing_table(store, name, catalogue)
+    if table is None:
+        if rows:
+            raise LakeError(f"table {name} is gone, which had {rows:,} rows: restore it")
         return []
-    table = open_table(kind, store, name, catalogue)
     try:
         return table.data_files()
     except table.failures as error:

@@ -22,13 +22,16 @@ from penstock.spark.pipelines.lake.store import Store
 class Coverage(msgspec.Struct, frozen=True):
     """Positions from ``start`` to before ``stop``. ``start`` 0: from the first row on, the archive is older than this.
 
-    ``of`` is as in an offset: ``queue`` or ``queuePattern``.
+    ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` are those of both tables; 0: not counted.
     """
 
+    #: Empty: the tables have messages of several journals.
     identity: str
     of: dict[str, str]
     start: int
     stop: int
+    rows: int = 0
+    quarantined: int = 0
 
 
 def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -40,16 +43,22 @@ def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> d
         end = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
     except FileNotFoundError:
         return {}
-    begin = end["position"] - sum(end.get("parts") or ())
-    start = begin if before is None else before.get("covers", {}).get("start", 0)
-    return {"covers": {"identity": end["identity"], "of": end.get("of") or {}, "start": start, "stop": end["position"]}}
+    begin, of = end["position"] - sum(end.get("parts") or ()), end.get("of") or {}
+    known = {"start": begin if before is None else 0, "identity": end["identity"], "of": of}
+    known |= (before or {}).get("covers", {})
+    if known["of"] != of:  # of what it has now, it has nothing from before
+        known |= {"of": of, "start": begin}
+    if known["identity"] != end["identity"]:
+        known["identity"] = ""
+    return {"covers": {**known, "stop": end["position"]}}
 
 
 def write_coverage(store: Store, table: str, remembered: Mapping[str, Any]) -> None:
     """Have it beside the tables, if it is remembered: older versions did not."""
     if "covers" not in remembered:
         return
-    data = msgspec.json.encode(remembered["covers"])
+    counts = {name: remembered[name] for name in ("rows", "quarantined") if name in remembered}
+    data = msgspec.json.encode({**remembered["covers"], **counts})
     if store.remote:
         with store.create(_path(table)) as file:
             file.write(data)

@@ -21,13 +21,23 @@ from penstock.spark.pipelines.archive.payloads import INFER, Decoding, pack, unp
 from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, find_schema
 from penstock.spark.pipelines.lake import files
 from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
+from penstock.spark.pipelines.lake.files import UNCOMMITTED
 from penstock.spark.pipelines.lake.parquet import finish_compaction
 from penstock.spark.pipelines.lake.store import Store, reason_of, s3_options
-from penstock.spark.pipelines.lake.tables import QUARANTINE, CatalogueOptions, Table, kind_of, open_table
+from penstock.spark.pipelines.lake.tables import (
+    QUARANTINE,
+    CatalogueOptions,
+    Table,
+    catalogue_options,
+    kind_of,
+    open_table,
+)
 from penstock.spark.pipelines.run import BrokerSource, PipelineProgress, RunControl, drive, start_of
 
 #: What a new table is, unless something else is asked for.
 DEFAULT_KIND = "delta"
+#: Folders of a table in which the formats keep their own.
+LOG_FOLDERS = ("_delta_log", "metadata")
 #: Where pipelines keep what is theirs, for tables in an object store.
 STATE_FOLDER = "penstock-state"
 
@@ -149,15 +159,27 @@ class Archive:
         if last is None and there and not any(mark.query == self._lake.query() for mark in marks):
             text = f"is there, but nothing says what was written to it ({self._lake.hidden} is not complete)"
             raise LakeError(f"table {there[0]} {text}: restore that, remove the table, or choose another --table")
-        if last is not None and last.state.get("rows") and not there:
-            text = f"is gone, but {self._lake.hidden} says that it had rows"
-            raise LakeError(f"table {options.table} {text}: restore the table, or remove that as well to begin anew")
         before = last.state if last is not None else {}
+        for table, rows in zip(self._tables(), _rows_of(before), strict=True):
+            if rows and table.name not in there:
+                text = f"is gone, but {self._lake.hidden} says that it had {rows:,} rows"
+                raise LakeError(f"table {table.name} {text}: restore the table, or remove that as well to begin anew")
+            if table.name not in there:
+                self._check_folder(table.name)
         if before.get("format", options.format) != options.format:
             text = f"table {options.table} has been written with format {before['format']}, not {options.format}"
             raise LakeError(f"{text}: choose another --table, or another lake")
         if not self._infers and self._decoding.type is not None and before.get("schema"):
             self._check_growth(bytes.fromhex(before["schema"]))
+
+    def _check_folder(self, name: str) -> None:
+        """What is part of no table is removed after a while, so a new one must not come where others keep something."""
+        for found in self._store.files(name):
+            path = self._store.relative(found.path)
+            if not UNCOMMITTED.search(path) and not path.startswith(
+                tuple(f"{name}/{folder}/" for folder in LOG_FOLDERS)
+            ):
+                raise LakeError(f"table {name} would be where somebody else has {path}: choose another --table")
 
     def _check_growth(self, before: bytes) -> None:
         old, new = unpack(before), self._decoding.type
@@ -181,11 +203,11 @@ class Archive:
         else:
             if self._infers:
                 self._grow(messages)
-            hour = max(self._now(), last.state["hour"] if last else "")
+            hour = self._now()
         found = self._write(messages, number, hour, attempt.name)
         with self._explained():
             self._commit(found, number, hour, last)
-        if last is not None and last.state["hour"] < hour:
+        if last is not None and last.state["hour"] != hour:  # or the clock was set back
             self.maintain(messages.sparkSession, last.state["hour"], hour)
         return sum(file.rows for each in found.values() for file in each)
 
@@ -253,7 +275,7 @@ class Archive:
             for table in self._tables():
                 if self._options.compact:
                     table.compact(spark)
-                if before[:10] < now[:10]:
+                if before[:10] != now[:10]:
                     table.clean()
 
 
@@ -270,10 +292,18 @@ def _counted(last: Decided | None, rows: int, quarantined: int) -> dict[str, int
     return {"rows": before["rows"] + rows, "quarantined": before["quarantined"] + quarantined}
 
 
+def _rows_of(state: Mapping[str, Any]) -> tuple[int, int]:
+    """How many rows the table and the quarantine have got; 0 where that was not counted."""
+    bad = state.get("quarantined", 0)
+    return state.get("rows", 0) - bad, bad
+
+
 def lake_of(folder: str, options: ArchiveOptions) -> Lake:
     """The lake as this table's pipeline sees it. Tables are archived independently of each other."""
     if not options.table.replace("_", "").isalnum() or options.table.startswith("_"):
         raise ValueError(f"{options.table!r} is no name for a table: letters, digits and _ are")
+    if options.table == "insight" or options.table.endswith(f"_{QUARANTINE}"):
+        raise ValueError(f"{options.table!r} is no name for a table: it is what pipelines make of their own")
     store = Store(folder, s3_options(options.store))
     if options.store and not store.remote:
         raise LakeError(f"store options are for s3://…, and the lake {folder} is a local folder")
@@ -283,9 +313,7 @@ def lake_of(folder: str, options: ArchiveOptions) -> Lake:
 
 def catalogue_of(lake: Lake, options: ArchiveOptions) -> CatalogueOptions:
     """Where Iceberg's tables are listed: SQLite beside what is ours, or what was chosen."""
-    more = dict(options.catalogue)
-    named = {name: more.pop(name) for name in ("name", "namespace") if name in more}
-    return CatalogueOptions(str(lake.root), **named, properties=more)
+    return catalogue_options(options.catalogue.items(), str(lake.root))
 
 
 def run(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from penstock.spark.pipelines.lake.files import DataFile, Layout
 from penstock.spark.pipelines.lake.rewriting import rewrite
 from penstock.spark.pipelines.lake.store import Store, reason_of
 from penstock.spark.pipelines.lake.tables import (
+    CATALOGUE,
     KEEP_HOURS,
     MARK,
     TARGET_BYTES,
@@ -34,6 +37,8 @@ from penstock.spark.pipelines.lake.tables import (
 DIVIDED_BY = ("date",)
 #: The file of our own catalogue.
 DATABASE = "iceberg.db"
+#: Under this name properties and snapshots have the query whose batch it was.
+MARK_QUERY = "penstock.query"
 #: Of a new table: many small commits must not make its metadata grow.
 SETTINGS = {
     "commit.manifest-merge.enabled": "true",
@@ -49,35 +54,37 @@ class IcebergFormat(Transactional):
 
     kind = "iceberg"
 
-    def __init__(self, store: Store, name: str, options: CatalogueOptions) -> None:
+    def __init__(self, store: Store, name: str, options: CatalogueOptions, *, only_read: bool = False) -> None:
+        """``only_read``: nothing is changed, and of our own catalogue, which may be elsewhere, nothing is needed."""
         super().__init__(store, name)
         errors = library("pyiceberg.exceptions", "iceberg")
         library("pyiceberg.catalog.sql", "iceberg")
-        self._missing = errors.NoSuchTableError
+        self._missing = (errors.NoSuchTableError, errors.NoSuchNamespaceError)
+        self._broken = (ValueError, FileNotFoundError, errors.ValidationError)
         self.conflicts = (errors.CommitFailedException,)
         database = library("sqlalchemy.exc", "iceberg").SQLAlchemyError
         self.failures = (*_families(errors), database, OSError)
         self._options = options
+        self._only_read = only_read
         self._identifier = f"{options.namespace}.{name}"
-        self._catalogue = self._load_catalogue()
         self._table: Any = None
 
-    def _load_catalogue(self) -> Any:
+    @property
+    def _database(self) -> Path:
+        return Path(self._options.folder or self.store.full(), DATABASE)
+
+    @cached_property
+    def _catalogue(self) -> Any:
         given = dict(self._options.properties)
         if self._options.ours:
-            folder = Path(self._options.folder or self.store.full())
-            folder.mkdir(parents=True, exist_ok=True)
-            given = {"type": "sql", "uri": f"sqlite:///{folder / DATABASE}", "warehouse": _url(self.store, "")}
+            self._database.parent.mkdir(parents=True, exist_ok=True)
+            given = {"type": "sql", "uri": f"sqlite:///{self._database}", "warehouse": _url(self.store, "")}
         try:
-            found = library("pyiceberg.catalog", "iceberg").load_catalog(
-                self._options.name or "penstock", **{**self.store.iceberg_options(), **given}
+            return library("pyiceberg.catalog", "iceberg").load_catalog(
+                self._options.name or CATALOGUE, **{**self.store.iceberg_options(), **given}
             )
-            found.create_namespace_if_not_exists(self._options.namespace)
         except Exception as error:  # each kind of catalogue has failures of its own
-            raise LakeError(
-                f"the catalogue {self._options.name or DATABASE} can't be used: {reason_of(error)}"
-            ) from None
-        return found
+            raise LakeError(f"{self._options.words} can't be used: {reason_of(error)}") from None
 
     def exists(self) -> bool:
         """Whether the catalogue has it, or had it."""
@@ -85,22 +92,38 @@ class IcebergFormat(Transactional):
 
     def _opened(self) -> Any:
         if self._table is None:
-            try:
-                self._table = self._catalogue.load_table(self._identifier)
-            except self._missing:
-                self._table = self._registered()
+            self._table = self._newest() if self._only_read and self._options.ours else self._loaded()
         return self._table
+
+    def _loaded(self) -> Any:
+        if self._options.ours and not self._database.exists():
+            return self._registered()
+        try:
+            return self._catalogue.load_table(self._identifier)
+        except self._missing:
+            return self._registered()
 
     def _registered(self) -> Any:
         """A table that is there but not in the catalogue, which was lost. Ours is put right; others are not ours."""
-        metadata = [found.path for found in self.store.files(f"{self.name}/metadata", ".metadata.json")]
-        if not metadata:
+        found = self._newest()
+        if found is None:
             return None
-        newest = _url(self.store, self.store.relative(max(metadata, key=_version)))
         if not self._options.ours:
-            text = f"register_table({self._identifier!r}, {newest!r})"
+            text = f"register_table({self._identifier!r}, {found.metadata_location!r})"
             raise LakeError(f"the catalogue does not know table {self.name}, which is there: {text} tells it")
-        return self._catalogue.register_table(self._identifier, newest)
+        if self._only_read or not any(MARK_QUERY in each for each in _marks(found)):
+            return found
+        self._catalogue.create_namespace_if_not_exists(self._options.namespace)
+        return self._catalogue.register_table(self._identifier, found.metadata_location)
+
+    def _newest(self) -> Any:
+        """The table by its newest metadata that is whole: one that was being written when all ended is not."""
+        listed = [found.path for found in self.store.files(f"{self.name}/metadata", ".metadata.json")]
+        table = library("pyiceberg.table", "iceberg").StaticTable
+        for path in sorted(listed, key=_version, reverse=True):
+            with suppress(*self._broken):
+                return table.from_metadata(_url(self.store, self.store.relative(path)), self.store.iceberg_options())
+        return None
 
     def refresh(self) -> None:
         """Ask the catalogue."""
@@ -111,7 +134,7 @@ class IcebergFormat(Transactional):
         """By what the table says of its newest batch; or, where an older version has written, its newest snapshot."""
         table = self._opened()
         for found in _marks(table) if table is not None else ():
-            if found.get("penstock.query") == query:
+            if found.get(MARK_QUERY) == query:
                 return int(found["penstock.batch"]) >= batch
         return False
 
@@ -135,32 +158,34 @@ class IcebergFormat(Transactional):
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
         """One commit, of columns, properties and files."""
         began = time.time()
-        table = self._opened() or self._create(columns)
-        # The library would repeat a commit without asking whether the batch has come meanwhile; we do ask.
-        table.metadata.properties["commit.retry.num-retries"] = "0"
-        told = {"penstock.query": mark.query, "penstock.batch": str(mark.batch)}
-        with table.transaction() as transaction:
-            with transaction.update_schema() as update:
-                update.union_by_name(columns)
+        table = self._opened()
+        told = {MARK_QUERY: mark.query, "penstock.batch": str(mark.batch)}
+        with self._creation(columns) if table is None else _once(table) as transaction:
+            if table is not None:
+                with transaction.update_schema() as update:
+                    update.union_by_name(columns)
             transaction.set_properties({**told, MARK: msgspec.json.encode(mark).decode()})
             urls = [_url(self.store, file.path) for file in files]
             transaction.add_files(urls, snapshot_properties=told, check_duplicate_files=False)
         self._settle(began)
 
-    def _create(self, columns: pa.Schema) -> Any:
+    def _creation(self, columns: pa.Schema) -> Any:
+        """The table comes with its first batch: one without any would be nobody's."""
+        self._catalogue.create_namespace_if_not_exists(self._options.namespace)
         where = _url(self.store, self.name)
-        self._table = self._catalogue.create_table(
+        found = self._catalogue.create_table_transaction(
             self._identifier, schema=columns, location=where, properties=SETTINGS
         )
-        with self._table.update_spec() as update:
+        with found.update_spec() as update:
             for name in DIVIDED_BY:
                 update.add_identity(name)
-        return self._table
+        return found
 
     def _settle(self, since: float) -> None:
         """Have the metadata on disk: the library leaves that to the system."""
-        if not self.store.remote:
-            folder = Path(self.store.full(self.name), "metadata")
+        location = self._opened().metadata_location
+        if not self.store.remote and location.startswith(("file:", "/")):
+            folder = Path(location.removeprefix("file://")).parent
             for file in folder.iterdir():
                 if file.stat().st_mtime >= since - 1:
                     sync(file)
@@ -231,6 +256,12 @@ class IcebergFormat(Transactional):
             path = self.store.relative(found.path)
             if path not in known and found.mtime < now - timedelta(hours=KEEP_HOURS):
                 self.store.remove(path)
+
+
+def _once(table: Any) -> Any:
+    """A transaction. The library would repeat a commit without asking whether the batch has come meanwhile; we ask."""
+    table.metadata.properties["commit.retry.num-retries"] = "0"
+    return table.transaction()
 
 
 def _families(errors: Any) -> tuple[type[Exception], ...]:

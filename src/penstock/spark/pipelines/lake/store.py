@@ -16,16 +16,17 @@ from urllib.parse import urlsplit
 
 import pyarrow.fs as pafs
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from penstock.spark.pipelines.lake.batches import LakeError, make_folders, sync
 
-#: Options of an object store, and the variables that stand in for them.
-VARIABLES = {
-    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    "key": ("AWS_ACCESS_KEY_ID",),
-    "secret": ("AWS_SECRET_ACCESS_KEY",),
-    "session": ("AWS_SESSION_TOKEN",),
+#: Options of an object store: the variables that stand in for them, and what ``deltalake`` and ``pyiceberg`` call them.
+OPTIONS = {
+    "endpoint": (("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "AWS_ENDPOINT_URL", "s3.endpoint"),
+    "region": (("AWS_REGION", "AWS_DEFAULT_REGION"), "AWS_REGION", "s3.region"),
+    "key": (("AWS_ACCESS_KEY_ID",), "AWS_ACCESS_KEY_ID", "s3.access-key-id"),
+    "secret": (("AWS_SECRET_ACCESS_KEY",), "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
+    "session": (("AWS_SESSION_TOKEN",), "AWS_SESSION_TOKEN", "s3.session-token"),
 }
 #: Where nothing is said. Servers of one's own have no regions, but signatures have one.
 REGION = "us-east-1"
@@ -51,13 +52,13 @@ class S3Options(Struct, frozen=True):
 def s3_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> S3Options:
     """From options, or else from the environment. ``@FILE`` as a value is what the file has."""
     variables = os.environ if environment is None else environment
-    unknown = [name for name in given if name not in VARIABLES]
+    unknown = [name for name in given if name not in OPTIONS]
     if unknown:
-        raise LakeError(f"there is no store option {unknown[0]!r}: choose from {', '.join(VARIABLES)}")
+        raise LakeError(f"there is no store option {unknown[0]!r}: choose from {', '.join(OPTIONS)}")
     found = {}
-    for name, places in VARIABLES.items():
+    for name, (places, *_) in OPTIONS.items():
         value = given.get(name) or next((variables[each] for each in places if variables.get(each)), "")
-        found[name] = _from_file(name, value)
+        found[name] = from_file(f"the store's {name}", value)
     options = S3Options(**found)
     if bool(options.key) != bool(options.secret):
         there, missing = ("key", "secret") if options.key else ("secret", "key")
@@ -67,13 +68,14 @@ def s3_options(given: Mapping[str, str], environment: Mapping[str, str] | None =
     return options
 
 
-def _from_file(name: str, value: str) -> str:
+def from_file(what: str, value: str) -> str:
+    """A value, or what the file has that ``@FILE`` names: in a list of processes, only the name is seen."""
     if not value.startswith("@"):
         return value
     try:
         return Path(value[1:]).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise LakeError(f"the store's {name} can't be read from {value[1:]}: {error.strerror}") from None
+        raise LakeError(f"{what} can't be read from {value[1:]}: {error.strerror}") from None
 
 
 class Store:
@@ -132,33 +134,20 @@ class Store:
         """The same in the words of ``deltalake``."""
         if not self.remote:
             return {}
-        options = self.options
-        known = {
-            "AWS_ENDPOINT_URL": options.endpoint,
-            "AWS_REGION": options.region or REGION,
-            "AWS_ACCESS_KEY_ID": options.key,
-            "AWS_SECRET_ACCESS_KEY": options.secret,
-            "AWS_SESSION_TOKEN": options.session,
-            "AWS_ALLOW_HTTP": "true" if options.endpoint.startswith("http://") else "",
-            "AWS_CONDITIONAL_PUT": "etag",
-        }
-        return {name: value for name, value in known.items() if value}
+        plain = {"AWS_ALLOW_HTTP": "true"} if self.options.endpoint.startswith("http://") else {}
+        return {**self._named(1), **plain, "AWS_CONDITIONAL_PUT": "etag"}
 
     def iceberg_options(self) -> dict[str, str]:
         """The same in the words of ``pyiceberg``."""
         if not self.remote:
             return {}
-        options = self.options
-        known = {
-            "s3.endpoint": options.endpoint,
-            "s3.region": options.region or REGION,
-            "s3.access-key-id": options.key,
-            "s3.secret-access-key": options.secret,
-            "s3.session-token": options.session,
-            "s3.connect-timeout": str(CONNECT_SECONDS),
-            "s3.request-timeout": str(ANSWER_SECONDS),
-        }
-        return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"} | {name: v for name, v in known.items() if v}
+        waits = {"s3.connect-timeout": str(CONNECT_SECONDS), "s3.request-timeout": str(ANSWER_SECONDS)}
+        return {**self._named(2), **waits, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+
+    def _named(self, library: int) -> dict[str, str]:
+        """Options that have a value, by the names that a library has for them: its place in ``OPTIONS``."""
+        known = {**asdict(self.options), "region": self.options.region or REGION}
+        return {names[library]: known[name] for name, names in OPTIONS.items() if known[name]}  # type: ignore[misc]
 
     def files(self, path: str, ending: str = "") -> Iterator[pafs.FileInfo]:
         """All files below a folder whose names end like this, with sizes and times; none if it is not there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -16,12 +16,14 @@ from msgspec import Struct
 
 from penstock.spark.pipelines.lake.batches import Decided, LakeError
 from penstock.spark.pipelines.lake.files import UNCOMMITTED, DataFile, Layout
-from penstock.spark.pipelines.lake.store import Store, reason_of
+from penstock.spark.pipelines.lake.store import Store, from_file, reason_of
 
 KINDS = ("delta", "iceberg", "parquet")
 QUARANTINE = "quarantine"
 #: Under this name commits have what a pipeline remembers.
 MARK = "penstock"
+#: The name of our own catalogue of Iceberg's tables, and of one that has none.
+CATALOGUE = "penstock"
 #: How often a commit is tried when somebody else's came first.
 TRIES = 5
 #: Files smaller than this are put together, until they have this size.
@@ -57,8 +59,21 @@ class CatalogueOptions(Struct, frozen=True):
         """Whether it is the one that pipelines make for themselves."""
         return not self.name and not self.properties
 
+    @property
+    def words(self) -> str:
+        """As errors name it, without what may be secret."""
+        kind = self.properties.get("type", "")
+        return f"the catalogue {self.name or CATALOGUE}" + (f" of type {kind}" if kind else "")
+
     def __repr__(self) -> str:
         return f"CatalogueOptions(name={self.name!r}, namespace={self.namespace!r})"
+
+
+def catalogue_options(given: Iterable[tuple[str, str]], folder: str = "") -> CatalogueOptions:
+    """From what was chosen, of which ``name`` and ``namespace`` are ours. ``@FILE`` as a value is what the file has."""
+    more = {name: from_file(f"the catalogue's {name}", value) for name, value in given}
+    named = {name: more.pop(name) for name in ("name", "namespace") if name in more}
+    return CatalogueOptions(folder, **named, properties=more)
 
 
 class Table(ABC):
@@ -169,8 +184,10 @@ def library(module: str, extra: str) -> Any:
         raise LakeError(f"such tables need another package: pip install 'penstock[{extra}]'") from None
 
 
-def open_table(kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table:
-    """The table of this name and format, which may not be there yet."""
+def open_table(
+    kind: str, store: Store, name: str, catalogue: CatalogueOptions | None = None, *, only_read: bool = False
+) -> Table:
+    """The table of this name and format, which may not be there yet. ``only_read``: for who will not write to it."""
     if kind == "delta":
         from penstock.spark.pipelines.lake.delta import DeltaFormat  # noqa: PLC0415 - its library is an extra
 
@@ -178,7 +195,7 @@ def open_table(kind: str, store: Store, name: str, catalogue: CatalogueOptions |
     if kind == "iceberg":
         from penstock.spark.pipelines.lake.iceberg import IcebergFormat  # noqa: PLC0415 - its library is an extra
 
-        return IcebergFormat(store, name, catalogue or CatalogueOptions())
+        return IcebergFormat(store, name, catalogue or CatalogueOptions(), only_read=only_read)
     from penstock.spark.pipelines.lake.parquet import ParquetFormat  # noqa: PLC0415 - as the others
 
     return ParquetFormat(store, name)
@@ -188,16 +205,25 @@ def kind_of(store: Store, name: str, catalogue: CatalogueOptions | None = None) 
     """Which format the table of this name has; None: there is none."""
     if store.exists(f"{name}/_delta_log"):
         return "delta"
-    if (catalogue is not None and not catalogue.ours) or store.exists(f"{name}/metadata"):
-        return "iceberg" if open_table("iceberg", store, name, catalogue).exists() else None
+    if catalogue is not None and not catalogue.ours:
+        if open_table("iceberg", store, name, catalogue, only_read=True).exists():
+            return "iceberg"
+    elif store.has_files(f"{name}/metadata", ".metadata.json"):
+        return "iceberg"
     found = (each.path for each in store.files(name, ".parquet"))
     return "parquet" if any(not UNCOMMITTED.search(path) for path in found) else None
 
 
+def existing_table(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> Table | None:
+    """A table of any format, for who only reads it; None: there is none."""
+    kind = kind_of(store, name, catalogue)
+    return None if kind is None else open_table(kind, store, name, catalogue, only_read=True)
+
+
 def data_files(store: Store, name: str, catalogue: CatalogueOptions | None = None) -> list[TableFile]:
     """The data files of a table of any format with the positions that they have, by position."""
-    kind = kind_of(store, name, catalogue)
-    if kind is None:
+    table = existing_table(store, name, catalogue)
+    if table is None:
         text = "run `penstock pipeline archive` first"
         raise LakeError(f"there is no table {name} in the lake {store.uri()}: {text}")
-    return open_table(kind, store, name, catalogue).data_files()
+    return table.data_files()
