@@ -4,14 +4,14 @@ Whole batches are kept as they were staged: remembering one costs nothing per me
 ones are put together (:mod:`penstock.server.engine.kept_batches`). They go as soon as each of their messages was looked
 up: they are delivered once, as a rule.
 
-Behind a backlog the newest messages are the last to be delivered, and keeping them is of no use: where batches are
-forgotten without ever having been asked for, fewer are kept. When somebody asks for one that was forgotten only
-therefore, all are kept again.
+Behind a backlog the newest messages are the last to be delivered, and keeping them is of no use. So few are kept until
+somebody asks for one that was forgotten only therefore; then all are. Where batches are forgotten without ever having
+been asked for, fewer are kept again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
@@ -33,6 +33,8 @@ T = TypeVar("T")
 DEFAULT_BYTES = 64 * 2**20
 #: So many are kept at least, though nobody has asked for any.
 LEAST_BYTES = 4 * 2**20
+#: Batches that were forgotten are noted in stretches of so many bytes.
+MISSED_BYTES = 2**20
 
 KeptMessages = WholeBatch | GatheredBatches
 
@@ -43,7 +45,7 @@ class RecentMessages:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self._max_bytes = max_bytes
         #: How many are kept now: see the module's description.
-        self._wanted = max_bytes
+        self._wanted = self._least = min(LEAST_BYTES, max_bytes)
         #: None: each of its messages was looked up.
         self._batches: list[KeptMessages | None] = []
         self._firsts: list[int] = []
@@ -53,7 +55,7 @@ class RecentMessages:
         #: Batches of which every message was looked up: they go with the next one that comes, as more than its payload
         #: may be asked of a message.
         self._delivered: list[KeptMessages] = []
-        #: Batches that would be here if all were kept: where each begins, and its bytes.
+        #: Stretches of batches that would be here if all were kept: where each begins, and its bytes.
         self._missed: deque[tuple[int, int]] = deque()
         self._missed_bytes = 0
 
@@ -63,9 +65,19 @@ class RecentMessages:
         if not batch.messages:
             return
         self._keep(batch)
-        self.bytes += batch.size
+        self._forget_oldest(len(self._batches) - 1)
+
+    def committed(self, position: int) -> None:
+        """What is below this position can be read from the log: the newest batch is not kept for its own sake then."""
+        if self.bytes > self._wanted:
+            count = bisect_left(self._firsts, position)
+            last = self._batches[count - 1] if count else None
+            self._forget_oldest(count if last is None or last.end <= position else count - 1)
+
+    def _forget_oldest(self, most: int) -> None:
+        """Forget batches that are not wanted, ``most`` at most."""
         drop = 0
-        while drop < len(self._batches) - 1 and (self._batches[drop] is None or self.bytes > self._wanted):
+        while drop < most and (self._batches[drop] is None or self.bytes > self._wanted):
             self._drop(self._batches[drop])
             drop += 1
         del self._batches[:drop], self._firsts[:drop]
@@ -81,21 +93,29 @@ class RecentMessages:
             self._gathering = GatheredBatches(batch.first)
             self._append(self._gathering)
         self._gathering.add(batch)
+        self.bytes += batch.size
 
     def _append(self, kept: KeptMessages) -> None:
         self._batches.append(kept)
         self._firsts.append(kept.first)
+        self.bytes += kept.size
 
     def _drop(self, recent: KeptMessages | None) -> None:
         """Forget the oldest batch. If nobody has ever asked for it, the others are not worth so much either."""
         if recent is None:
             return
         self.bytes -= recent.size
+        if recent is self._gathering:
+            self._gathering = None
         if recent.lookups:
             return
-        self._wanted = max(min(LEAST_BYTES, self._max_bytes), self._wanted // 2)
-        self._missed.append((recent.first, recent.size))
+        self._wanted = max(self._least, self._wanted // 2)
         self._missed_bytes += recent.size
+        if self._missed and self._missed[-1][1] < MISSED_BYTES:
+            first, before = self._missed.pop()
+            self._missed.append((first, before + recent.size))
+        else:
+            self._missed.append((recent.first, recent.size))
 
     def _forget_delivered(self) -> None:
         for recent in self._delivered:

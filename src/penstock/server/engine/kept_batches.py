@@ -23,6 +23,8 @@ from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
 FEW = 8
 FEW_BYTES = 4096
 MOST_GATHERED = 64
+#: What a batch, or several put together, costs beside its messages.
+BATCH_COST = 1_500
 
 #: What a message has in each of its columns, unless it says something else.
 _DEFAULTS: dict[str, int | bytes] = {
@@ -54,7 +56,7 @@ class WholeBatch:
     def __init__(self, batch: EventBatch) -> None:
         self._batch = batch
         self.first, self.end = batch.first, batch.end
-        self.messages, self.size = batch.messages, batch.size
+        self.messages, self.size = batch.messages, batch.size + BATCH_COST
         #: Messages that were asked for.
         self.lookups = 0
         #: Row numbers of the message rows; None if every row is one.
@@ -115,7 +117,8 @@ class GatheredBatches:
 
     def __init__(self, first: int) -> None:
         self.first = self.end = first
-        self.messages = self.size = self.lookups = 0
+        self.messages = self.lookups = 0
+        self.size = BATCH_COST
         self._positions = array("Q")
         self._kinds = bytearray()
         self._at = array("q")
