@@ -98,7 +98,7 @@ class Serving:
             loop.call_soon_threadsafe(self._runtime.committed)
 
         if self._options.ephemeral:
-            return InlineCommit(engine, notify_runtime, measure)
+            return InlineCommit(engine, measure)
         journal = self._options.journal
         every = journal.interval_ms / 1000 if journal.durability == "interval" else None
 
@@ -108,7 +108,15 @@ class Serving:
         def filled(error: LogFull | None) -> None:
             loop.call_soon_threadsafe(self._runtime.filled, error)
 
-        commits = GroupCommit(engine, notify_runtime, fail, on_full=filled, sync_every=every, measure=measure)
+        commits = GroupCommit(
+            engine,
+            notify_runtime,
+            fail,
+            on_full=filled,
+            sync_every=every,
+            measure=measure,
+            quick=self._journal.lease is None,
+        )
         commits.start()
         return commits
 
