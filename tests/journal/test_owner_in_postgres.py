@@ -648,6 +648,17 @@ def test_the_extent_that_grows_is_listed_without_counting_its_blocks(url: str) -
         database.close()
 
 
+def test_a_database_without_an_encoding_will_do(postgres: Server) -> None:
+    postgres.execute("create database raw encoding 'SQL_ASCII' template template0")
+    try:
+        with owning(f"{postgres.url('raw')}?schema=j") as owned:
+            add(owned.log, b"a")
+            with pytest.raises(JournalOwned, match=r"in use by another broker: [^b]\S* process"):
+                journal_at(f"{postgres.url('raw')}?schema=j").own()
+    finally:
+        postgres.execute("drop database raw with (force)")
+
+
 def test_a_missing_table_is_told_of(url: str) -> None:
     with owning(url):
         pass
