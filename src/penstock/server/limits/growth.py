@@ -251,6 +251,7 @@ GROWTH = (
             "journal/segmented_log:SegmentedLog._segments",
             "journal/files/log:FileLog._segments",
             "journal/postgresql/log:DatabaseLog._segments",
+            "journal/postgresql/standby:DatabaseStandby._listed",
             "journal/files/segment_reader:Locator._indexes",
             "journal/format/segment:SparseIndex.positions",
             "journal/format/segment:SparseIndex.offsets",
