@@ -486,6 +486,23 @@ def test_one_machine_is_one_copy(url: str) -> None:
         assert ["one machine is one copy" in line for line in owned.warnings] == [True]
 
 
+def test_a_pooler_that_mixes_up_sessions_mixes_up_no_statements(postgres: Server) -> None:
+    """Two journals behind a pooler in transaction mode: what one has prepared is not what the other means."""
+    with database_proxy(postgres.port) as proxy, ExitStack() as stack:
+        one = stack.enter_context(owning(proxy.url(fresh_schema(postgres)), lease=60))
+        heads = (0, proxy.connections)
+        other = stack.enter_context(owning(proxy.url(fresh_schema(postgres)), lease=60))
+        for letter in (b"a", b"b"):
+            add(one.log, b"1" + letter)
+            add(other.log, b"2" + letter)
+        proxy.swap(*heads)
+        for letter in (b"c", b"d"):
+            add(one.log, b"1" + letter)
+            add(other.log, b"2" + letter)
+        assert payloads(one.log) == [b"1a", b"1b", b"1c", b"1d"]
+        assert payloads(other.log) == [b"2a", b"2b", b"2c", b"2d"]
+
+
 def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
     with owning(url) as owned:
         add(owned.log, b"a")
@@ -497,7 +514,7 @@ def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
         for letter in b"bcd":
             add(owned.log, bytes([letter]))
         assert payloads(owned.log) == [b"a", b"a", b"b", b"c", b"d"]
-        assert connections.head._prepare is None  # type: ignore[attr-defined]
+        assert not connections.head._prepares  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

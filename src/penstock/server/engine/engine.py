@@ -77,7 +77,7 @@ class Engine:
 
         When the log asks for a new extent, the batch after these begins it, with a catalogue as its first row.
         """
-        self._collect()
+        self.collect()
         batches = self.broker.log.take()
         for batch in batches:
             self.recent.add(batch)
@@ -99,6 +99,7 @@ class Engine:
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
             self._in_flight.popleft()
+        self.recent.committed(committed)
         while self._waiting and self._waiting[0][0] <= committed:
             self._released.append(heappop(self._waiting)[2])
         while self._moving and self._moving[0][0] <= committed:
@@ -108,6 +109,11 @@ class Engine:
         """Stage, write and advance in one go, for callers without a thread."""
         self.write(self.stage(now))
         self.advance()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody is to be told something once there is a commit."""
+        return bool(self._waiting)
 
     @property
     def unwritten(self) -> int:
@@ -120,7 +126,7 @@ class Engine:
 
     def released(self) -> list[Effect]:
         """The effects that may be told now, in order."""
-        self._collect()
+        self.collect()
         released, self._released = self._released, []
         return released
 
@@ -176,7 +182,8 @@ class Engine:
                 damaged[position] = Damage(str(error), (place, place + 1))
         return damaged
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Take the effects of the commands so far: those that wait for a commit, and those that do not."""
         for effect in self.broker.take_effects():
             after = effect.after if isinstance(effect, DeliveryEffect) else 0
             if after <= self.broker.committed:

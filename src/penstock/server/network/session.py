@@ -577,15 +577,15 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.outbox.popleft()
         if outs:
             try:
-                outs, payloads = self.runtime.read(queue, outs)
+                readable, payloads = self.runtime.read(queue, outs)
+                data = self.encode_deliveries(queue, readable, payloads) if readable else b""
             except LogAway:  # they stay where they were, and are tried again
                 self.outbox.appendleft((queue, deque(outs)))
                 self._starved = True
                 self.runtime.loop.call_later(RETRY, self.runtime.dirty, self)
                 return count
-        if outs:
-            data = self.encode_deliveries(queue, outs, payloads)
-            for out in outs:
+            for out in readable:
                 out.shown = True
-            self._prepared(data)
+            if readable:
+                self._prepared(data)
         return count

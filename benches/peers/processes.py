@@ -1,0 +1,120 @@
+"""Processes of servers: each in a group of its own, which is waited for, looked at, and gone at the end as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+#: Seconds that a server may take to start: an Erlang one on a busy machine needs a while.
+START_PATIENCE = 120.0
+#: Seconds that a server may take to end after SIGTERM.
+STOP_PATIENCE = 60.0
+
+
+class ServerError(Exception):
+    """A server did not start; the text says which, and what it said."""
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """A server's process, and those that it starts: all are in one group, which is what is ended."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None):
+        self.name = name
+        self.log = folder / "log"
+        #: When it was started, on the monotonic clock.
+        self.started = time.monotonic()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(command),
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_for(self, ready: Callable[[], bool]) -> None:
+        """Until it is ready. One that ends instead is an error with the end of its log."""
+        until = time.monotonic() + START_PATIENCE
+        while not ready():
+            if self._process.poll() is not None:
+                raise ServerError(f"{self.name} ended with {self._process.returncode}: {self._said()}")
+            if time.monotonic() > until:
+                raise ServerError(f"{self.name} was not ready after {START_PATIENCE:.0f} s: {self._said()}")
+            time.sleep(0.01)
+
+    def wait_for_port(self, port: int) -> None:
+        """Until it accepts connections."""
+        self.wait_for(lambda: accepts(port))
+
+    def stop(self) -> None:
+        """Politely, and what is left of its group for certain."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def anonymous_bytes(self) -> int:
+        """Anonymous memory of the group: not what is mapped of files."""
+        return sum(map(_anonymous, self._group()))
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the living processes of the group have had."""
+        return sum(map(_cpu, self._group()))
+
+    def _group(self) -> list[int]:
+        pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        return [pid for pid in pids if _session(pid) == self._process.pid]
+
+    def _said(self) -> str:
+        return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "it said nothing"
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _fields(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _session(pid: int) -> int:
+    fields = _fields(pid)
+    return int(fields[3]) if fields else -1
+
+
+def _cpu(pid: int) -> float:
+    fields = _fields(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))

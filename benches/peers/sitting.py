@@ -1,0 +1,146 @@
+"""A sitting: every contestant in every row, round after round, each group against a server that was just started."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benches.peers import generator
+from benches.peers.contestants import BY_KEY, Contestant
+from benches.peers.generator import GeneratorError, Outcome
+from benches.peers.processes import ServerError
+from benches.peers.servers.base import Running, Server, running
+from benches.peers.workloads import Group, Row
+
+
+class CheckError(Exception):
+    """What came out is not what went in."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured, and of whom."""
+
+    rounds: int
+    seconds: float
+    waiting: int
+    groups: tuple[Group, ...]
+    contestants: frozenset[str]
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: what the generator counted, and what the server's processes used of the processor meanwhile."""
+
+    outcome: Outcome
+    server_cpu: float
+
+
+@dataclass
+class Findings:
+    """What a sitting has found so far. ``samples`` are by row and contestant, ``failures`` are texts."""
+
+    samples: dict[tuple[str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    values: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    failures: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Sitting:
+    """Runs a plan. Processes and folders that it makes are gone when it ends, however it ends."""
+
+    def __init__(self, plan: Plan, progress: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.findings = Findings()
+        self._progress = progress
+        self._generator = Path()
+        self._queues = itertools.count()  # every run has a queue of its own
+
+    def run(self) -> Findings:
+        """All rounds."""
+        folder = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=self.plan.folder))
+        try:
+            self._generator = generator.compiled(folder)
+            self._look_for(self._servers(self.plan.contestants))
+            for round_ in range(self.plan.rounds):
+                self._round(round_, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return self.findings
+
+    def _servers(self, keys: Iterable[str]) -> list[Server]:
+        found = {BY_KEY[key].server.key: BY_KEY[key].server for key in BY_KEY if key in keys}
+        return list(found.values())
+
+    def _look_for(self, servers: list[Server]) -> None:
+        for server in servers:
+            install = server.missing()
+            if install is None:
+                self.findings.versions[server.title] = server.version()
+            else:
+                self.findings.missing[server.title] = install
+
+    def _round(self, round_: int, folder: Path) -> None:
+        for group in self.plan.groups:
+            servers = self._servers(self.plan.contestants & set(group.contestants))
+            there = [each for each in servers if each.title not in self.findings.missing]
+            first = round_ % max(len(there), 1)  # nobody is always the one that comes after a certain other
+            for server in [*there[first:], *there[:first]]:
+                self._progress(f"round {round_ + 1} of {self.plan.rounds}: {group.key}, {server.title}")
+                self._group(group, server, folder / f"{server.key}-{group.key}-{round_}")
+
+    def _group(self, group: Group, server: Server, folder: Path) -> None:
+        try:
+            with running(server, folder) as found:
+                for row in group.rows:
+                    for key in row.flags:
+                        if key in self.plan.contestants and BY_KEY[key].server.key == server.key:
+                            self._measure(row, BY_KEY[key], found)
+        except ServerError as error:
+            self._failed(f"{group.key}: {error}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _measure(self, row: Row, contestant: Contestant, found: Running) -> None:
+        seconds = self.plan.seconds * row.times
+        flags: dict[str, object] = {"seconds": seconds, "warm": seconds / 5, "queue": f"q{next(self._queues)}"}
+        if contestant.variant:
+            flags["variant"] = contestant.variant
+        cpu, began = found.process.cpu_seconds(), time.monotonic()
+        try:
+            outcome = generator.run(
+                self._generator,
+                contestant.protocol,
+                found.ports[contestant.protocol],
+                **flags,
+                **row.flags[contestant.key],
+            )
+            check(outcome, consumed="consumers" in row.flags[contestant.key])
+        except (GeneratorError, CheckError) as error:
+            self._failed(f"{row.key}, {contestant.title}: {error}")
+            return
+        share = (found.process.cpu_seconds() - cpu) / (time.monotonic() - began)
+        self.findings.samples[row.key, contestant.key].append(Sample(outcome, share))
+
+    def _failed(self, text: str) -> None:
+        self.findings.failures.append(text)
+        sys.stderr.write(f"\n{text}\n")
+
+
+def check(outcome: Outcome, *, consumed: bool) -> None:
+    """What was published was confirmed, and came if somebody consumed; idle connections are still there."""
+    if outcome.confirmed != outcome.published:
+        raise CheckError(f"{outcome.published} messages were published, {outcome.confirmed} confirmed")
+    if consumed and outcome.distinct != outcome.published:
+        raise CheckError(f"{outcome.published} messages were confirmed, {outcome.distinct} delivered")
+    if outcome.idle_lost:
+        raise CheckError(f"{outcome.idle_lost} idle connections were closed")

@@ -1,0 +1,118 @@
+"""What is measured: groups of rows, each a run of the generator against a server that was started for the group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Flags = Mapping[str, object]
+
+#: Those that answer a publish, with everything they have on disk; and the same with those that do not answer.
+CONFIRMING = ("kokaq", "redis-list", "redis-stream")
+ALL = ("phpmq", *CONFIRMING)
+#: The size of the larger messages.
+KILOBYTE = 1024
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload. ``flags`` are the generator's, for each contestant that takes part."""
+
+    key: str
+    title: str
+    flags: Mapping[str, Flags]
+    #: What is looked at: ``rate`` (messages a second, more is better) or ``p50_us`` (less is).
+    figure: str = "rate"
+    #: How much longer than others it is measured: many connections take a while until all have begun.
+    times: float = 1.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that a server does one after the other, from one start to its end."""
+
+    key: str
+    title: str
+    rows: tuple[Row, ...]
+    note: str = ""
+    contestants: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = dict.fromkeys(key for row in self.rows for key in row.flags)
+        object.__setattr__(self, "contestants", tuple(found))
+
+
+def _row(key: str, title: str, who: tuple[str, ...], figure: str = "rate", **flags: object) -> Row:
+    return Row(key, title, dict.fromkeys(who, flags), figure)
+
+
+def _flow(key: str, title: str, who: tuple[str, ...], **flags: object) -> Row:
+    """From a producer through the broker to a consumer that acknowledges."""
+    return Row(key, title, dict.fromkeys(who, {"producers": 1, "consumers": 1} | flags))
+
+
+def _beside_echo(key: str, title: str, who: str, connections: int, window: int) -> Row:
+    """A broker with so many producers and consumers, beside an echo of as many connections and messages in flight."""
+    broker = {"producers": connections, "consumers": connections, "window": window}
+    echo = {"producers": 2 * connections, "unconfirmed": window}
+    return Row(key, title, {who: broker, "echo": echo})
+
+
+PUBLISH = Group(
+    "publish",
+    "W1: publishing, 1,000 unconfirmed on each connection",
+    (
+        _row("publish-100", "100 B, 1 connection", CONFIRMING, producers=1),
+        _row("publish-100-8", "100 B, 8 connections", CONFIRMING, producers=8),
+        _row("publish-1k", "1 KB, 1 connection", CONFIRMING, producers=1, size=KILOBYTE),
+    ),
+)
+FLOW = Group(
+    "flow",
+    "W2: end to end with acknowledgement, 1 producer and 1 consumer",
+    (
+        _flow("flow-100", "100 B", (*ALL, "kokaq-pop")),
+        _flow("flow-1k", "1 KB", (*ALL, "kokaq-pop"), size=KILOBYTE),
+    ),
+    note="At most 10,000 messages are on their way, 1,000 unconfirmed, 500 out at the consumer.",
+)
+WINDOWS = Group(
+    "windows",
+    "W2 with small windows, beside a bare echo",
+    (
+        _beside_echo("window-1", "PHPMQ, window 1", "phpmq", 1, 1),
+        _beside_echo("window-10", "PHPMQ, window 10", "phpmq", 1, 10),
+        _beside_echo("sspq-1", "SSPQ, 1 + 1", "sspq", 1, 1),
+        _beside_echo("sspq-25", "SSPQ, 25 + 25", "sspq", 25, 1),
+    ),
+    note="The echo has as many connections as producers and consumers together, and as many messages in a round trip. "
+    "It answers each at once, does nothing with them and writes nothing down.",
+)
+ONE = Group(
+    "one",
+    "W3: one confirmed publish at a time",
+    (
+        _row("one-p50", "1 connection, p50", CONFIRMING, "p50_us", producers=1, unconfirmed=1),
+        _row("one-50", "50 connections", CONFIRMING, producers=50, unconfirmed=1),
+    ),
+)
+_CROWD: Flags = {"producers": 1000, "consumers": 1000, "queues": 1000, "both": True, "in_flight": 20000}
+_CROWD_BESIDE_IDLE: Flags = {**_CROWD, "idle": 5000}
+MANY = Group(
+    "many",
+    "1,000 queues, each with a connection that publishes and consumes, 100 B",
+    (
+        Row("many", "alone", dict.fromkeys(ALL, _CROWD), times=3),
+        Row("many-idle", "5,000 idle connections beside", dict.fromkeys(ALL, _CROWD_BESIDE_IDLE), times=3),
+    ),
+    note="At most 20,000 messages are on their way. Connections come from several addresses of 127.0.0.0/8.",
+)
+SYSTEM = Group(
+    "system",
+    "Without waiting for the disk: `durability=os` against everysec",
+    (
+        _row("system-publish", "W1, 100 B", ("kokaq-os", "redis-list-everysec", "redis-stream-everysec"), producers=1),
+        _flow("system-flow", "W2, 100 B", ("phpmq-os", "kokaq-os", "redis-list-everysec", "redis-stream-everysec")),
+    ),
+)
+GROUPS = (PUBLISH, FLOW, WINDOWS, ONE, MANY, SYSTEM)
