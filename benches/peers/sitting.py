@@ -17,6 +17,7 @@ from benches.peers.contestants import BY_KEY, Contestant
 from benches.peers.generator import GeneratorError, Outcome
 from benches.peers.processes import ServerError
 from benches.peers.servers.base import Running, Server, running
+from benches.peers.waiting import BACKLOGS, Backlog, Filling
 from benches.peers.workloads import Group, Row
 
 
@@ -49,6 +50,7 @@ class Findings:
     """What a sitting has found so far. ``samples`` are by row and contestant, ``failures`` are texts."""
 
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    #: By measure of :mod:`benches.peers.waiting` and contestant.
     values: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -97,6 +99,26 @@ class Sitting:
             for server in [*there[first:], *there[:first]]:
                 self._progress(f"round {round_ + 1} of {self.plan.rounds}: {group.key}, {server.title}")
                 self._group(group, server, folder / f"{server.key}-{group.key}-{round_}")
+        for backlog in BACKLOGS if self.plan.waiting else ():
+            if self._takes_part(backlog.contestant) and not (backlog.slow and round_):
+                self._progress(f"round {round_ + 1} of {self.plan.rounds}: waiting, {backlog.by.title}")
+                self._backlog(backlog, folder / f"{backlog.contestant}-waiting-{round_}", first=round_ == 0)
+
+    def _takes_part(self, key: str) -> bool:
+        return key in self.plan.contestants and BY_KEY[key].server.title not in self.findings.missing
+
+    def _backlog(self, backlog: Backlog, folder: Path, *, first: bool) -> None:
+        """Redis is drained in the first round alone: it takes longest, and shows the same each time."""
+        filling = Filling(backlog, self._generator, folder, self.plan.waiting)
+        try:
+            measured = filling.measure(drain=first or backlog.by.server.key == "penstock")
+        except (GeneratorError, ServerError) as error:
+            self._failed(f"waiting, {backlog.by.title}: {error}")
+            return
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        for name, value in measured.items():
+            self.findings.values[name, backlog.contestant].append(value)
 
     def _group(self, group: Group, server: Server, folder: Path) -> None:
         try:
