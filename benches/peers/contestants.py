@@ -36,5 +36,6 @@ CONTESTANTS = (
     Contestant("redis-list-everysec", "Redis lists, everysec", redis.EVERYSEC, "redis-list"),
     Contestant("redis-stream-everysec", "Redis Streams, everysec", redis.EVERYSEC, "redis-stream"),
     Contestant("echo", "bare uvloop echo", echo.ECHO, "echo"),
+    Contestant("echo-half", "the same, consumers alone", echo.ECHO, "echo"),
 )
 BY_KEY = {each.key: each for each in CONTESTANTS}

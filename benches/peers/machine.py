@@ -22,7 +22,7 @@ def description(folder: Path | None) -> list[tuple[str, str]]:
         ("processor", f"{os.cpu_count()} × {_first('/proc/cpuinfo', 'model name') or platform.machine()}"),
         ("memory", f"{int(_first('/proc/meminfo', 'MemTotal').split()[0]) / 1024**2:.0f} GiB"),
         ("system", f"{platform.system()} {platform.release()}, {_distribution()}"),
-        ("file system", said("stat", "--file-system", "--format=%T", str(where))),
+        ("file system", said("df", "--output=fstype", str(where)).split()[-1]),
         ("a write of 4 KiB and fdatasync", f"{_sync_microseconds(where):,.0f} µs (median of {SYNCS})"),
         ("Python", platform.python_version()),
         ("compiler", said("cc", "--version").partition("\n")[0]),

@@ -1,4 +1,4 @@
-"""Processes of servers: each in a session of its own, which is waited for, looked at, and gone at the end as a whole."""
+"""Processes of servers: each in a session of its own, that is waited for, looked at, and gone as a whole at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 #: Seconds that a server may take to start: an Erlang one on a busy machine needs a while.
-START_PATIENCE = 120.0
+START_PATIENCE = 180.0
 #: Seconds that a server may take to end after SIGTERM.
 STOP_PATIENCE = 60.0
 

@@ -20,6 +20,9 @@ from benches.peers.servers.base import Running, Server, running
 from benches.peers.waiting import BACKLOGS, Backlog, Filling
 from benches.peers.workloads import Group, Row
 
+#: Seconds beyond its time after which a run is given up.
+PATIENCE = 30.0
+
 
 class CheckError(Exception):
     """What came out is not what went in."""
@@ -65,6 +68,7 @@ class Sitting:
         self.findings = Findings()
         self._progress = progress
         self._generator = Path()
+        self._broken: set[str] = set()
         self._queues = itertools.count()  # every run has a queue of its own
 
     def run(self) -> Findings:
@@ -75,6 +79,7 @@ class Sitting:
             self._look_for(self._servers(self.plan.contestants))
             for round_ in range(self.plan.rounds):
                 self._round(round_, folder)
+            self._progress("")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return self.findings
@@ -94,7 +99,7 @@ class Sitting:
     def _round(self, round_: int, folder: Path) -> None:
         for group in self.plan.groups:
             servers = self._servers(self.plan.contestants & set(group.contestants))
-            there = [each for each in servers if each.title not in self.findings.missing]
+            there = [each for each in servers if self._is_there(each)]
             first = round_ % max(len(there), 1)  # nobody is always the one that comes after a certain other
             for server in [*there[first:], *there[:first]]:
                 self._progress(f"round {round_ + 1} of {self.plan.rounds}: {group.key}, {server.title}")
@@ -105,7 +110,10 @@ class Sitting:
                 self._backlog(backlog, folder / f"{backlog.contestant}-waiting-{round_}", first=round_ == 0)
 
     def _takes_part(self, key: str) -> bool:
-        return key in self.plan.contestants and BY_KEY[key].server.title not in self.findings.missing
+        return key in self.plan.contestants and self._is_there(BY_KEY[key].server)
+
+    def _is_there(self, server: Server) -> bool:
+        return server.title not in self.findings.missing and server.title not in self._broken
 
     def _backlog(self, backlog: Backlog, folder: Path, *, first: bool) -> None:
         """Redis is drained in the first round alone: it takes longest, and shows the same each time."""
@@ -113,7 +121,10 @@ class Sitting:
         try:
             measured = filling.measure(drain=first or backlog.by.server.key == "penstock")
         except (GeneratorError, ServerError) as error:
-            self._failed(f"waiting, {backlog.by.title}: {error}")
+            if isinstance(error, ServerError):
+                self._left_out(backlog.by.server, error)
+            else:
+                self._failed(f"waiting, {backlog.by.title}: {error}")
             return
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -128,13 +139,14 @@ class Sitting:
                         if key in self.plan.contestants and BY_KEY[key].server.key == server.key:
                             self._measure(row, BY_KEY[key], found)
         except ServerError as error:
-            self._failed(f"{group.key}: {error}")
+            self._left_out(server, error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _measure(self, row: Row, contestant: Contestant, found: Running) -> None:
         seconds = self.plan.seconds * row.times
         flags: dict[str, object] = {"seconds": seconds, "warm": seconds / 5, "queue": f"q{next(self._queues)}"}
+        flags["timeout"] = PATIENCE + 2 * seconds
         if contestant.variant:
             flags["variant"] = contestant.variant
         cpu, began = found.process.cpu_seconds(), time.monotonic()
@@ -153,9 +165,15 @@ class Sitting:
         share = (found.process.cpu_seconds() - cpu) / (time.monotonic() - began)
         self.findings.samples[row.key, contestant.key].append(Sample(outcome, share))
 
+    def _left_out(self, server: Server, error: ServerError) -> None:
+        """Who does not start once is not waited for again and again."""
+        self._failed(f"{error}; it is left out from here on")
+        self._broken.add(server.title)
+
     def _failed(self, text: str) -> None:
         self.findings.failures.append(text)
-        sys.stderr.write(f"\n{text}\n")
+        self._progress("")
+        sys.stderr.write(f"{text}\n")
 
 
 def check(outcome: Outcome, *, consumed: bool) -> None:

@@ -31,7 +31,7 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Backlog:
-    """Who fills, who drains (a queue of Penstock can be drained over another protocol), and whether a restart is timed."""
+    """Who fills, who drains (Penstock's queues can be drained over another protocol), whether a restart is timed."""
 
     contestant: str
     drain: str = ""

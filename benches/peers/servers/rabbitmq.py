@@ -9,7 +9,7 @@ from pathlib import Path
 from benches.peers.processes import Process, free_port
 from benches.peers.servers.base import Running, Server, ready_or_stopped, said
 
-#: Debian's command on the PATH changes the user; this one is what it calls then, and takes its folders from the environment.
+#: The one on Debian's PATH changes the user; this is what it calls then, and takes its folders from the environment.
 PROGRAMS = (Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),)
 HOST = "localhost"
 
@@ -59,4 +59,4 @@ def _environment(folder: Path, port: int, names: int, distribution: int) -> dict
     }
 
 
-RABBITMQ = RabbitMQ("rabbitmq", "RabbitMQ", "publisher confirms, durable queues, persistent messages")
+RABBITMQ = RabbitMQ("rabbitmq", "RabbitMQ", "on disk (fsync) before it is confirmed, in quorum and in classic queues")
