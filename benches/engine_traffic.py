@@ -49,11 +49,15 @@ class Traffic:
         if self.commits is None:
             self.engine.commit(NOW)
         elif self.engine.broker.log.next_position - self.broker.committed < AHEAD:
-            self.commits.advance(NOW)
+            self._go_on(self.commits)
         else:
             self.wanted.wait()
             self.wanted.clear()
-            self.commits.advance(NOW)
+            self._go_on(self.commits)
+
+    def _go_on(self, commits: GroupCommit) -> None:
+        commits.advance()
+        commits.flush(NOW)
 
     def wait(self, position: int) -> None:
         """Until everything before the position is durable."""
@@ -61,7 +65,7 @@ class Traffic:
             if self.commits is None:
                 self.engine.commit(NOW)
             else:
-                self.commits.advance(NOW)
+                self._go_on(self.commits)
                 self.wanted.wait(0.01)
                 self.wanted.clear()
 

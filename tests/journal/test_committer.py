@@ -8,6 +8,7 @@ from array import array
 
 import pytest
 
+from penstock.journal import committer
 from penstock.journal.committer import Committer, Staged
 from penstock.journal.contract import Durability, Log, OwnerOptions
 from penstock.journal.errors import LogFailed
@@ -99,6 +100,75 @@ def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
     engine.wait_for(52)
     engine.committer.close()
     assert engine.told == [2, 52]
+
+
+def staged_after(engine: Engine, payload: bytes) -> Staged:
+    engine.staged.append(payload)
+    staged = engine.take()
+    assert staged is not None
+    return staged
+
+
+def test_a_commit_need_not_go_through_the_thread_while_that_rests() -> None:
+    engine = Engine(MemoryLog())
+    engine.committer.start()
+    engine.publish(b"first")
+    engine.wait_for(2)
+    while not engine.committer.append_now(staged := staged_after(engine, b"now")):
+        engine.end = staged.batch.first  # the thread has not come to rest yet
+    assert engine.log.committed == 3
+    engine.publish(b"later")
+    engine.wait_for(4)
+    engine.committer.close()
+    assert engine.told == [2, 4]
+    assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"first", b"now", b"later"]
+
+
+def test_a_commit_goes_to_the_thread_while_that_has_something_to_do() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class SlowLog(MemoryLog):
+        def append(self, *args: object, **kwargs: object) -> None:
+            entered.set()
+            leave.wait(10)
+            super().append(*args, **kwargs)  # type: ignore[arg-type]
+
+    engine = Engine(SlowLog())
+    engine.committer.start()
+    engine.publish(b"first")
+    assert entered.wait(10)
+    assert not engine.committer.append_now(staged_after(engine, b"now"))
+    leave.set()
+    engine.committer.close()
+
+
+def test_a_commit_goes_to_the_thread_when_the_last_one_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(MemoryLog())
+    assert engine.committer.append_now(staged_after(engine, b"quick"))
+    monkeypatch.setattr(committer, "QUICK", -1.0)
+    late = staged_after(engine, b"late")
+    assert not engine.committer.append_now(late)
+    assert engine.log.committed == 2
+
+
+def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
+    class BrokenLog(MemoryLog):
+        def append(self, *args: object, **kwargs: object) -> None:
+            raise LogFailed("the disk is broken")
+
+    engine = Engine(BrokenLog())
+    assert engine.committer.append_now(staged_after(engine, b"a"))
+    assert isinstance(engine.committer.failure, LogFailed)
+    assert len(engine.failures) == 1
+    assert not engine.committer.append_now(staged_after(engine, b"b"))
+
+
+def test_without_the_thread_it_still_syncs_an_interval_log_in_time() -> None:
+    engine = Engine(interval_log(SimDisk()), sync_every=0.01)
+    engine.committer.start()
+    assert engine.committer.append_now(staged_after(engine, b"a"))
+    engine.wait_for(2)
+    engine.committer.close()
 
 
 def interval_log(disk: SimDisk) -> FileLog:

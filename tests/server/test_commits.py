@@ -10,9 +10,10 @@ import pytest
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.core.recovery.table import Table
+from penstock.journal import committer
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
-from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.commits import SMALL, GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
@@ -68,6 +69,33 @@ def test_jobs_run_in_the_thread_that_writes() -> None:
     assert done.wait(10)
     commits.close(MORNING)
     assert threads == ["penstock-journal"]
+
+
+def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer, "QUICK", 10.0)
+    opened = open_folder(SimDisk(), MORNING)
+    engine, broker = opened.engine, opened.engine.broker
+    told = threading.Event()
+    commits = GroupCommit(engine, told.set, lambda error: None, quick=True)
+    broker.create_namespace("default", MORNING)
+    queue = broker.create_queue("default", "q", MORNING)
+    connection = broker.connect(1, b"test")
+    commits.start()
+    while broker.committed < broker.log.next_position:  # the first rows begin a segment, and its catalogue follows
+        commits.flush(MORNING)
+        commits.advance()
+    while commits._committer._wanted.is_set() or commits._committer._appending.locked():
+        time.sleep(0.001)
+    told.clear()
+    broker.publish(connection, queue, [b"small"], MORNING)
+    commits.flush(MORNING)
+    assert broker.committed == broker.log.next_position
+    assert not told.is_set()
+    broker.publish(connection, queue, [bytes(SMALL)], MORNING)
+    commits.flush(MORNING)
+    assert told.wait(10)
+    commits.close(MORNING)
+    assert engine.log.committed == broker.log.next_position
 
 
 def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:

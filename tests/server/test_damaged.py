@@ -161,6 +161,7 @@ async def broker_on(old: Old) -> AsyncIterator[Scene]:
         scene.runtime.broker.check()
     finally:
         await scene.scrub.stop()
+        await scene.scrub.finish()
         scene.runtime.stop()
         scene.commits.close(MORNING)
         scene.opened.engine.log.close()

@@ -60,6 +60,7 @@ class Scene:
 
     async def end(self) -> None:
         await self.maintenance.stop()
+        await self.maintenance.finish()
         self.runtime.stop()
         self.commits.close(1)
 
@@ -78,6 +79,7 @@ def test_a_fault_in_one_chore_does_not_end_the_watch_on_the_disk(monkeypatch: py
         while not scene.runtime.broker.disk_full:
             await asyncio.sleep(0.005)
         await scene.maintenance.stop()
+        await scene.maintenance.finish()
         scene.runtime.stop()
         scene.commits.close(1)
 
@@ -139,6 +141,7 @@ def test_a_pin_that_can_not_be_kept_is_dropped_and_told(monkeypatch: pytest.Monk
             await asyncio.sleep(0.005)
         assert readers.pins() == []
         await scene.maintenance.stop()
+        await scene.maintenance.finish()
         scene.runtime.stop()
         scene.commits.close(2)
         assert scene.astray == []

@@ -46,8 +46,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
         journal = open_journal("memory:", OwnerOptions(extent_bytes=4_000, reserve=4096)).own()
         opened = open_engine(journal, NOW, Retention(bytes=HISTORY), cache_bytes=0)
         engine = opened.engine
-        runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine, lambda: None), Logger(io.StringIO()))
-        runtime.commits._notify = runtime.committed  # type: ignore[attr-defined]
+        runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine), Logger(io.StringIO()))
         maintenance = schedule.Maintenance(runtime, opened.upkeep)
         kept = publish_and_settle_all_but_one(engine)
         assert journal.memory_bytes > 5 * HISTORY
@@ -56,6 +55,7 @@ def test_settled_messages_leave_the_journal_in_memory(monkeypatch: pytest.Monkey
             runtime.touched()
             await asyncio.sleep(0.001)
         await maintenance.stop()
+        await maintenance.finish()
         runtime.stop()
         assert engine.log.start > kept
         assert engine.payloads([kept]) == [b"x" * 100]

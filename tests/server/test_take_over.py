@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from penstock.cli.up.postgresql import Server
@@ -118,6 +119,57 @@ def test_a_planned_hand_over_does_not_wait_for_the_lease(tmp_path: Path, postgre
         assert not first.ready.exists()
         assert taken(second) == [b"one"]
         assert took < 20
+
+
+def test_a_planned_hand_over_does_not_wait_for_a_checkpoint(tmp_path: Path, postgres: Server) -> None:
+    url = fresh_schema(postgres)
+    schema, waiting = url.rpartition("=")[2], "select 1 from pg_locks where relation = %s::regclass and not granted"
+    options = {"url": f"{url}&lease=600", "segment_bytes": 1000}
+    with ExitStack() as stack:
+        found = [Broker(tmp_path / f"{number}", journal=options) for number in range(2)]
+        for broker, role in zip(found, ("serving", "standby"), strict=True):
+            broker.data.parent.mkdir(exist_ok=True)
+            stack.callback(broker.kill)
+            stack.enter_context(broker)
+            broker.wait_for_role(role)
+        first, second = found
+        locker = stack.enter_context(psycopg.connect(postgres.url()))
+        locker.execute(f"lock table {schema}.checkpoints in exclusive mode".encode())
+        while not locker.execute(waiting, (f"{schema}.checkpoints",)).fetchall():
+            push(first, b"x" * 1000)
+        first.signal(signal.SIGTERM)
+        second.wait_for_role("serving")
+        push(second, b"two")
+        assert first.process is not None
+        assert first.process.poll() is None, "it waits for the thread, and nobody for it"
+        locker.rollback()
+        assert first.ended() == 0
+        assert not first.events("unexpected error")
+        assert taken(second)[-1] == b"two"
+
+
+def test_a_database_that_is_silent_while_a_backlog_is_read_keeps_nobody_else_waiting(
+    tmp_path: Path, postgres: Server
+) -> None:
+    with ExitStack() as stack:
+        proxy = stack.enter_context(database_proxy(postgres.port))
+        (broker,) = stack.enter_context(brokers(tmp_path, proxy.url(fresh_schema(postgres)), 1, lease=600))
+        push(broker, b"one")
+        assert broker.stop() == 0
+        broker.begin()
+        broker.wait_for_role("serving")
+        consumer = broker.dial("phpmq")
+        proxy.hold()
+        consumer.send(consume("jobs", 1))
+        with connect(broker.url("kokaq", "/default/jobs")) as client:
+            for _ in range(3):
+                client.ping()
+        consumer.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            consumer.read(1)
+        consumer.socket.settimeout(20)
+        proxy.release()
+        consumer.expect(b"H010030")
 
 
 def test_an_owner_that_was_paused_confirms_and_delivers_nothing_and_stands_by(tmp_path: Path, postgres: Server) -> None:

@@ -44,7 +44,8 @@ class SimBroker:
         self._rate = self.random.uniform(1 - drift, 1 + drift)
         self._wall_offset = self.random.uniform(-3.0, 3.0)
         self._tasks: list[greenlet] = []
-        self._frozen_until = 0.0
+        #: Until when the process stands still.
+        self.frozen_until = 0.0
         #: Until when nothing comes through to the database, or back from it.
         self.cut_there = self.cut_back = 0.0
         self.dead = False
@@ -84,14 +85,14 @@ class SimBroker:
     def sleep(self, seconds: float) -> None:
         """Wait; longer if the process stands still."""
         self.world.scheduler.sleep(seconds)
-        while self._frozen_until > self.world.scheduler.now:
-            self.world.scheduler.sleep(self._frozen_until - self.world.scheduler.now)
+        while self.frozen_until > self.world.scheduler.now:
+            self.world.scheduler.sleep(self.frozen_until - self.world.scheduler.now)
         if self.dead:
             raise Killed
 
     def freeze(self, seconds: float) -> None:
         """Stand still."""
-        self._frozen_until = self.world.scheduler.now + seconds
+        self.frozen_until = self.world.scheduler.now + seconds
 
     # The way to the database
 

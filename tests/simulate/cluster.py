@@ -180,7 +180,8 @@ class ClusterWorld:
         for broker in self.brokers:
             broker.cut_there = broker.cut_back = 0.0
         before = self.confirmations
-        self.scheduler.run(LIFE + CALM)
+        awake = max(LIFE, *(broker.frozen_until for broker in self.brokers))
+        self.scheduler.run(awake + CALM)
         self.witness.check_confirmed()
         if self.confirmations == before and not all(broker.noticed for broker in self.brokers):
             raise Broken("nothing goes wrong any more, and nobody serves")

@@ -8,6 +8,7 @@
         proxy.hold(); proxy.release()           # nothing passes meanwhile, and everything afterwards
         proxy.swallow("to_client")              # one way: what the server says is lost, nobody is told
         proxy.cut()                             # both ends are told; new connections are made as before
+        proxy.swap(0, 1)                        # as a pooler in transaction mode does
         proxy.refuse(); proxy.accept()          # nobody gets through at all meanwhile
 
 A *statement* is what the server answers as one: a Query or a Sync of the protocol.
@@ -70,6 +71,8 @@ class Link:
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.sockets: dict[Way, socket.socket] = {"to_server": client, "to_client": server}
+        #: Where what comes from each goes to.
+        self.targets: dict[Way, socket.socket] = {"to_server": server, "to_client": client}
         self.statements = Statements()
         #: Replies are awaited, and then the connection is cut.
         self.cut_at_reply = False
@@ -107,6 +110,11 @@ class DatabaseProxy:
     def port(self) -> int:
         """Where to connect to instead."""
         return int(self._server.getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        """How many there have been since all were cut."""
+        return len(self._links)
 
     @property
     def held(self) -> bool:
@@ -171,6 +179,12 @@ class DatabaseProxy:
         """Take connections again."""
         self._refusing = False
 
+    def swap(self, one: int, other: int) -> None:
+        """Give two connections that are idle each other's server session, as a pooler may between transactions."""
+        with self._changed:
+            first, second = self._links[one], self._links[other]
+            first.targets, second.targets = second.targets, first.targets
+
     def _change(self, which: set[Way], ways: tuple[Way, ...]) -> None:
         with self._changed:
             which.update(ways)
@@ -223,12 +237,11 @@ class DatabaseProxy:
 
     def _pass(self, link: Link, way: Way) -> None:
         source = link.sockets[way]
-        target = link.sockets["to_client" if way == "to_server" else "to_server"]
         with suppress(OSError):
             while data := source.recv(65536):
                 passed = self._judge(link, way, data)
                 if passed:
-                    target.sendall(passed)
+                    link.targets[way].sendall(passed)
                 if len(passed) < len(data) and not self._swallows(way):
                     break
         link.cut()

@@ -4,6 +4,10 @@ While one commit is on its way to the disk, the next one gathers; so each ``fdat
 interpreter lock, carries everything that arrived during the one before. There is no timer to wait for more: a lone
 message is committed at once.
 
+A small commit need not be handed over at all: while the thread has nothing to do, ``append_now``
+does it where it is called. Waking a thread and being woken by it costs more than a sync of a good disk takes; where the
+last append took long, everything goes to the thread again.
+
 A full disk is no failure: the append that found no room is tried again until there is some, and nothing is confirmed
 meanwhile. After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start
 finds out what is on the disk.
@@ -22,6 +26,8 @@ from penstock.journal.format.block import Batch
 
 #: Seconds between two tries of an append that found the disk full.
 RETRY = 0.2
+#: A log whose last append took longer than these seconds is left to the thread.
+QUICK = 0.002
 
 
 #: Told of events that were appended, in how many seconds, and of those for the sync; 0 where there was none.
@@ -73,6 +79,10 @@ class Committer:
         self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
         self._told = log.committed
         self._wanted = threading.Event()
+        #: Held by whoever appends: the thread, or one that does without it.
+        self._appending = threading.Lock()
+        #: Seconds that the last append took.
+        self._took = 0.0
         self._stopping = False
         self._thread: threading.Thread | None = None
         #: Why an append waits, if one does.
@@ -109,15 +119,44 @@ class Committer:
                 if sync or self._is_due():
                     self._sync()
             except Exception as error:  # whatever it is: going on would confirm what may not be there
-                self.failure = error
-                self._on_failure(error)
+                self._fail(error)
         return self.failure is None
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self._on_failure(error)
+
+    def append_now(self, staged: Staged) -> bool:
+        """Append in the calling thread, if that is quick. False: it was not done, and ``take`` has to hand it over.
+
+        Only while there is nothing that ``take`` would give before it. ``on_committed`` is not told of it.
+        """
+        if not self._is_idle() or not self._appending.acquire(blocking=False):
+            return False
+        try:
+            done = self._try(staged)
+        except Exception as error:  # see commit_now
+            self._fail(error)
+            return True
+        finally:
+            self._appending.release()
+        if done:
+            self._told = self._log.committed
+            if self._expect_sync():
+                self._wanted.set()
+        return done
+
+    def _is_idle(self) -> bool:
+        """Whether the thread has nothing to do, and is not needed to wait for the disk."""
+        busy = self._wanted.is_set() or self._stopping or self.failure is not None or self.full is not None
+        return not busy and self._took <= QUICK
 
     def _run(self) -> None:
         while not self._stopping and self.failure is None:
             self._wanted.wait(self._patience())
-            self._wanted.clear()  # before taking: what is staged from here on wakes us again
-            self.commit_now()
+            with self._appending:
+                self._wanted.clear()  # before taking: what is staged from here on wakes us again
+                self.commit_now()
 
     def _append(self, staged: Staged | None) -> None:
         if staged is None:
@@ -132,9 +171,15 @@ class Committer:
             self.full = None
             self._on_full(None)
             self._wanted.set()  # we may have missed it while we waited for something else
-        if self._sync_every is not None and self._sync_due is None:
-            self._sync_due = time.monotonic() + self._sync_every
+        self._expect_sync()
         self._tell()
+
+    def _expect_sync(self) -> bool:
+        """Something was appended: note when to sync. True: nothing was before it, so the thread does not know."""
+        if self._sync_every is None or self._sync_due is not None:
+            return False
+        self._sync_due = time.monotonic() + self._sync_every
+        return True
 
     def _try(self, staged: Staged) -> bool:
         """Append. False if there is no room, and there is time to wait for it."""
@@ -148,7 +193,8 @@ class Committer:
                 self.full = error
                 self._on_full(error)
             return False
-        self._measure(len(staged.batch.kinds), time.perf_counter() - began, self._sync_seconds() - synced)
+        self._took = time.perf_counter() - began
+        self._measure(len(staged.batch.kinds), self._took, self._sync_seconds() - synced)
         return True
 
     def _sync(self) -> None:

@@ -1,8 +1,9 @@
 """The running broker: the event loop's side of the engine, and everything sessions share.
 
-A *turn* of the loop: sessions decode what was read and give the broker its commands; then, once for all of them,
-effects that are free to go are handed to their sessions, what is staged goes to the journal's thread, and every session
-writes what it has in one piece. When the thread reports a commit, what waited for it is released, in another turn.
+A *turn* of the loop: sessions decode what was read and give the broker its commands; then, once for all of them, what
+is staged is committed, effects and answers that are free to go are handed to their sessions, and every session writes
+what it has in one piece. A large commit is left to the journal's thread; when that reports it, what waited for it is
+released, in another turn. What nobody waits for gathers for a moment before it is committed.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ LEAST_OUTPUT = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
 LEAST_REQUESTS = 10
 REQUEST_BYTES = 1024
+#: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
+PAUSE = 0.005
+MANY_BYTES = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
@@ -86,6 +90,9 @@ class Runtime:
         self.awaiting: dict[AnySession, None] = {}
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
+        #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
+        self.output_share = self.requests_share = 0
+        self._share_out()
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
         self.creation = Creation(options, engine.broker)
         engine.broker.most_out = options.limits.messages_out_total
@@ -122,6 +129,8 @@ class Runtime:
         self._news = False
         self._unasked = 0
         self._turn_due = False
+        #: When what nobody waits for is committed; None: there is no such thing.
+        self._pause: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._round = self.loop.call_later(ROUND, self._do_round)
@@ -155,39 +164,64 @@ class Runtime:
     def touched(self) -> None:
         """The broker was given commands: see to it at the end of this turn."""
         self._news = True
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Have another turn, once others have had theirs."""
         if not self._turn_due:
-            self._turn_due = True
-            self.loop.call_soon(self.turn)
+            self._go_on()
 
     def dirty(self, session: AnySession) -> None:
         """The session has something to send at the end of this turn."""
         self._dirty[session] = None
-        self.touched()
+        if not self._turn_due:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Have another turn, once others have had theirs."""
+        self._turn_due = True
+        self.loop.call_soon(self.turn)
 
     def turn(self) -> None:
-        """The end of a turn: see the module's description."""
-        self._turn_due = False
+        """The end of a turn: see the module's description. What is left, or came of it, is for another one."""
+        self._turn_due = True  # as long as it lasts: what it leaves is seen to at its end
+        left = False
         try:
-            self._turn()
+            left = self._turn()
         except Exception as error:  # sessions answer for their own faults; this one is the broker's
             self.fail(error)
+        self._turn_due = False
+        if left:
+            self._go_on()
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Returns whether there is something for another turn."""
         now = self.now()
         if self.lease is not None and not self.lease_holds(self.lease):
             self.commits.flush(now)  # a commit renews it
-            return
+            return False
         self._schedule(self.broker.tick(now))
+        self.engine.collect()
+        self._commit(now)
         self._tell()
         self._answer()
-        self.commits.flush(now)
         self._send()
         self._watch_congestion()
         self._let_next_go_on()
+        return self._news or self._unasked > 0 or bool(self._dirty)
+
+    def _commit(self, now: int) -> None:
+        """See that what is staged is committed, in a moment if nobody waits for it."""
+        log = self.broker.log
+        if not log.staged:
+            return
+        if log.size > MANY_BYTES or self.awaiting or self.engine.awaited or self._commit_waiters.waiting:
+            self.commits.flush(now)
+        elif self._pause is None:
+            self._pause = self.loop.call_later(PAUSE, self._commit_anyway)
+
+    def _commit_anyway(self) -> None:
+        self._pause = None
+        try:
+            self.commits.flush(self.now())
+        except Exception as error:
+            self.fail(error)
 
     def lease_holds(self, lease: Lease) -> bool:
         """Whether something may be handed out. It leaves no event by which the journal would notice another owner."""
@@ -219,14 +253,12 @@ class Runtime:
                 sent += session.flush()
             if sent > TURN_BYTES:
                 break
-        if self._dirty:
-            self._go_on()
 
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""
         self._news = True
         try:
-            self.commits.advance(self.now())
+            self.commits.advance()
         except Exception as error:
             self.fail(error)
         self.turn()
@@ -252,7 +284,8 @@ class Runtime:
         self._stuck = error
 
     def _tell(self) -> None:
-        self._commit_waiters.release(self.broker.committed)
+        if self._commit_waiters.waiting:
+            self._commit_waiters.release(self.broker.committed)
         for effect in self.engine.released():
             session = self.sessions.get(effect.connection.id)
             if session is None:
@@ -269,10 +302,10 @@ class Runtime:
         """
         if self._news:
             self._news, self._unasked = False, len(self.awaiting)
+        if not self._unasked:
+            return
         asked = list(islice(self.awaiting, min(TURN_SESSIONS, self._unasked)))
-        self._unasked -= len(asked)
-        if self._unasked > 0 and len(asked) == TURN_SESSIONS:
-            self._go_on()
+        self._unasked = self._unasked - len(asked) if len(asked) == TURN_SESSIONS else 0
         for session in asked:
             self.awaiting[session] = self.awaiting.pop(session, None)
             try:
@@ -294,7 +327,7 @@ class Runtime:
 
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
-        if deadline == self._timer_at:
+        if (deadline or 0) == self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -368,7 +401,7 @@ class Runtime:
 
     def _let_next_go_on(self) -> None:
         """There may be memory again for an answer that has waited for it."""
-        if self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
+        if self.memory.awaited and self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
             try:
                 session.release(self.broker.committed)
             except Exception as error:
@@ -381,17 +414,12 @@ class Runtime:
         if self._received > self.memory.most_unwritten:
             self._watch_congestion()
 
-    @property
-    def output_share(self) -> int:
-        """Output that may wait for one peer: a fair share, where there are many."""
-        share = self.memory.most_output // max(1, len(self.sessions))
-        return min(self.options.limits.output_bytes, max(share, LEAST_OUTPUT))
-
-    @property
-    def requests_share(self) -> int:
-        """Requests of one peer that may wait for their answer: a fair share, where there are many."""
-        share = self.memory.most_input // REQUEST_BYTES // max(1, len(self.sessions))
-        return min(self.options.limits.pipelined_requests, max(share, LEAST_REQUESTS))
+    def _share_out(self) -> None:
+        """A peer has come or gone: work out what each may have, a fair share where there are many."""
+        limits, peers = self.options.limits, max(1, len(self.sessions))
+        self.output_share = min(limits.output_bytes, max(self.memory.most_output // peers, LEAST_OUTPUT))
+        requests = self.memory.most_input // REQUEST_BYTES // peers
+        self.requests_share = min(limits.pipelined_requests, max(requests, LEAST_REQUESTS))
 
     # Peers
 
@@ -433,6 +461,7 @@ class Runtime:
             session.origin += f" user {session.peer.user}"
         session.since = self.now()
         self.sessions[self._next_id] = session
+        self._share_out()
         self.connected[session.protocol] += 1
         self._next_id += 1
         self.count("connections")
@@ -456,6 +485,7 @@ class Runtime:
         self.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
+            self._share_out()
             self.connected[session.protocol] -= 1
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 try:
@@ -562,8 +592,9 @@ class Runtime:
     def stop(self) -> None:
         """Stop the clockwork."""
         self._round.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
 
 
 def _unshown(out: Out) -> bool:

@@ -86,7 +86,7 @@ class Child:
             self.commits.flush(now)
             self.wanted.wait(0.002)
             self.wanted.clear()
-            self.commits.advance(microseconds())
+            self.commits.advance()
             for effect in self.engine.released():
                 self.tell(effect)
             while self.later and self.later[0][0] <= self.broker.committed:

@@ -46,8 +46,7 @@ class StoredTail(NamedTuple):
 
     def encode(self) -> bytes:
         """The 64 bytes."""
-        durability, *rest = self
-        raw = _LAYOUT.pack(MAGIC, VERSION, durability.value, *rest, 0)[:-4]
+        raw = _LAYOUT.pack(MAGIC, VERSION, self[0].value, *self[1:], 0)[:-4]
         return raw + crc32(raw).to_bytes(4, "little")
 
     @classmethod
@@ -81,7 +80,7 @@ class TailWriter:
     def publish(self, tail: StoredTail) -> None:
         """Show this to the readers; its generation is set here."""
         self.generation += 1
-        write_all(self._file, [tail._replace(generation=self.generation).encode()], 0)
+        write_all(self._file, [StoredTail(*tail[:4], self.generation, *tail[5:]).encode()], 0)
 
     def sync(self) -> None:
         """Have what was published last on disk."""

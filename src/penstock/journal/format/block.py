@@ -54,6 +54,8 @@ MAGIC = b"PNBK"
 VERSION = 2
 #: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
 MAX_BLOCK = 64 * 1024 * 1024
+#: Blocks up to this are put together before they are written: their parts cost more than the copy.
+SMALL_BLOCK = 64 * 1024
 #: Flag: all that comes before was synced before this block was written.
 SYNCED = 1
 #: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
@@ -71,6 +73,10 @@ Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 DTYPES = {code: np.dtype("<" + name) for code, name in zip("BHIqQ", ("u1", "u2", "u4", "i8", "u8"), strict=True)}
 _OFFSET = np.dtype("<i4")
 _DEFAULTS = {c.name: np.array([c.default], DTYPES[c.type]).tobytes() for c in COLUMNS if c.type != "binary"}
+_ORDER = {column.name: place for place, column in enumerate(COLUMNS)}
+_SORTS = {Rows.ALL: 0, Rows.MESSAGES: 1, Rows.OTHERS: 2}
+#: Of each column: its bit, the sort of its rows, and its default as bytes, which is empty for a binary column.
+_LAYOUT = {c.name: (1 << c.id, _SORTS[c.rows], _DEFAULTS.get(c.name, b"")) for c in COLUMNS}
 _KNOWN = sum(1 << column.id for column in COLUMNS)
 _BINARY = sum(1 << column.id for column in COLUMNS if column.type == "binary")
 _PADS = tuple(bytes(size) for size in range(8))
@@ -168,30 +174,24 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
     the batch breaks the rules above: that is a fault in the caller, and nothing was written.
     """
     count = len(batch.kinds)
-    messages = sum(batch.kinds.count(kind) for kind in MESSAGE_KINDS)
+    messages = sum(map(batch.kinds.count, MESSAGE_KINDS))
     base, at = _relative_times(batch.at)
-    values: dict[str, bytes | list[bytes]] = {
-        "kind": bytes(batch.kinds),
-        "at": at,
-        "queue": batch.queues.tobytes(),
-        "source": batch.source.tobytes(),
-    }
-    for name, column in batch.columns.items():
-        values[name] = column if isinstance(column, list) else column.tobytes()
-    parts = [b""]
+    body: list[bytes] = []
     if batch.sources:
-        _add_binary(parts, batch.sources)
-    present, constant = _add_columns(parts, values, count, messages)
-    length = HEADER_SIZE + sum(map(len, parts))
+        _add_binary(body, batch.sources)
+    present, constant = _add_columns(body, batch, at, (count, messages, count - messages))
+    length = HEADER_SIZE + sum(map(len, body))
     if not count or length > MAX_BLOCK:
         raise ValueError(f"a block holds 1 event to {MAX_BLOCK} bytes; this batch has {count} in {length}: split it")
+    if length <= SMALL_BLOCK:
+        body = [b"".join(body)]
     crc = 0
-    for part in parts:
+    for part in body:
         crc = crc32(part, crc)
     flags = SYNCED if synced else 0
     fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
-    header, parts[0] = _seal((MAGIC, VERSION, flags, length, *fields, 0))
-    return Encoded(header, parts)
+    header, head = _seal((MAGIC, VERSION, flags, length, *fields, 0))
+    return Encoded(header, [head, *body])
 
 
 def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
@@ -218,43 +218,50 @@ def _relative_times(at: array[int]) -> tuple[int, bytes]:
     return base, (times - base).astype(DTYPES["I"]).tobytes()
 
 
-def _add_columns(
-    parts: list[bytes], values: dict[str, bytes | list[bytes]], count: int, messages: int
-) -> tuple[int, int]:
-    """Add the columns that say something; returns the bit maps of those present and of those constant."""
+def _add_columns(parts: list[bytes], batch: Batch, at: bytes, counts: tuple[int, int, int]) -> tuple[int, int]:
+    """Add the columns that say something; returns the bit maps of those present and of those constant.
+
+    ``counts`` has how many rows there are, those with a message, and the others.
+    """
+    used = batch.columns
+    if not used.keys() <= COLUMN.keys():
+        raise ValueError(f"no such column: {', '.join(sorted(used.keys() - COLUMN.keys()))}")
+    values: list[tuple[str, bytes | list[bytes]]] = [
+        ("kind", bytes(batch.kinds)),
+        ("at", at),
+        ("queue", batch.queues.tobytes()),
+        ("source", batch.source.tobytes()),
+    ]
+    for name in used if len(used) < 2 else sorted(used, key=_ORDER.__getitem__):
+        column = used[name]
+        values.append((name, column if isinstance(column, list) else column.tobytes()))
     present = constant = 0
-    unknown = values.keys() - COLUMN.keys()
-    if unknown:
-        raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
-    for column in COLUMNS:
-        data = values.get(column.name)
+    for name, data in values:
         if not data:
             continue
-        rows = _rows(column, count, messages)
+        bit, sort, default = _LAYOUT[name]
+        rows, width = counts[sort], len(default)
+        if len(data) != rows * (width or 1) or isinstance(data, list) == bool(width):
+            raise _misfit(COLUMN[name])
         if isinstance(data, list):
-            _expect(column, "binary", len(data) == rows)
             if any(data):
-                present |= 1 << column.id
+                present |= bit
                 _add_binary(parts, data)
             continue
-        width = len(_DEFAULTS.get(column.name, b""))
-        _expect(column, "fixed", len(data) == rows * width)
         one = data[:width]
-        if data[-width:] == one and data == one * rows:  # compared as bytes: cheaper than numpy for small blocks
-            if one == _DEFAULTS[column.name]:
+        if rows == 1 or (data[-width:] == one and data == one * rows):  # as bytes: for small blocks numpy costs more
+            if one == default:
                 continue
-            constant |= 1 << column.id
-            data = one
-        present |= 1 << column.id
-        _add_padded(parts, data)
+            constant |= bit
+        present |= bit
+        _add_padded(parts, one if constant & bit else data)
     return present, constant
 
 
-def _expect(column: Column, layout: str, right_size: bool) -> None:
-    if (column.type == "binary") != (layout == "binary") or not right_size:
-        raise ValueError(
-            f'column {column.name} needs one value of type "{column.type}" for each of its rows ({column.rows.value})'
-        )
+def _misfit(column: Column) -> ValueError:
+    return ValueError(
+        f'column {column.name} needs one value of type "{column.type}" for each of its rows ({column.rows.value})'
+    )
 
 
 def _add_binary(parts: list[bytes], values: list[bytes]) -> None:

@@ -1,8 +1,9 @@
 """The database over psycopg: one connection, which is made anew after it broke. See ``database.Database``.
 
 Nothing is kept in the session, and every statement is a transaction of its own or says where one begins and ends. So a
-pooler in between may hand each transaction to another server connection. Statements are prepared until a pooler that
-does not know about that answers that there is no such statement; from then on they are not.
+pooler in between may hand each transaction to another server connection. Only the append is prepared, under a name that
+nobody else has: another session's statement of the same name would be run in its place. When a pooler answers that
+there is no such statement, it is sent whole from then on.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ T = TypeVar("T")
 _FULL = {"53000", "53100", "53200", "53300", "53400"}
 #: The server's state is another one than we took it for, or it ended our statement: what became of it is to be asked.
 _UNKNOWN = {"25006", "40001", "40P01", "57014", "57P01", "57P02", "57P03", "57P05", "25P03"}
-#: A pooler gave us a server connection that has not seen our statement, or has one of the same name.
+#: A pooler gave us a server connection that has not seen our statement, or has it already.
 _NOT_PREPARED = {"26000", "42P05"}
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
 #: What a server says that wants us at another time.
@@ -76,9 +77,10 @@ class PostgresDatabase:
         self._writable = writable
         self._parameters = self._parse(address)
         self._texts: dict[str, bytes] = {}
-        self._prepare: int | None = 0
+        #: Whether the append is prepared.
+        self._prepares = True
         text = statements.APPEND.format(schema=self._quoted)
-        self._append = PreparedStatement(self._driver, "append", text, floats=("lease",), data=("data",))
+        self._append = PreparedStatement(self._driver, text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
         self._warnings: list[str] = []
         #: Whether the tables are those of this version, on this connection.
@@ -284,6 +286,10 @@ class PostgresDatabase:
                     f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: use a newer"
                     " Penstock"
                 )
+            if found < min(UPGRADES):
+                raise DatabaseRefused(
+                    f"{self.where} has version {found} of the tables, which this Penstock does not know"
+                )
             if found < VERSION and self._rows(_LEASED):
                 raise DatabaseRefused(f"{self.where} is in use by a broker: stop all brokers on it first")
             for number in range(found, VERSION):
@@ -364,7 +370,7 @@ class PostgresDatabase:
     def _appended(self, values: dict[str, Any]) -> int:
         with self._lock:
             return self._run(
-                lambda connection: self._append.run(connection, values, prepare=self._prepare is not None), changes=True
+                lambda connection: self._append.run(connection, values, prepare=self._prepares), changes=True
             )
 
     def _run(self, call: Callable[[psycopg.Connection[Any]], T], *, changes: bool) -> T:
@@ -373,8 +379,8 @@ class PostgresDatabase:
         try:
             done = call(connection)
         except self._driver.Error as error:
-            if error.sqlstate in _NOT_PREPARED and self._prepare is not None:
-                self._prepare = connection.prepare_threshold = None
+            if error.sqlstate in _NOT_PREPARED and self._prepares:
+                self._prepares = False
                 return self._run(call, changes=changes)
             raise self._sorted(error) from error
         if changes and self._warnings:
@@ -394,9 +400,7 @@ class PostgresDatabase:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             try:
-                self._connection = self._driver.connect(
-                    **self._parameters, autocommit=True, prepare_threshold=self._prepare
-                )
+                self._connection = self._driver.connect(**self._parameters, autocommit=True, prepare_threshold=None)
             except self._driver.Error as error:
                 self._connection = None
                 text = _line(error)
@@ -406,7 +410,7 @@ class PostgresDatabase:
             self._connection.add_notice_handler(self._note)
             with suppress(self._driver.Error):
                 self._connection.execute(_KEEPALIVES)
-            # Else a number's size decides its type, and each mix of types is a statement of its own to be prepared.
+            # Else a number's size decides its type.
             numeric = self._driver.types.numeric
             self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection

@@ -7,6 +7,7 @@ loop would have to wait for.
 from __future__ import annotations
 
 import re
+import secrets
 import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,11 @@ _PLACE = re.compile(r"%\((\w+)\)[sb]")
 class PreparedStatement:
     """A statement that changes rows, with named places for values, on one connection after the other."""
 
-    def __init__(
-        self, driver: Any, name: str, text: str, *, floats: tuple[str, ...] = (), data: tuple[str, ...]
-    ) -> None:
+    def __init__(self, driver: Any, text: str, *, floats: tuple[str, ...] = (), data: tuple[str, ...]) -> None:
         """Values are whole numbers, but for those that are named as floating or as bytes."""
         self._driver = driver
-        self._name = name.encode()
+        #: Unlike every other one: behind a pooler, sessions of other clients are ours in the next transaction.
+        self._name = f"penstock_{secrets.token_hex(8)}".encode()
         places = list(dict.fromkeys(_PLACE.findall(text)))
         self._text = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).encode()
         self._types = [_FLOAT8 if each in floats else _BYTEA if each in data else _INT8 for each in places]

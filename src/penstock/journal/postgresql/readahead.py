@@ -2,7 +2,10 @@
 
 The broker's loop asks for the payloads of a backlog a few at a time, in order. The first of them that is not here is
 fetched together with a stretch of blocks after it; when the next stretch is asked for as well, the one after that is
-fetched meanwhile, in a thread. What is here is bounded, and those that were asked for longest ago go first.
+fetched meanwhile. What is here is bounded, and those that were asked for longest ago go first.
+
+All is fetched in a thread, and nobody waits for it longer than a moment: a database may be silent for as long as it
+likes, and the loop has others to answer. Who is turned away asks again, and finds what has come meanwhile.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import NamedTuple
 
+from penstock.journal.errors import LogAway
 from penstock.journal.format.block import Block, BlockError, parse
 from penstock.journal.postgresql.database import BlockRow
 
 #: How many bytes are fetched at a time, and how many are kept.
 STRETCH = 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
+#: Seconds that are waited for a fetch. Once one took longer, or failed, nobody waits until one succeeds again.
+PATIENCE = 0.25
 #: Blocks that are kept however large they are: one that is read, one that was fetched ahead, one that was written.
 KEPT_BLOCKS = 3
 
@@ -120,16 +126,16 @@ class ReadAhead:
         #: Whether stretch was asked for after stretch.
         self._in_order = False
         self._coming: Future[None] | None = None
+        self._patience = PATIENCE
 
     def find(self, extent: int, position: int) -> Block | None:
-        """The block of an extent that has a position; None if there is none. Raises what ``fetch`` does."""
+        """The block of an extent that has a position; None if there is none.
+
+        Raises what ``fetch`` does, and LogAway where that takes too long.
+        """
         block = self.cache.find(extent, position)
-        if block is None and self._coming is not None:
-            self._coming.exception()  # it may be on its way; who asks hears of an error by a fetch of its own
-            block = self.cache.find(extent, position)
         if block is None:
-            self._in_order = self._last[::2] == (extent, position)
-            self._get(extent, position)
+            self._bring(extent, position)
             block = self.cache.find(extent, position)
         if self._in_order and self._last.extent == extent and self._last.first <= position:
             self._look_ahead()
@@ -139,6 +145,29 @@ class ReadAhead:
         """Nothing more is fetched."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _bring(self, extent: int, position: int) -> None:
+        """Have the block here, if there is one."""
+        if self._coming is not None:  # it may be on its way; who asks hears of an error by a fetch of its own
+            self._wait(self._coming)
+            if self.cache.has(extent, position):
+                return
+        self._in_order = self._last[::2] == (extent, position)
+        if self._pool is None:
+            self._get(extent, position)
+            return
+        coming = self._coming = self._pool.submit(self._get, extent, position)
+        self._wait(coming)
+        coming.result()
+
+    def _wait(self, coming: Future[None]) -> None:
+        """Until a fetch has ended. Raises LogAway if that takes too long."""
+        try:
+            failed = coming.exception(self._patience) is not None
+        except TimeoutError:
+            self._patience = 0.0
+            raise LogAway("the journal can not be read: the database does not answer in time") from None
+        self._patience = 0.0 if failed else PATIENCE
 
     def _get(self, extent: int, position: int) -> None:
         rows = self._fetch(extent, position, STRETCH)

@@ -1,7 +1,8 @@
 """Group commit for an engine: the thread that writes, and the hand-over between it and the broker's own thread.
 
 The broker's thread stages and advances; the committer's thread writes and syncs. While one commit is on its way to the
-disk the next one is gathered, so each sync carries everything that arrived during the one before.
+disk the next one is gathered, so each sync carries everything that arrived during the one before. A small commit is
+written by the broker's thread itself, while the other one rests: nobody waits longer than a sync.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
+#: Bytes of a commit that is small.
+SMALL = 64 * 1024
+
 
 class CommitDriver(Protocol):
     """How an engine's commits are done."""
@@ -27,10 +31,10 @@ class CommitDriver(Protocol):
         """Why nothing gets committed for now, if the disk is full."""
 
     def flush(self, now: int) -> None:
-        """See that what is staged gets committed."""
+        """See that what is staged gets committed; it may be so on return."""
 
-    def advance(self, now: int) -> None:
-        """A commit is done: release what waited for it, and go on with what has gathered meanwhile."""
+    def advance(self) -> None:
+        """A commit is done: release what waited for it."""
 
     def call(self, job: Callable[[], None]) -> None:
         """Do something with the log that only the thread that writes it may do. It may not be done on return."""
@@ -45,6 +49,11 @@ class CommitWaiters:
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._serial = count()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anybody does."""
+        return bool(self._waiting)
 
     def wait(self, position: int) -> asyncio.Future[None]:
         """Done once everything below the position is committed."""
@@ -72,14 +81,8 @@ class InlineCommit:
 
     full = None
 
-    def __init__(
-        self,
-        engine: Engine,
-        notify: Callable[[], None],
-        measure: Measure = lambda events, seconds, sync_seconds: None,
-    ) -> None:
+    def __init__(self, engine: Engine, measure: Measure = lambda events, seconds, sync_seconds: None) -> None:
         self.engine = engine
-        self._notify = notify
         self._measure = measure
 
     def flush(self, now: int) -> None:
@@ -88,9 +91,8 @@ class InlineCommit:
             began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
             self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
-            self._notify()
 
-    def advance(self, now: int) -> None:
+    def advance(self) -> None:
         """See CommitDriver. Everything is committed already."""
 
     def call(self, job: Callable[[], None]) -> None:
@@ -108,7 +110,8 @@ class GroupCommit:
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
     ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
-    end. ``on_full`` is called there when the disk is full, and with None when there is room again.
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again. With ``quick``, the
+    log is on a disk of this machine, and what is small may be written without the thread.
     """
 
     def __init__(
@@ -120,9 +123,11 @@ class GroupCommit:
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
         measure: Measure = lambda events, seconds, sync_seconds: None,
+        quick: bool = False,
     ) -> None:
         self.engine = engine
         self._notify = notify
+        self._quick = quick
         self._handed: deque[Staged] = deque()
         self._jobs: deque[Callable[[], None]] = deque()
         self._committer = Committer(
@@ -147,14 +152,20 @@ class GroupCommit:
 
     def flush(self, now: int) -> None:
         """See CommitDriver. While the thread has not taken what it was handed before, more is gathered."""
-        if not self._handed and self.engine.broker.log.staged:
-            self._handed.extend(self.engine.stage(now))
-            self._committer.wake()
+        log = self.engine.broker.log
+        if self._handed or not log.staged:
+            return
+        at_once = self._quick and log.size <= SMALL and not self._jobs
+        staged = self.engine.stage(now)
+        if at_once and len(staged) == 1 and not staged[0].roll and self._committer.append_now(staged[0]):
+            self.engine.advance()
+            return
+        self._handed.extend(staged)
+        self._committer.wake()
 
-    def advance(self, now: int) -> None:
+    def advance(self) -> None:
         """See CommitDriver."""
         self.engine.advance()
-        self.flush(now)
 
     def call(self, job: Callable[[], None]) -> None:
         """See CommitDriver. It is done before the next commit, and while that waits for room."""

@@ -63,6 +63,8 @@ def _give_up(engine: Engine, table: Table, ranges: tuple[tuple[int, int], ...], 
 
     Others that can't be read are not given up: they are set aside when somebody asks for them.
     """
+    if not ranges:
+        return []
     places, lost = table.places(), 0
     gone = np.zeros(len(table), np.bool_)
     for low, high in ranges:
@@ -80,6 +82,8 @@ def _set_aside(engine: Engine, table: Table, now: int) -> list[str]:
     Only damage does that. They are still counted, and come back if the journal does.
     """
     rows = np.flatnonzero(table.places() < engine.log.start)
+    if not len(rows):  # as a rule; and NumPy imports much for what follows, while somebody waits for a take-over
+        return []
     count = 0
     for number in np.unique(table.columns["queue"][rows]).tolist():
         positions = table.columns["position"][rows][table.columns["queue"][rows] == number].tolist()

@@ -47,14 +47,23 @@ class Maintenance:
         """Begin."""
         self._tasks = [self._runtime.loop.create_task(each) for each in (self._watch(), self._run())]
 
+    @property
+    def busy(self) -> bool:
+        """Whether the thread is at work."""
+        return self._reading is not None and not self._reading.done()
+
     async def stop(self) -> None:
-        """Stop, once the thread is done with what it does: the log must not be closed meanwhile."""
+        """Begin nothing more. The thread may still be at work: see ``finish``."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def finish(self) -> None:
+        """Wait until the thread is done with what it does: the log must not be closed meanwhile."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
+            self._reading.exception()  # nobody asks for it any more
 
     # The disk
 

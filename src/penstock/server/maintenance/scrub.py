@@ -45,13 +45,17 @@ class Scrub:
         self._task = self._runtime.loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop, once the thread has."""
+        """Begin nothing more. The thread stops soon: see ``finish``."""
         self._stopping.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    async def finish(self) -> None:
+        """Wait until the thread has stopped."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
+            self._reading.exception()  # nobody asks for it any more
 
     async def _run(self) -> None:
         for extent in self._log.extents():

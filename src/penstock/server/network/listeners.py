@@ -53,6 +53,12 @@ class OpenListener:
             os.unlink(path)
 
 
+def load_sessions() -> None:
+    """Import what sessions need: who stands by has the time for it, and who takes over has not."""
+    for protocol in protocols().values():
+        _session_type(protocol)
+
+
 async def open_listeners(runtime: Runtime) -> list[OpenListener]:
     """Open all listeners of the options, or none."""
     opened: list[OpenListener] = []

@@ -14,6 +14,7 @@ from penstock.journal import Journal
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.engine.start import Opened, open_engine
 from penstock.server.flight.answers import StandbyAnswers
+from penstock.server.network.listeners import load_sessions
 from penstock.server.process.companions import Companions
 from penstock.server.process.journals import chosen_journal, chosen_retention
 from penstock.server.process.local_folder import LocalFolder
@@ -139,6 +140,7 @@ class Life:
         self._parts.ready.write("standby", companions.listening)
         self._log.info("standing by", owner=owner or "not known")
         notify(f"READY=1\nSTATUS={self._why()}")
+        await asyncio.to_thread(load_sessions)
 
     def _why(self) -> str:
         if not self._owner:

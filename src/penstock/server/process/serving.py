@@ -98,7 +98,7 @@ class Serving:
             loop.call_soon_threadsafe(self._runtime.committed)
 
         if self._options.ephemeral:
-            return InlineCommit(engine, notify_runtime, measure)
+            return InlineCommit(engine, measure)
         journal = self._options.journal
         every = journal.interval_ms / 1000 if journal.durability == "interval" else None
 
@@ -108,7 +108,15 @@ class Serving:
         def filled(error: LogFull | None) -> None:
             loop.call_soon_threadsafe(self._runtime.filled, error)
 
-        commits = GroupCommit(engine, notify_runtime, fail, on_full=filled, sync_every=every, measure=measure)
+        commits = GroupCommit(
+            engine,
+            notify_runtime,
+            fail,
+            on_full=filled,
+            sync_every=every,
+            measure=measure,
+            quick=self._journal.lease is None,
+        )
         commits.start()
         return commits
 
@@ -214,6 +222,8 @@ class Serving:
         for each in (self._maintenance, self._scrub, self._lease_keeper):
             if each is not None:
                 await each.stop()
+        if self._journal.lease is None:
+            await self._end_threads()
         if not (self.gives_way or self._runtime.holding):
             await self._readers.save()
         await self._finish()
@@ -236,8 +246,14 @@ class Serving:
         except (LogError, OSError) as error:
             self.failure = self.failure or error
         finally:
+            await self._end_threads()  # another broker need not wait for them: the lease was given back
             with contextlib.suppress(LogError):
-                self._journal.close()
+                await asyncio.to_thread(self._journal.close)
+
+    async def _end_threads(self) -> None:
+        """Wait for those who read the log."""
+        await self._maintenance.finish()
+        await self._scrub.finish()
 
     def _end_commits(self, now: int) -> None:
         """End the thread that writes the log, which takes nothing of it any more."""
@@ -249,7 +265,7 @@ class Serving:
         if self._options.ephemeral:
             return
         self._runtime.engine.log.sync()
-        if self._journal.lease is None or self._is_small():
+        if self._journal.lease is None or (not self._maintenance.busy and self._is_small()):
             self._last_checkpoint(now)
         if self._journal.lease is not None:
             self._journal.lease.release()
