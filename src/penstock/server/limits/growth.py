@@ -211,13 +211,20 @@ GROWTH = (
     ),
     Growth(
         "the newest messages, so that delivering them does not read the disk",
-        "their bytes, 96 for each, and 1.5 kB for each commit",
+        "their bytes, 96 for each, and 1.5 kB for each large commit or some dozens of small ones",
         "64 MiB; 4 MiB until somebody asks for older ones",
         (
             "server/engine/cache:RecentMessages._batches",
             "server/engine/cache:RecentMessages._firsts",
             "server/engine/cache:RecentMessages._delivered",
             "server/engine/cache:RecentMessages._missed",
+            "server/engine/kept_batches:GatheredBatches._at",
+            "server/engine/kept_batches:GatheredBatches._columns",
+            "server/engine/kept_batches:GatheredBatches._kinds",
+            "server/engine/kept_batches:GatheredBatches._payloads",
+            "server/engine/kept_batches:GatheredBatches._positions",
+            "server/engine/kept_batches:GatheredBatches._queues",
+            "server/engine/kept_batches:GatheredBatches._sources",
         ),
     ),
     Growth(
