@@ -57,7 +57,7 @@ def rows_of(kind: str, table: str, store: ObjectStore, state: Path, lake: str) -
     url = f"s3://{BUCKET}/{lake}/{table}"
     known = Store(url, S3Options(store.url, "", KEY, SECRET))
     if kind == "delta":
-        options = known.delta_options()
+        options = {name: value for name, value in known.delta_options().items() if name.startswith("AWS_")}
         return [
             DeltaTable(url, storage_options=options).to_pyarrow_table(columns=["position"]),
             pl.read_delta(url, storage_options=options).select("position").to_arrow(),
