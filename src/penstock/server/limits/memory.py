@@ -61,6 +61,8 @@ class Memory:
         An answer is not cut in two, so it is ``size`` or more; 0: it has to wait, and is told to go on.
         """
         free = self.most_output - self.output
+        if not self._line and size <= free:
+            return max(size, min(most, free))
         if size <= free and self._is_next(session):
             self._leave_line(session, served=True)
             return max(size, min(most, free))
@@ -88,6 +90,11 @@ class Memory:
         for sessions in self._line.values():
             return next(iter(sessions))
         return None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody stands in the line."""
+        return bool(self._line)
 
     @property
     def can_go_on(self) -> bool:

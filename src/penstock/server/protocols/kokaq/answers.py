@@ -13,7 +13,7 @@ from penstock.core.structures.lane import Item
 from penstock.journal.errors import UNREADABLE
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason as Why
-from penstock.server.engine.cache import PlainMessage
+from penstock.server.engine.kept_batches import PlainMessage
 from penstock.wire import kokaq
 from penstock.wire.kokaq import Metadata, Reason, Requests, Response, Status
 from penstock.wire.kokaq.fields import parse_fields, write_fields
