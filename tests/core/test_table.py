@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.core.recovery.column_storage import MOVED, extend, filled, is_one_value, keep
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Block, encode, parse
+from penstock.journal.format.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.schema import Kind
 from support.views import forget_requests, lasting
 from support.workload import Workload
 
@@ -22,6 +30,13 @@ def blocks_of(broker: Broker) -> list[Block]:
     return blocks
 
 
+def read_back(table: Table) -> Table:
+    """The same by way of a checkpoint."""
+    data = b"".join(encode_checkpoint(1, table.meta.position, b"", table.columns, clean=False))
+    found = decode_checkpoint(lambda size, at: data[at : at + size], len(data), 1, table.meta.position)
+    return Table(table.meta, found.columns)
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_a_restored_broker_equals_the_one_that_wrote_the_journal(seed: int) -> None:
     workload = Workload(seed, Broker())
@@ -33,7 +48,7 @@ def test_a_restored_broker_equals_the_one_that_wrote_the_journal(seed: int) -> N
             blocks += blocks_of(broker)
         if workload.random.random() < 0.05:
             table.apply(blocks)
-            blocks = []
+            table, blocks = read_back(table), []
     table.apply(blocks + blocks_of(broker))
     restored = restore(table, broker.log.next_position)
     found, known = (forget_requests(lasting(each, workload.now), workload.now) for each in (restored, broker))
@@ -61,3 +76,62 @@ def test_a_restored_broker_goes_on_like_the_first() -> None:
         first.step()
         second.step()
     assert [batch.columns for batch in first.broker.log.take()] == [batch.columns for batch in second.broker.log.take()]
+
+
+def many_blocks(messages: int, acknowledged: int) -> Iterator[Block]:
+    """Messages, a thousand in each block, and the end of the first of them."""
+    broker = Broker()
+    broker.create_namespace("default", 1)
+    queue = broker.create_queue("default", "q", 1)
+    first = broker.log.next_position
+    for _ in range(messages // 1000):
+        broker.log.messages(1, queue.id, b"test", [b"x"] * 1000, {})
+        yield from blocks_of(broker)
+    for start in range(first, first + acknowledged, 1000):
+        columns = {"message": array("Q", range(start, start + 1000))}
+        broker.log.others(Kind.ACKNOWLEDGED, 1, queue.id, b"test", 1000, dict(columns))
+        yield from blocks_of(broker)
+
+
+def test_a_large_table_is_not_there_twice() -> None:
+    """What it takes at most, while it is worked out: a position for each message, and a group of events."""
+    tracemalloc.start()
+    try:
+        table = Table()
+        table.apply(many_blocks(300_000, 150_000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(table) == 150_000
+    assert is_one_value(table.columns["queue"])
+    assert is_one_value(table.columns["size"])
+    assert peak < 300_000 * 8 + 15 * 2**20
+
+
+class TestColumns:
+    @pytest.mark.parametrize("count", [0, 1, 5, MOVED, 2 * MOVED + 3])
+    def test_they_grow_and_shrink(self, count: int) -> None:
+        column, expected = np.arange(count, dtype="u8"), np.arange(count + 7)
+        column = extend(column, np.arange(count, count + 7, dtype="u8"))
+        assert (column == expected).all()
+        mask = expected % 3 == 1
+        assert (keep(column, mask) == expected[mask]).all()
+
+    def test_one_value_for_all_rows_stays_that(self) -> None:
+        column = extend(extend(np.empty(0, "u4"), np.full(3, 7, "u4")), filled(7, "u4", 2))
+        assert is_one_value(column)
+        assert column.tolist() == [7] * 5
+        column = keep(column, np.array([True, False, True, False, False]))
+        assert is_one_value(column)
+        assert extend(column, np.array([8], "u4")).tolist() == [7, 7, 8]
+
+    def test_who_looks_at_one_sees_it_unchanged(self) -> None:
+        column = np.arange(5)
+        seen = column[:]
+        assert extend(column, np.array([5])).tolist() == [0, 1, 2, 3, 4, 5]
+        assert seen.tolist() == [0, 1, 2, 3, 4]
+        column = np.arange(5)
+        column.flags.writeable = False
+        assert keep(column, column > 2).tolist() == [3, 4]
+        assert extend(column, np.array([5])).tolist() == [0, 1, 2, 3, 4, 5]
+        assert column.tolist() == [0, 1, 2, 3, 4]

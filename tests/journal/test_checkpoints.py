@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from penstock.journal.contract import Columns
 from penstock.journal.files.checkpoints import Checkpoints
-from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.disk import File, Part, RealDisk, write_all
+from penstock.journal.format.checkpoint import PIECE
 from support.simdisk import SimDisk
 
 COLUMNS: Columns = {
@@ -32,6 +35,53 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert found.columns[name].dtype == column.dtype
         assert found.columns[name].tolist() == column.tolist()
     assert [each.name for each in tmp_path.iterdir()] == ["000000000000002a.ckpt"]
+
+
+def test_large_columns_in_pieces(tmp_path: Path) -> None:
+    """Those with one value for all rows are read back as that."""
+    rows = 3 * PIECE // 8 + 5
+    columns: Columns = {
+        "position": np.arange(rows, dtype=np.uint64),
+        "queue": np.broadcast_to(np.array(3, np.uint32), rows),
+        "size": np.full(rows, 100, np.uint32),
+        "late": np.append(np.zeros(rows - 1, np.uint8), np.uint8(1)),
+    }
+    checkpoints = Checkpoints(RealDisk(tmp_path), 7)
+    checkpoints.write(42, b"{}", columns)
+    found = checkpoints.newest_good()
+    assert found is not None
+    for name, column in columns.items():
+        assert (found.columns[name] == column).all()
+    assert [name for name, column in found.columns.items() if column.strides == (0,)] == ["queue", "size"]
+
+
+class Slow:
+    """A file that takes a few bytes at a time."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, parts: Sequence[Part], offset: int) -> int:
+        assert offset == len(self.data)
+        taken = b"".join(parts)[:3]
+        self.data += taken
+        return len(taken)
+
+
+def test_a_file_that_takes_less_than_it_is_given() -> None:
+    file = Slow()
+    parts: list[Part] = [b"", b"ab", memoryview(b"cdefg"), b"", b"h" * 7, b""]
+    assert write_all(cast(File, file), parts, 0) == 14
+    assert file.data == b"abcdefg" + b"h" * 7
+    many: list[Part] = [b"x", b"yz"] * 1500
+    assert write_all(cast(File, Slow()), many, 0) == 4500
+    with pytest.raises(OSError, match="no more bytes"):
+        write_all(cast(File, Full()), parts, 0)
+
+
+class Full:
+    def write(self, parts: Sequence[Part], offset: int) -> int:
+        return 0
 
 
 def test_two_are_kept() -> None:

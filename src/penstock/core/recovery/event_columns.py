@@ -77,10 +77,13 @@ class _NumberColumn:
         self._rows = start + rows
 
     def array(self, rows: int) -> Array:
+        """The array; the parts are used up."""
         if not self._parts:
             return np.broadcast_to(np.frombuffer(self._default, self._dtype), rows)
         self.add(rows, 0, b"")
-        return np.frombuffer(b"".join(self._parts), self._dtype)
+        joined = b"".join(self._parts)
+        self._parts = []
+        return np.frombuffer(joined, self._dtype)
 
 
 class Events:

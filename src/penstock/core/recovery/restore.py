@@ -18,6 +18,7 @@ from penstock.core.catalogue import QueueEntry
 from penstock.core.commands.lease import restore_lease
 from penstock.core.commands.queues import add_queue
 from penstock.core.queue import Queue
+from penstock.core.recovery.column_storage import is_one_value
 from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.table import COLUMNS, Table
 from penstock.core.structures.lane import Item
@@ -109,7 +110,7 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
     _add_lanes(queue, columns, ready)
     counted = _filled(columns["deliveries"])
     queue.deliveries = _noted(columns["position"], columns["deliveries"], counted)
-    if not (_is_one_value(columns["retries"]) and _is_one_value(columns["published_retries"])):
+    if not (is_one_value(columns["retries"]) and is_one_value(columns["published_retries"])):
         spent = np.flatnonzero(columns["retries"] != columns["published_retries"])
         queue.published_retries = _noted(columns["position"], columns["published_retries"], spent)
     ranks, positions = columns["rank"][alive], columns["position"][alive]
@@ -121,7 +122,7 @@ def _add_lanes(queue: Queue, columns: dict[str, Array], ready: Rows) -> None:
     priorities = _pick(columns["priority"], ready)
     if not len(priorities):
         return
-    if _is_one_value(priorities):
+    if is_one_value(priorities):
         _add_lane(queue, columns, ready, int(priorities[0]))
         return
     rows = np.arange(len(columns["priority"]))[ready]
@@ -154,17 +155,13 @@ def _noted(positions: Array, values: Array, rows: Array) -> dict[int, int]:
 # not be asked for it one by one.
 
 
-def _is_one_value(column: Array) -> bool:
-    return column.strides == (0,)
-
-
 def _pick(column: Array, rows: Rows) -> Array:
     """Some rows of a column; one value for all stays that."""
-    if not _is_one_value(column) or isinstance(rows, slice):
+    if not is_one_value(column) or isinstance(rows, slice):
         return column[rows]
     return column[: len(rows)]
 
 
 def _filled(column: Array) -> Array:
     """The rows in which something else than 0 stands."""
-    return np.empty(0, np.intp) if _is_one_value(column) and not column[:1].any() else np.flatnonzero(column)
+    return np.empty(0, np.intp) if is_one_value(column) and not column[:1].any() else np.flatnonzero(column)

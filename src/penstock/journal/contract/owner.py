@@ -11,7 +11,7 @@ from penstock.journal.contract.log import Columns, Log
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state before ``position``. The columns are read-only."""
+    """The state before ``position``. A column with one value for all rows may be that value, with a stride of 0."""
 
     position: int
     meta: bytes

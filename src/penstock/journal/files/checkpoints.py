@@ -68,7 +68,7 @@ class CheckpointReader:
         """The one at a position. Raises BadCheckpoint if it can not be used."""
         file = self._files.open(checkpoint_name(position))
         try:
-            return decode_checkpoint(file.read(file.size(), 0), self._identity, position)
+            return decode_checkpoint(file.read, file.size(), self._identity, position)
         finally:
             file.close()
 

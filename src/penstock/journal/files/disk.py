@@ -110,16 +110,31 @@ class Disk(ReadableDisk, Protocol):
 
 def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
     """Write until everything is written; returns the offset behind it. A disk that takes nothing is an error."""
-    end = offset + sum(map(len, parts))
-    written = offset + file.write(parts, offset)
-    if written < end:  # rare, so the copy doesn't matter
-        rest = b"".join(parts)
-        while written < end:
-            step = file.write([rest[written - offset :]], written)
-            if step <= 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes")
-            written += step
-    return end
+    for start in range(0, len(parts), _MOST_PARTS):
+        offset = _write(file, parts[start : start + _MOST_PARTS], offset)
+    return offset
+
+
+def _write(file: File, parts: Sequence[Part], offset: int) -> int:
+    """As many parts as the kernel takes. It may still take less of them, as of more than 2 GiB."""
+    left = sum(map(len, parts))
+    while left:
+        written = file.write(parts, offset)
+        if written <= 0:
+            raise OSError(errno.EIO, "the disk takes no more bytes")
+        offset, left = offset + written, left - written
+        if left:
+            parts = _behind(parts, written)
+    return offset
+
+
+def _behind(parts: Sequence[Part], size: int) -> list[Part]:
+    """The parts without their first bytes, which are fewer than all."""
+    number = 0
+    while size >= len(parts[number]):
+        size -= len(parts[number])
+        number += 1
+    return [memoryview(parts[number])[size:], *parts[number + 1 :]]
 
 
 class RealFile:

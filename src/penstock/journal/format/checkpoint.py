@@ -13,13 +13,17 @@
     +---------------------------------------------------------------------------+
 
 ``length`` counts all of it. Flag 1: written at a clean stop, nothing follows it in the log.
+
+A checkpoint may have hundreds of megabytes, so it is written and read in pieces. A column that has one value for all
+rows takes no memory on either side: it is an array with a stride of 0.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +34,11 @@ from penstock.journal.format.checksum import crc32
 
 MAGIC = b"PNCK"
 CLEAN = 1
+#: Bytes that are looked at together.
+PIECE = 256 * 1024
+
+#: Gives so many bytes of a checkpoint from an offset on; fewer only at its end.
+Read: TypeAlias = Callable[[int, int], bytes | memoryview]
 
 _HEADER = Struct("<4sHHQQQQIIQII")
 
@@ -44,26 +53,35 @@ def encode_checkpoint(
     """The bytes, part by part. The columns are not copied."""
     directory = json.dumps([[name, column.dtype.str, len(column)] for name, column in columns.items()]).encode()
     parts: list[bytes | memoryview] = []
+    contents: list[Sequence[bytes | memoryview]] = [[meta], [directory], *map(_pieces, columns.values())]
+    for pieces in contents:
+        parts += pieces
+        parts.append(bytes(-sum(map(len, pieces)) % 8))
     crc = 0
-    contents: list[bytes | memoryview] = [meta, directory, *map(_bytes_of, columns.values())]
-    for data in contents:
-        padding = bytes(-len(data) % 8)
-        parts += [data, padding]
-        crc = crc32(padding, crc32(data, crc))
+    for part in parts:
+        crc = crc32(part, crc)
     length = _HEADER.size + sum(map(len, parts))
     fields = (identity, position, length, len(meta), len(directory), 0, 0, crc)
     header = _HEADER.pack(MAGIC, VERSION, CLEAN if clean else 0, *fields, 0)[:-4]
     return [header + crc32(header).to_bytes(4, "little"), *parts]
 
 
+def _pieces(column: npt.NDArray[Any]) -> list[memoryview]:
+    """The column's bytes where they are. One value for all rows is written out once, and named as often as it takes."""
+    if column.strides != (0,) or not len(column):
+        return [_bytes_of(np.ascontiguousarray(column))]
+    piece = np.full(min(len(column), PIECE // column.itemsize), column[0], column.dtype)
+    whole, rest = divmod(len(column), len(piece))
+    return [_bytes_of(piece)] * whole + [_bytes_of(piece[:rest])]
+
+
 def _bytes_of(column: npt.NDArray[Any]) -> memoryview:
-    """The column's bytes where they are: it may be hundreds of megabytes."""
-    return np.ascontiguousarray(column).view(np.uint8).data
+    return column.view(np.uint8).data
 
 
-def decode_checkpoint(data: bytes, identity: int, position: int) -> Checkpoint:
-    """The checkpoint; its columns are views of the bytes. Raises BadCheckpoint unless it is that of the position."""
-    header = data[: _HEADER.size]
+def decode_checkpoint(read: Read, size: int, identity: int, position: int) -> Checkpoint:
+    """The checkpoint of ``size`` bytes. Raises BadCheckpoint unless it is that of the position."""
+    header = bytes(read(_HEADER.size, 0))
     if len(header) < _HEADER.size or crc32(header[:-4]) != int.from_bytes(header[-4:], "little"):
         raise BadCheckpoint("its header is damaged")
     magic, version, flags, owner, at, length, meta_size, directory_size, _, _, crc, _ = _HEADER.unpack(header)
@@ -71,24 +89,47 @@ def decode_checkpoint(data: bytes, identity: int, position: int) -> Checkpoint:
         raise BadCheckpoint("it belongs to another journal or position")
     if version > VERSION:
         raise BadCheckpoint(f"it has format version {version}, this Penstock reads up to {VERSION}")
-    if length != len(data):
-        raise BadCheckpoint(f"it has {len(data)} bytes where {length} were written")
-    if crc32(memoryview(data)[_HEADER.size :]) != crc:
+    if length != size:
+        raise BadCheckpoint(f"it has {size} bytes where {length} were written")
+    if _checksum(read, size) != crc:
         raise BadCheckpoint("its checksum is wrong")
     place = _HEADER.size
-    meta, place = data[place : place + meta_size], place + _aligned(meta_size)
-    directory = json.loads(data[place : place + directory_size])
-    columns = _columns(data, place + _aligned(directory_size), directory)
+    meta, place = bytes(read(meta_size, place)), place + _aligned(meta_size)
+    directory = json.loads(bytes(read(directory_size, place)))
+    columns = _columns(read, place + _aligned(directory_size), directory)
     return Checkpoint(position, meta, columns, bool(flags & CLEAN))
 
 
-def _columns(data: bytes, place: int, directory: list[tuple[str, str, int]]) -> Columns:
+def _checksum(read: Read, size: int) -> int:
+    crc = 0
+    for place in range(_HEADER.size, size, PIECE):
+        crc = crc32(read(min(PIECE, size - place), place), crc)
+    return crc
+
+
+def _columns(read: Read, place: int, directory: list[tuple[str, str, int]]) -> Columns:
     columns: Columns = {}
     for name, kind, rows in directory:
-        column: npt.NDArray[Any] = np.frombuffer(data, np.dtype(kind), rows, place)
-        columns[name] = column
-        place += _aligned(column.nbytes)
+        dtype = np.dtype(kind)
+        columns[name] = _column(read, place, dtype, rows)
+        place += _aligned(dtype.itemsize * rows)
     return columns
+
+
+def _column(read: Read, place: int, dtype: np.dtype[Any], rows: int) -> npt.NDArray[Any]:
+    """A column; where all values are the same, that value for all rows."""
+    found: npt.NDArray[Any] | None = None
+    first = np.frombuffer(read(dtype.itemsize, place), dtype) if rows else np.empty(0, dtype)
+    step = PIECE // dtype.itemsize
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        part = np.frombuffer(read(count * dtype.itemsize, place + start * dtype.itemsize), dtype, count)
+        if found is None and (part != first).any():
+            found = np.empty(rows, dtype)
+            found[:start] = first
+        if found is not None:
+            found[start : start + count] = part
+    return np.broadcast_to(first, rows) if found is None else found
 
 
 def _aligned(size: int) -> int:

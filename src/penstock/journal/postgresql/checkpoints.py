@@ -43,7 +43,7 @@ class DatabaseCheckpointReader:
             data = self._ask(lambda position=position: self._asked.checkpoint(position))  # type: ignore[misc]
             try:
                 if data is not None:  # it may have been replaced meanwhile
-                    return decode_checkpoint(data, self._identity, position)
+                    return _decoded(data, self._identity, position)
             except BadCheckpoint as error:
                 self.report.append(f"the checkpoint at {position} is passed over: {error}")
         return None
@@ -72,6 +72,11 @@ class DatabaseCheckpoints(DatabaseCheckpointReader):
             )
         except (Fenced, LogAway, LogFailed) as error:
             raise OSError(f"the checkpoint was not written: {error}") from error
+
+
+def _decoded(data: bytes, identity: int, position: int) -> Checkpoint:
+    view = memoryview(data)
+    return decode_checkpoint(lambda size, offset: view[offset : offset + size], len(data), identity, position)
 
 
 def in_parts(data: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:

@@ -3,14 +3,14 @@
 Whole batches are kept as they were staged: remembering one costs nothing per message, and so does forgetting it. A
 batch goes as soon as each of its messages was looked up: they are delivered once, as a rule.
 
-Behind a backlog the newest messages are the last to be delivered, and keeping them is of no use: where batches are
-forgotten without ever having been asked for, fewer are kept. When somebody asks for one that was forgotten only
-therefore, all are kept again.
+Behind a backlog the newest messages are the last to be delivered, and keeping them is of no use. So few are kept until
+somebody asks for one that was forgotten only therefore; then all are. Where batches are forgotten without ever having
+been asked for, fewer are kept again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -28,6 +28,10 @@ T = TypeVar("T")
 DEFAULT_BYTES = 64 * 2**20
 #: So many are kept at least, though nobody has asked for any.
 LEAST_BYTES = 4 * 2**20
+#: What a batch costs beside its messages: with one message it is a hundred bytes in a dozen objects.
+BATCH_COST = 1_500
+#: Batches that were forgotten are noted in stretches of so many bytes.
+MISSED_BYTES = 2**20
 
 _MESSAGE_COLUMNS: list[tuple[str, int | bytes]] = [
     (column.name, b"" if column.type == "binary" else column.default)
@@ -95,13 +99,17 @@ class _Recent:
         return row if self.rows is None else int(np.searchsorted(self.rows, row))
 
 
+def _cost(batch: EventBatch) -> int:
+    return batch.size + BATCH_COST
+
+
 class RecentMessages:
     """Batches, newest last, up to a number of bytes."""
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self._max_bytes = max_bytes
         #: How many are kept now: see the module's description.
-        self._wanted = max_bytes
+        self._wanted = self._least = min(LEAST_BYTES, max_bytes)
         #: None: each of its messages was looked up.
         self._batches: list[_Recent | None] = []
         self._firsts: list[int] = []
@@ -109,7 +117,7 @@ class RecentMessages:
         #: Batches of which every message was looked up: they go with the next one that comes, as more than its payload
         #: may be asked of a message.
         self._delivered: list[_Recent] = []
-        #: Batches that would be here if all were kept: where each begins, and its bytes.
+        #: Stretches of batches that would be here if all were kept: where each begins, and its bytes.
         self._missed: deque[tuple[int, int]] = deque()
         self._missed_bytes = 0
 
@@ -120,9 +128,18 @@ class RecentMessages:
             return
         self._batches.append(_Recent(batch))
         self._firsts.append(batch.first)
-        self.bytes += batch.size
+        self.bytes += _cost(batch)
+        self._forget_oldest(len(self._batches) - 1)
+
+    def committed(self, position: int) -> None:
+        """What is below this position can be read from the log: the newest batch is not kept for its own sake then."""
+        if self.bytes > self._wanted:
+            self._forget_oldest(bisect_left(self._firsts, position))
+
+    def _forget_oldest(self, most: int) -> None:
+        """Forget batches that are not wanted, ``most`` at most."""
         drop = 0
-        while drop < len(self._batches) - 1 and (self._batches[drop] is None or self.bytes > self._wanted):
+        while drop < most and (self._batches[drop] is None or self.bytes > self._wanted):
             self._drop(self._batches[drop])
             drop += 1
         del self._batches[:drop], self._firsts[:drop]
@@ -133,18 +150,23 @@ class RecentMessages:
         """Forget the oldest batch. If nobody has ever asked for it, the others are not worth so much either."""
         if recent is None:
             return
-        self.bytes -= recent.batch.size
+        cost = _cost(recent.batch)
+        self.bytes -= cost
         if recent.lookups:
             return
-        self._wanted = max(min(LEAST_BYTES, self._max_bytes), self._wanted // 2)
-        self._missed.append((recent.batch.first, recent.batch.size))
-        self._missed_bytes += recent.batch.size
+        self._wanted = max(self._least, self._wanted // 2)
+        self._missed_bytes += cost
+        if self._missed and self._missed[-1][1] < MISSED_BYTES:
+            first, before = self._missed.pop()
+            self._missed.append((first, before + cost))
+        else:
+            self._missed.append((recent.batch.first, cost))
 
     def _forget_delivered(self) -> None:
         for recent in self._delivered:
             at = self._holding(recent.batch.first)
             if at is not None and self._batches[at] is recent:
-                self.bytes -= recent.batch.size
+                self.bytes -= _cost(recent.batch)
                 self._batches[at] = None
         self._delivered.clear()
 

@@ -99,6 +99,7 @@ class Engine:
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
             self._in_flight.popleft()
+        self.recent.committed(committed)
         while self._waiting and self._waiting[0][0] <= committed:
             self._released.append(heappop(self._waiting)[2])
         while self._moving and self._moving[0][0] <= committed:

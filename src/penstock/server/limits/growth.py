@@ -211,8 +211,8 @@ GROWTH = (
     ),
     Growth(
         "the newest messages, so that delivering them does not read the disk",
-        "their bytes, and 96 for each",
-        "64 MiB; 4 MiB while nobody asks for them",
+        "their bytes, 96 for each, and 1.5 kB for each commit",
+        "64 MiB; 4 MiB until somebody asks for older ones",
         (
             "server/engine/cache:RecentMessages._batches",
             "server/engine/cache:RecentMessages._firsts",

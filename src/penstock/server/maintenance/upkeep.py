@@ -31,6 +31,8 @@ CARRY_BYTES = 4 * 2**20
 #: Bytes that the copy of a message takes on disk besides its payload, roughly; and those that it may take.
 ROW_BYTES = 48
 COPY_BYTES = 128
+#: Rows of a table that are counted together.
+COUNTED = 2**16
 
 
 class Retention(NamedTuple):
@@ -169,12 +171,15 @@ class Upkeep:
     def use(self, table: Table) -> list[ExtentUse]:
         """What of each extent is alive, as the table says."""
         extents = self.log.extents()
-        places = table.places()
-        which = np.searchsorted(np.array([extent.first for extent in extents], np.uint64), places, side="right") - 1
-        there = which >= 0  # what lies before the log is damaged, and lies in an extent that is kept for it
-        counts = np.bincount(which[there], minlength=len(extents))
-        weights = table.columns["size"][there] + np.float64(ROW_BYTES)
-        sizes = np.bincount(which[there], weights, minlength=len(extents))
+        counts, sizes = np.zeros(len(extents), np.int64), np.zeros(len(extents))
+        firsts = np.array([extent.first for extent in extents], np.uint64)
+        places, weights = table.places(), table.columns["size"]
+        for start in range(0, len(table), COUNTED):
+            rows = slice(start, start + COUNTED)
+            which = np.searchsorted(firsts, places[rows], side="right") - 1
+            there = which >= 0  # what lies before the log is damaged, and lies in an extent that is kept for it
+            counts += np.bincount(which[there], minlength=len(extents))
+            sizes += np.bincount(which[there], weights[rows][there] + np.float64(ROW_BYTES), minlength=len(extents))
         return [
             ExtentUse(extent.first, extent.end, extent.size, extent.last_at, int(counts[i]), int(sizes[i]))
             for i, extent in enumerate(extents)
