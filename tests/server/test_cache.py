@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.core.events import EventBatch
+from array import array
+
+from penstock.core.events import EventBatch, Values
 from penstock.schema import Kind
 from penstock.server.engine.cache import LEAST_BYTES, MISSED_BYTES, RecentMessages
+from penstock.server.engine.kept_batches import BATCH_COST, MOST_GATHERED, WholeBatch
 
 SIZE = 64 * 1024
 MOST = 16 * LEAST_BYTES
@@ -39,11 +42,12 @@ def test_a_backlog_that_nobody_asks_for() -> None:
     assert cache.bytes <= LEAST_BYTES
 
 
-def test_single_messages_cost_what_their_batches_do() -> None:
+def test_single_messages_are_put_together() -> None:
     cache = RecentMessages(MOST)
     for first in range(1, 20_000):
         cache.add(small(first))
-    assert len(cache._batches) * 1_500 < LEAST_BYTES
+    assert len(cache._batches) * BATCH_COST < LEAST_BYTES
+    assert len(cache._batches) < 20_000 / (MOST_GATHERED - 10)
     assert len(cache._missed) < 2 * MOST / MISSED_BYTES
 
 
@@ -103,3 +107,62 @@ def test_what_was_delivered_goes() -> None:
     publish(cache, end, 4 * SIZE)
     assert cache.payloads([end]) == [bytes(SIZE)]
     assert cache.message(end + 1) is not None
+
+
+def small_batches(count: int) -> list[EventBatch]:
+    """Lone messages of all sorts, with other events between them."""
+    made, first = [], 1
+    for number in range(count):
+        one = EventBatch(first)
+        if number % 3:
+            one.add_others(Kind.ACKNOWLEDGED, number, 1, b"consumer", 1, {"message": array("Q", [1])})
+        columns: dict[str, Values] = {}
+        if number % 5 == 0:
+            columns = {"retries": array("B", [number % 2]), "priority": array("Q", [number])}
+        one.add_messages(
+            Kind.PUBLISHED, 1000 + number, 7 + number, b"peer %d" % (number % 2), [b"%d" % number], columns
+        )
+        if number % 4 == 0:
+            one.add_messages(Kind.PUBLISHED, 2000, 1, b"another", [b"plain", b"too"], {})
+        one.close()
+        made.append(one)
+        first = one.end + number % 2  # a batch without a message is not kept
+    return made
+
+
+def test_small_batches_are_put_together_and_give_the_same_messages() -> None:
+    gathered, whole = RecentMessages(MOST), RecentMessages(MOST)
+    batches = small_batches(200)
+    for each in batches:
+        gathered.add(each)
+        whole._append(WholeBatch(each))
+    assert len(gathered._batches) < len(batches) / 20
+    positions = [each.first + row for each in batches for row, kind in enumerate(each.kinds) if kind == Kind.PUBLISHED]
+    assert [gathered.message(position) for position in positions] == [whole.message(each) for each in positions]
+    assert gathered.plain(positions) == whole.plain(positions)
+    assert gathered.payloads(positions) == whole.payloads(positions)
+    for name in ("retries", "priority", "with_ttl"):
+        assert gathered.numbers(name, positions) == whole.numbers(name, positions)
+
+
+def test_what_is_not_committed_stays_with_what_is() -> None:
+    cache = RecentMessages(0)
+    cache.add(small(1))
+    cache.add(small(2))
+    cache.committed(2)
+    assert cache.payloads([2]) == [b"x"]
+    cache.committed(3)
+    assert cache.payloads([2]) == [None]
+    cache.add(small(3))
+    assert cache.payloads([3]) == [b"x"]
+
+
+def test_messages_that_come_and_go_one_by_one_leave_nothing() -> None:
+    cache = RecentMessages(MOST)
+    for each in small_batches(100):
+        cache.add(each)
+        positions = [each.first + row for row, kind in enumerate(each.kinds) if kind == Kind.PUBLISHED]
+        assert None not in cache.payloads(positions)
+    cache.add(batch(10_000))
+    assert len(cache._batches) == 1
+    assert cache.bytes == batch(10_000).size + BATCH_COST

@@ -87,6 +87,12 @@ class TestListeners:
         assert (sspq.queue, sspq.force_retries, sspq.dead_letters) == ("a/b", 3, False)
         assert options.kokaq == []
 
+    def test_a_value_with_a_comma(self) -> None:
+        flags = {"--http": (("http",), "127.0.0.1:1,lake=/srv/a,b c,d,public_metrics=true")}
+        http = load(None, {}, flags).http
+        assert http is not None
+        assert (http.lake, http.public_metrics) == ("/srv/a,b c,d", True)
+
     def test_flight(self, file: Path) -> None:
         assert load(None, {}, {}).flight is DEFAULT_FLIGHT
         assert load(None, {"PENSTOCK_FLIGHT": "off"}, {}).flight is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,11 @@ def test_a_stream_that_fell_behind_goes_on(
     assert written(spark, tmp_path) == [row["payload"] for row in whole]
     assert batches(query)[:2] == [120, 120]
     assert max(batches(query)) == 120
+    left = len(whole) - 1
+    for progress in query.recentProgress:
+        told, left = json.loads(progress.sources[0].latestOffset), left - progress.numInputRows
+        assert told["lagMessages"] == left
+        assert (told["lagSeconds"] > 0) == (left > 0)
 
 
 def test_archive_and_journal_that_do_not_meet(

@@ -89,6 +89,19 @@ def test_files_that_were_put_together_meanwhile(tmp_path: Path, monkeypatch: pyt
     assert len(looks) == 2
 
 
+@pytest.mark.parametrize("pick", [Pick(), Pick(queue="default/jobs")])
+def test_what_lies_behind_a_batch_is_also_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pick: Pick
+) -> None:
+    files = (_file(tmp_path / "one", 1, 41), _file(tmp_path / "two", 41, 61))
+    _listed(monkeypatch, _archive(1, 61, *files))
+    found = ArchivedHistory(_settings(), pick)
+    status = Range(identity=IDENTITY, earliest=56, latest=101, version="")
+    assert [found.behind(status, start).rows for start in (1, 1, 11, 41, 50, 56)] == [55, 55, 45, 15, 6, 0]
+    assert found.behind(status, 1).seconds > 1e9  # its messages are of 1970
+    assert found.behind(status, 56).seconds == 0
+
+
 def test_a_file_that_stays_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = TableFile(str(tmp_path / "gone"), 1, 60, 60, {})
     _listed(monkeypatch, _archive(1, 61, gone))

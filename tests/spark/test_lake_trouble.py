@@ -21,8 +21,10 @@ from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.coverage import covered
 from penstock.spark.pipelines.archive.main import Archive as Pipeline
 from penstock.spark.pipelines.archive.main import ArchiveOptions
-from penstock.spark.pipelines.lake.batches import LakeError
+from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
 from penstock.spark.pipelines.lake.tables import KINDS
+from penstock.spark.pipelines.replay import Replay, ReplayChoice
+from penstock.spark.pipelines.run import BrokerSource
 from support.archives import NOON, ArchiveRun, messages
 
 if TYPE_CHECKING:
@@ -167,3 +169,18 @@ def test_a_catalogue_that_can_not_be_used(tmp_path: Path, catalogue: dict[str, s
     told = refused(tmp_path, kind="iceberg", catalogue=catalogue)
     assert text in told
     assert "hunter22" not in told
+
+
+def test_a_replay_ends_before_files_that_are_being_moved_into_place(tmp_path: Path) -> None:
+    """What comes later, between positions that were replayed already, would be left out."""
+    names = [f"batch-x-000000000001-000{number}-{10 * number}-{10 * number + 9}-10.parquet" for number in range(4)]
+    moves = [(f"staged/{name}", f"messages/queue=a/{name}") for name in names[1:]]
+    (tmp_path / "messages" / "queue=a").mkdir(parents=True)
+    for name in (names[0], names[3]):
+        (tmp_path / "messages" / "queue=a" / name).touch()
+    replay = Replay(None, BrokerSource({}), str(tmp_path), "one")  # type: ignore[arg-type]
+    assert replay._end(ReplayChoice()) == 39
+    ledger = Lake(tmp_path, "archive-messages")
+    ledger.hidden.mkdir(parents=True)
+    ledger._write(Decided("x", 1, moves, 40, False, {}))
+    assert replay._end(ReplayChoice()) == 9

@@ -13,12 +13,15 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyspark.errors import PythonException
 
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.main import ArchiveOptions
-from penstock.spark.pipelines.lake.batches import LakeError
+from penstock.spark.pipelines.lake import files
+from penstock.spark.pipelines.lake import store as store_module
+from penstock.spark.pipelines.lake.batches import Decided, LakeError
 from penstock.spark.pipelines.lake.store import S3Options, Store, s3_options
-from penstock.spark.pipelines.lake.tables import KINDS, data_files
+from penstock.spark.pipelines.lake.tables import KINDS, Table, catalogue_options, data_files, open_table
 from penstock.spark.pipelines.replay import Replay, ReplayChoice
 from penstock.spark.pipelines.run import BrokerSource, RunControl
 from spark.test_archive_option import KEEPING, archive, fill, forget, history, rows_in_journal
@@ -49,12 +52,12 @@ def options_of(url: str, key: str = KEY, secret: str = SECRET) -> dict[str, str]
     return {"endpoint": url, "key": key, "secret": secret}
 
 
-def rows_of(kind: str, table: str, store: ObjectStore, state: Path) -> list[pa.Table]:
+def rows_of(kind: str, table: str, store: ObjectStore, state: Path, lake: str) -> list[pa.Table]:
     """By two readers each, which know nothing of us."""
-    url = f"s3://{BUCKET}/{kind}/{table}"
+    url = f"s3://{BUCKET}/{lake}/{table}"
     known = Store(url, S3Options(store.url, "", KEY, SECRET))
     if kind == "delta":
-        options = known.delta_options()
+        options = {name: value for name, value in known.delta_options().items() if name.startswith("AWS_")}
         return [
             DeltaTable(url, storage_options=options).to_pyarrow_table(columns=["position"]),
             pl.read_delta(url, storage_options=options).select("position").to_arrow(),
@@ -66,9 +69,18 @@ def rows_of(kind: str, table: str, store: ObjectStore, state: Path) -> list[pa.T
         found = [scan.to_arrow(), scan.to_polars().to_arrow()]
         catalogue.close()
         return found
-    files = ds.dataset(f"{BUCKET}/{kind}/{table}", filesystem=store.filesystem(), partitioning="hive")
+    files = ds.dataset(f"{BUCKET}/{lake}/{table}", filesystem=store.filesystem(), partitioning="hive")
     rows = duckdb.connect().execute("select position from files").fetchall()
     return [files.to_table(["position"]), pa.table({"position": [row[0] for row in rows]})]
+
+
+def positions_of(kind: str, store: ObjectStore, state: Path, lake: str) -> list[list[int]]:
+    """What is in both tables, by either reader."""
+    tables = [rows_of(kind, name, store, state, lake) for name in ("orders", "orders_quarantine")]
+    return [
+        sorted(row for table in found for row in table.column("position").to_pylist())
+        for found in zip(*tables, strict=True)
+    ]
 
 
 #: What goes wrong, once each: data files, moves and removals, and the commits themselves. An answer that is lost is to
@@ -106,10 +118,7 @@ def test_batches_in_a_store_that_fails_now_and_then(
         run.now += 24 * 3600
         run.batch(1)
     assert front.left == []
-    for found in zip(
-        rows_of(kind, "orders", store, tmp_path), rows_of(kind, "orders_quarantine", store, tmp_path), strict=True
-    ):
-        assert sorted(row for table in found for row in table.column("position").to_pylist()) == list(range(20))
+    assert positions_of(kind, store, tmp_path, kind) == [list(range(20))] * 2
     there = Store(lake, S3Options(store.url, "", KEY, SECRET))
     listed = data_files(there, "orders", archive_main.catalogue_of(run.lake, run.options))
     assert sum(file.rows for file in listed) == 15
@@ -124,6 +133,80 @@ def plans(spark: SparkSession) -> str:
     shown = [executions.apply(at).physicalPlanDescription() for at in range(executions.size())]
     assert any("MapInArrow" in plan for plan in shown)
     return "\n".join([*shown, str(spark.sparkContext.getConf().getAll())])
+
+
+def test_a_rest_catalogue(tmp_path: Path, store: ObjectStore) -> None:
+    """Of somebody else, who says who may do what, and keeps metadata elsewhere. Data files are in the lake."""
+    catalogue = store.catalogue("tables")
+    (tmp_path / "credential").write_text(catalogue["credential"])
+    options = catalogue_options({**catalogue, "credential": f"@{tmp_path}/credential"}.items())
+    lake = Store(f"s3://{BUCKET}/rest", S3Options(store.url, "", KEY, SECRET))
+    columns = pa.schema({"position": pa.int64(), "date": pa.string()})
+    for number in range(2):
+        table = open_table("iceberg", lake, "orders", options)
+        assert (table.exists(), table.has("query", number)) == (number > 0, False)
+        table.begin("journal")
+        mark = Decided("query", number, [], 10 * (number + 1), True, {"identity": "journal"})
+        written = write_rows(lake, table, columns, range(10 * number, 10 * (number + 1)))
+        table.commit(written, columns, mark)
+        table.commit(written, columns, mark)
+        columns = columns.append(pa.field("more", pa.string()))
+    assert [(each.first, each.last) for each in data_files(lake, "orders", options)] == [(0, 9), (10, 19)]
+    known = load_catalog("any", **catalogue, **lake.iceberg_options()).load_table("lake.orders")
+    assert sorted(known.scan().to_arrow().column("position").to_pylist()) == list(range(20))
+    assert known.location() == "s3://tables/lake/orders"
+    wrong = catalogue_options({**catalogue, "credential": "penstock-key:hunter22"}.items())
+    with pytest.raises(LakeError, match="the catalogue penstock of type rest can't be used") as told:
+        open_table("iceberg", lake, "orders", wrong).exists()
+    assert "hunter22" not in str(told.value)
+
+
+def write_rows(lake: Store, table: Table, columns: pa.Schema, numbers: range) -> list[files.DataFile]:
+    """As a task does."""
+    values = {"position": pa.array(numbers, pa.int64()), "date": pa.array(["2026-01-01"] * len(numbers))}
+    rows = [values.get(field.name, pa.nulls(len(numbers), field.type)) for field in columns]
+    with files.TaskWriter(lake, {table.name: table.layout(columns, "batch", "")}) as writer:
+        writer.add(table.name, pa.RecordBatch.from_arrays(rows, schema=columns))
+        return [file for _, file in writer.close()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
+    spark: SparkSession, tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It is gone when files are to be written, and then when they are to be committed."""
+    lake = f"s3://{BUCKET}/away-{kind}"
+    monkeypatch.setattr(store_module, "ATTEMPTS", 2)
+
+    def at(url: str) -> ArchiveRun:
+        return ArchiveRun(spark, lake, kind=kind, store=options_of(url), state=str(tmp_path))
+
+    with failing_proxy(store.port, []) as front:
+        run = at(front.url)
+        run.batch(0)
+    if kind == "delta":
+        with pytest.raises(LakeError, match=rf"the lake {lake} can't be used: [^\x1b]* Connection refused"):
+            run.batch(1)
+    if kind == "parquet":
+        with pytest.raises(PythonException, match=rf"the store {lake} can't be written to"):
+            run.batch(1)
+    with failing_proxy(store.port, []) as front, monkeypatch.context() as patch:
+        run, real = at(front.url), files.write
+
+        def written(*arguments: Any) -> Any:
+            found = real(*arguments)
+            front.stop()
+            return found
+
+        patch.setattr(files, "write", written)
+        with pytest.raises(LakeError, match=rf"the lake {lake} can't be used|table orders\w* can't be written"):
+            run.batch(1)
+        with pytest.raises(LakeError, match=rf"the lake {lake} can't be written to"):
+            Store(lake, run.archive._store.options).check()
+    again = at(store.url)
+    again.batch(1)
+    again.batch(2)
+    assert positions_of(kind, store, tmp_path, f"away-{kind}") == [list(range(30))] * 2
 
 
 def test_the_history_before_the_journal(

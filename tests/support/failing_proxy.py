@@ -105,6 +105,12 @@ class FailingProxy:
         assert process.stdout is not None
         self.url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
         self.left: list[list[str]] = []
+        self._process = process
+
+    def stop(self) -> None:
+        """From now on nobody answers."""
+        if self._process.poll() is None:
+            self.left = json.loads(self._process.communicate()[0])
 
 
 @contextmanager
@@ -116,7 +122,7 @@ def failing_proxy(port: int, plan: list[tuple[str, str]]) -> Iterator[FailingPro
         try:
             yield found
         finally:
-            found.left = json.loads(process.communicate()[0])
+            found.stop()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""An object store that speaks S3: SeaweedFS."""
+"""An object store that speaks S3: SeaweedFS. It has a REST catalogue of Iceberg's tables, too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
+WEED = str(Path(sys.executable).with_name("weed"))
 BUCKET = "lake"
 KEY, SECRET = "penstock-key", "penstock-secret-5e1f0c3a"
 READ_KEY, READ_SECRET = "read-key", "read-secret-5e1f0c3a"
@@ -39,9 +40,19 @@ PATIENCE = 120
 class ObjectStore:
     """Where it is, and how it is looked into from outside."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, ports: dict[str, int]) -> None:
+        self.port = ports["s3"]
+        self._ports = ports
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def catalogue(self, bucket: str) -> dict[str, str]:
+        """A REST catalogue of tables in a new bucket, in pyiceberg's words. It knows who has the key."""
+        places = [f"-{name}=127.0.0.1:{self._ports[name]}" for name in ("master", "filer")]
+        asked = f"s3tables.bucket -create -name {bucket} -account admin\n"
+        subprocess.run([WEED, "shell", *places], input=asked, text=True, check=True, capture_output=True, timeout=60)
+        url = f"http://127.0.0.1:{self._ports['iceberg']}"
+        server = {"type": "rest", "uri": url, "oauth2-server-uri": f"{url}/v1/oauth/tokens"}
+        return {**server, "warehouse": f"s3://{bucket}/", "credential": f"{KEY}:{SECRET}"}
 
     def filesystem(self) -> pafs.S3FileSystem:
         return pafs.S3FileSystem(
@@ -64,21 +75,22 @@ def _free_port() -> int:
 @contextmanager
 def object_store(folder: Path) -> Iterator[ObjectStore]:
     """A store with one bucket, which is gone in the end."""
-    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
+    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3", "iceberg")}
     (folder / "data").mkdir(parents=True)
     config = folder / "s3.json"
     config.write_text(json.dumps(_IDENTITIES))
     command = [
-        str(Path(sys.executable).with_name("weed")), "server", f"-dir={folder}/data", "-ip=127.0.0.1",
+        WEED, "server", f"-dir={folder}/data", "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1", "-filer", "-s3", f"-s3.config={config}", "-volume.max=20", "-master.telemetry=false",
-        "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false",
+        "-master.volumeSizeLimitMB=64", "-s3.port.lance=0", "-s3.iam=false",
         f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock",
-        *(f"-{name}.port={port}" for name, port in ports.items()),
+        f"-s3.port.iceberg={ports['iceberg']}",
+        *(f"-{name}.port={port}" for name, port in ports.items() if name != "iceberg"),
     ]  # fmt: skip
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
         try:
-            store = ObjectStore(ports["s3"])
+            store = ObjectStore(ports)
             _wait_for(store, process, folder / "log")
             yield store
         finally:

@@ -67,25 +67,42 @@ class EventBatch:
         return self.first + len(self.kinds)
 
     def add_messages(
-        self, kind: Kind, at: int, queue: int, source: bytes, payloads: Sequence[bytes], columns: Mapping[str, Values]
+        self,
+        kind: Kind,
+        at: int,
+        queue: int,
+        source: bytes,
+        payloads: Sequence[bytes],
+        columns: Mapping[str, Values],
+        size: int | None = None,
     ) -> None:
-        """Stage message rows, one for each payload. Each of ``columns`` has a value for each of them."""
+        """Stage message rows, one for each payload. Each of ``columns`` has a value for each of them.
+
+        ``size`` is that of payloads and columns, if it is known.
+        """
         self._add_rows(kind, at, queue, source, len(payloads))
         self._extend("payload", self.messages, payloads)
         for name, values in columns.items():
             self._extend(name, self.messages, values)
         self.messages += len(payloads)
-        self.size += _size(payloads, columns)
+        self.size += _size(payloads, columns) if size is None else size
 
     def add_others(
-        self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
+        self,
+        kind: Kind,
+        at: int,
+        queue: int,
+        source: bytes,
+        count: int,
+        columns: Mapping[str, Values],
+        size: int | None = None,
     ) -> None:
-        """Stage ``count`` rows without a message. Each of ``columns`` has a value for each of them."""
+        """Stage ``count`` rows without a message. Each of ``columns`` has a value for each of them. See above."""
         self._add_rows(kind, at, queue, source, count)
         for name, values in columns.items():
             self._extend(name, self.others, values)
         self.others += count
-        self.size += _size((), columns)
+        self.size += _size((), columns) if size is None else size
 
     def close(self) -> None:
         """Give every column a value for every row of its sort."""
@@ -149,7 +166,7 @@ class EventLog:
     @property
     def staged(self) -> bool:
         """Whether there is anything to take."""
-        return bool(self._closed) or len(self.batch) > 0
+        return bool(self._closed or self.batch.kinds)
 
     def messages(
         self,
@@ -161,9 +178,10 @@ class EventLog:
         kind: Kind = Kind.PUBLISHED,
     ) -> int:
         """Stage message rows and return the position of the first."""
-        batch = self._room(at, len(payloads) * ROW_BYTES + _size(payloads, columns))
-        first = batch.end
-        batch.add_messages(kind, at, queue, source, payloads, columns)
+        size = _size(payloads, columns) if columns else sum(map(len, payloads))
+        batch = self._room(at, len(payloads) * ROW_BYTES + size)
+        first = batch.first + len(batch.kinds)
+        batch.add_messages(kind, at, queue, source, payloads, columns, size)
         return first
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
@@ -207,12 +225,13 @@ class EventLog:
     def _add_others(
         self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
     ) -> None:
-        batch = self._room(at, count * ROW_BYTES + _size((), columns))
-        batch.add_others(kind, at, queue, source, count, columns)
+        size = _size((), columns)
+        batch = self._room(at, count * ROW_BYTES + size)
+        batch.add_others(kind, at, queue, source, count, columns, size)
 
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch
-        if len(batch) and (
+        if batch.kinds and (
             batch.size + size > self._limit or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
         ):
             self._turn()

@@ -207,7 +207,9 @@ class Queue:
     def check(self) -> None:
         """The conservation law: what came in and did not go out is here."""
         here = self.ready + len(self.out) + len(self.delayed) + len(self.dead) + len(self.damaged)
-        if self.counters.balance != here:
+        came = self.counters
+        gone = came.acknowledged + came.popped + came.dropped + came.purged + came.moved_out
+        if came.published + came.moved_in - gone != here:
             raise Miscounted(
                 f"queue {self.full_name}: {self.counters.as_dict()} leaves {self.counters.balance} messages, but "
                 f"{here} are here ({self.ready} ready, {len(self.out)} out, {len(self.delayed)} delayed, "

@@ -53,7 +53,7 @@ LEAST_OUTPUT = 16 * 1024
 LEAST_REQUESTS = 10
 REQUEST_BYTES = 1024
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
-PAUSE = 0.002
+PAUSE = 0.005
 MANY_BYTES = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED = 100
@@ -90,6 +90,9 @@ class Runtime:
         self.awaiting: dict[AnySession, None] = {}
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
+        #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
+        self.output_share = self.requests_share = 0
+        self._share_out()
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
         self.creation = Creation(options, engine.broker)
         engine.broker.most_out = options.limits.messages_out_total
@@ -281,7 +284,8 @@ class Runtime:
         self._stuck = error
 
     def _tell(self) -> None:
-        self._commit_waiters.release(self.broker.committed)
+        if self._commit_waiters.waiting:
+            self._commit_waiters.release(self.broker.committed)
         for effect in self.engine.released():
             session = self.sessions.get(effect.connection.id)
             if session is None:
@@ -298,6 +302,8 @@ class Runtime:
         """
         if self._news:
             self._news, self._unasked = False, len(self.awaiting)
+        if not self._unasked:
+            return
         asked = list(islice(self.awaiting, min(TURN_SESSIONS, self._unasked)))
         self._unasked = self._unasked - len(asked) if len(asked) == TURN_SESSIONS else 0
         for session in asked:
@@ -395,7 +401,7 @@ class Runtime:
 
     def _let_next_go_on(self) -> None:
         """There may be memory again for an answer that has waited for it."""
-        if self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
+        if self.memory.awaited and self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
             try:
                 session.release(self.broker.committed)
             except Exception as error:
@@ -408,17 +414,12 @@ class Runtime:
         if self._received > self.memory.most_unwritten:
             self._watch_congestion()
 
-    @property
-    def output_share(self) -> int:
-        """Output that may wait for one peer: a fair share, where there are many."""
-        share = self.memory.most_output // max(1, len(self.sessions))
-        return min(self.options.limits.output_bytes, max(share, LEAST_OUTPUT))
-
-    @property
-    def requests_share(self) -> int:
-        """Requests of one peer that may wait for their answer: a fair share, where there are many."""
-        share = self.memory.most_input // REQUEST_BYTES // max(1, len(self.sessions))
-        return min(self.options.limits.pipelined_requests, max(share, LEAST_REQUESTS))
+    def _share_out(self) -> None:
+        """A peer has come or gone: work out what each may have, a fair share where there are many."""
+        limits, peers = self.options.limits, max(1, len(self.sessions))
+        self.output_share = min(limits.output_bytes, max(self.memory.most_output // peers, LEAST_OUTPUT))
+        requests = self.memory.most_input // REQUEST_BYTES // peers
+        self.requests_share = min(limits.pipelined_requests, max(requests, LEAST_REQUESTS))
 
     # Peers
 
@@ -460,6 +461,7 @@ class Runtime:
             session.origin += f" user {session.peer.user}"
         session.since = self.now()
         self.sessions[self._next_id] = session
+        self._share_out()
         self.connected[session.protocol] += 1
         self._next_id += 1
         self.count("connections")
@@ -483,6 +485,7 @@ class Runtime:
         self.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
+            self._share_out()
             self.connected[session.protocol] -= 1
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 try:

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from penstock.flight.calls import Advance, Advanced, Pick, Range, Status
 from penstock.spark.batch import PART_BYTES, archived, beginning, check_queue, part, plan
 from penstock.spark.endpoint import log
-from penstock.spark.errors import ADVICE, DataLoss, NoQueue, Replaced
+from penstock.spark.errors import ADVICE, DataLoss, NoQueue, Replaced, SourceError
 from penstock.spark.offsets import Offset, lengths, offset, subject
 from penstock.spark.options import SourceSettings
 from penstock.spark.progress import NO_LAG
@@ -140,7 +140,7 @@ class StreamReader(StreamReaderBase):
         found: dict[str, Any] = {"identity": status.identity, "position": status.latest}
         if self._told is None:
             return found
-        return found | (NO_LAG if self._caught_up else self._reporter.behind(self._told))
+        return found | (NO_LAG if self._caught_up else self._behind(self._told, status))
 
     # How it is done
 
@@ -150,6 +150,19 @@ class StreamReader(StreamReaderBase):
             found = self._endpoint.ask(Status(), Range)
             self._status = (time.monotonic(), found)
         return self._status[1]
+
+    def _behind(self, told: Offset, status: Range) -> dict[str, Any]:
+        """What lies behind a batch, in the journal and in the archive. Empty if one of them does not answer."""
+        found = self._reporter.behind(told)
+        if not found or self._history is None or told.position >= status.earliest:
+            return found
+        try:
+            before = self._history.behind(status, told.position)
+        except (SourceError, OSError) as error:
+            log.debug("no lag: %s", error)
+            return {}
+        age = before.seconds if before.rows else found["lagSeconds"]
+        return {"lagMessages": found["lagMessages"] + before.rows, "lagSeconds": round(age, 3)}
 
     def _archived_until(self, start: int, stop: int) -> int:
         """Up to where a range is taken from the archive; to its start if not at all."""

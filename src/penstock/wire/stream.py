@@ -72,12 +72,8 @@ class StreamDecoder(ABC, Generic[FrameT]):
         self._parser: Generator[int, bytes, FrameT | None] | None = None
         self._need = 0
         self._held: list[memoryview | bytearray] = []
-        self._held_size = 0
-
-    @property
-    def held(self) -> int:
-        """How many bytes of an unfinished field are being kept. At most the payload limit."""
-        return self._held_size
+        #: How many bytes of an unfinished field are being kept. At most the payload limit.
+        self.held = 0
 
     @property
     def between_messages(self) -> bool:
@@ -110,14 +106,14 @@ class StreamDecoder(ABC, Generic[FrameT]):
         if self.error is None and self._parser is not None:
             self.error = WireError(
                 self.protocol,
-                self.offset + self._held_size,
+                self.offset + self.held,
                 "truncated",
-                f"the stream ended {abs(self._need) - self._held_size} byte(s) before the end of a field",
+                f"the stream ended {abs(self._need) - self.held} byte(s) before the end of a field",
                 peer_at_fault=False,
             )
             self._parser = None
             self._held = []
-            self._held_size = 0
+            self.held = 0
         return self.error
 
     @abstractmethod
@@ -168,7 +164,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
         """How many more bytes the parser has to be given at once."""
         if self._need < 0:
             return max(1, min(-self._need, available))
-        return self._need - self._held_size
+        return self._need - self.held
 
     def _hold(self, data: bytes, pos: int) -> None:
         """Keep the rest of the chunk: the beginning, or one more part, of an unfinished field."""
@@ -181,7 +177,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
             gathered = self._held[-1]
             assert isinstance(gathered, bytearray)
             gathered += memoryview(data)[pos:]
-        self._held_size += size
+        self.held += size
 
     def _take(self, data: bytes, pos: int, missing: int) -> bytes:
         """Put one field together from what is held and the next ``missing`` bytes of the chunk: the one copy."""
@@ -189,7 +185,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
             self._held.append(memoryview(data)[pos : pos + missing])
             field = b"".join(self._held)
             self._held = []
-            self._held_size = 0
+            self.held = 0
         else:
             field = data[pos : pos + missing]
         self._field_at = self.offset

@@ -40,8 +40,9 @@ from support.tables import by_duckdb, by_pandas, by_polars, by_spark, read_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds that a pipeline may take to do its first batch, on a machine that has much else to do.
-PATIENCE = 300.0
+#: Seconds that a pipeline may take to do its first batch, on a machine that has much else to do. Longer than it waits
+#: for a broker, so that it can say what it has waited for.
+PATIENCE = 600.0
 #: Messages a second of a replay: slow enough that it is not over before it is killed.
 RATE = 20
 #: Of so many stories in a row, one for each format of tables, the last few have a cluster.
@@ -145,7 +146,7 @@ class PipelineStory(Counted[Figures]):
                 self.broker.start()
             killed = self._kill_executors(driver, life - broker_at)
             ended = driver.poll() is not None
-            assert killed or not ended, self._log.read_text(errors="replace")[-5000:]
+            assert killed or not ended, self._said()
         finally:
             kill_group(driver)
         self.count(ended_by_kills=ended, pipelines_killed=not ended)
@@ -188,9 +189,15 @@ class PipelineStory(Counted[Figures]):
     def _wait(self, driver: subprocess.Popen[bytes], what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not what():
-            assert driver.poll() is None, self._log.read_text(errors="replace")[-5000:]
-            assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-5000:]
+            assert driver.poll() is None, self._said()
+            assert time.monotonic() < deadline, self._said()
             time.sleep(0.01)
+
+    def _said(self) -> str:
+        """What a pipeline has said in the end, but of its progress only the last line."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        told = [line for at, line in enumerate(lines, 1) if at == len(lines) or not line.startswith('{"rows"')]
+        return "\n".join(told)[-5000:]
 
     def _flow(self) -> None:
         """Messages come, some of which are no JSON, and most go. While the broker is away, nothing does."""

@@ -68,9 +68,9 @@ def publish(
         payloads = payloads[:accepted]
     if not accepted:
         return PublishResult(0, 0, refusal)
-    expires = _expires(queue, now, properties)
+    expires = _expires(queue, now, properties) if properties is not PLAIN or queue.policy.default_ttl else 0
     due = now + properties.delay if properties.delay else 0
-    columns = _columns(accepted, properties, expires, due)
+    columns = _columns(accepted, properties, expires, due) if properties is not PLAIN or expires else {}
     first = state.log.messages(now, queue.id, connection.source, payloads, columns)
     queue.counters.published += accepted
     if request_id and queue.policy.deduplication:
@@ -88,8 +88,12 @@ def publish(
         queue.append_run(first, sizes, properties.priority, expires, properties.retries)
     if expires or due:
         state.schedule_at(queue, min(expires or due, due or expires))
-    dispatch(state, queue, now)
-    enforce_limits(state, queue, accepted, now)
+    if queue.waiting or queue.waiting_dead:
+        dispatch(state, queue, now)
+    else:
+        queue.check()
+    if queue.heads is not None:
+        enforce_limits(state, queue, accepted, now)
     return PublishResult(first, accepted, refusal)
 
 
@@ -107,6 +111,8 @@ def admit(state: BrokerState, queue: Queue, sizes: Sequence[int], delayed: bool)
         return 0, PublishRefusal.FULL
     policy = queue.policy
     count = fitting = len(sizes)
+    if not (policy.max_bytes or policy.max_depth):
+        return count, None
     if policy.max_bytes:
         fitting = next((i for i, size in enumerate(sizes) if size > policy.max_bytes), count)
     count = min(fitting, _room(queue, sizes, delayed))

@@ -11,6 +11,8 @@ from penstock.core.commands.lock import end_expired_locks
 from penstock.core.commands.publish import continue_overflow
 from penstock.core.state import BrokerState
 
+_NOTHING = (None, None, None)
+
 
 def tick(state: BrokerState, now: int) -> int | None:
     """Do what time asks for: expire messages, end locks and leases, let delayed messages in; continue what was left.
@@ -50,6 +52,8 @@ def _next_deadline(state: BrokerState, now: int) -> int | None:
     if state.unfinished:
         return now
     heads = (state.lock_ends.head, state.deadlines.head, state.request_ends.head)
+    if heads == _NOTHING and not state.lease_ends:
+        return None
     times: list[int] = [head[0] for head in heads if head is not None]
     if state.lease_ends and (lease_end := next_lease_end(state)) is not None:
         times.append(lease_end)

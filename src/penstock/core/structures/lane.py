@@ -200,18 +200,22 @@ class Lane:
         start = 0
         while start < len(sizes):
             chunk = self._open_chunk()
-            room = CHUNK - len(chunk.ranks)
-            part = sizes[start : start + room]
+            columns = chunk.columns
+            ranks = columns[0]
+            assert ranks is not None
+            part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)
-            for index, values in ((0, run), (1, run), (2, part)):
-                column = chunk.columns[index]
+            ranks.extend(run)
+            for index, values in ((1, run), (2, part)):
+                column = columns[index]
                 if column is not None:
                     column.extend(values)
             for index, value in ((3, expires), (4, retries), (5, self._defaults[5]), (6, 0)):
-                if chunk.columns[index] is not None or value != self._defaults[index]:
+                if columns[index] is not None or value != self._defaults[index]:
                     self._extend_optional(chunk, index, value, count)
-            self._note_deadline(chunk, expires)
+            if expires:
+                self._note_deadline(chunk, expires)
             start += count
         self._length += len(sizes)
         self.bytes += sum(sizes)
@@ -479,16 +483,17 @@ class Lane:
 
     def _delete(self, number: int, start: int, stop: int) -> None:
         chunk = self._chunks[number]
-        sizes = chunk.columns[2]
+        columns = chunk.columns
+        sizes = columns[2]
         assert sizes is not None
         self.bytes -= sizes[start] if stop - start == 1 else sum(sizes[start:stop])
         self._length -= stop - start
-        if stop - start == len(chunk.ranks):
+        if stop - start == len(sizes):
             if chunk.deadline is not None:
                 self._forget_deadline(chunk)
             del self._chunks[number]
             return
-        for column in chunk.columns:
+        for column in columns:
             if column is not None:
                 del column[start:stop]
 

@@ -19,8 +19,10 @@ LEASE = 3.0
 LEASES = (0.2, 600.0)
 #: PostgreSQL cuts longer names, so that two could mean the same.
 LONGEST_NAME = 63
-#: libpq waits for ever if it is not told otherwise: how long connecting, and a peer's silence, may take.
+#: libpq waits for ever if it is not told otherwise: how long connecting, and a peer's silence, may take. And names come
+#: as text whatever the database's encoding is: where it is SQL_ASCII, the driver would take them for bytes.
 DEFAULTS = {
+    "client_encoding": "utf8",
     "connect_timeout": "3",
     "keepalives_idle": "2",
     "keepalives_interval": "1",

@@ -286,6 +286,10 @@ class PostgresDatabase:
                     f"{self.where} has version {found} of the tables, this Penstock has version {VERSION}: use a newer"
                     " Penstock"
                 )
+            if found < min(UPGRADES):
+                raise DatabaseRefused(
+                    f"{self.where} has version {found} of the tables, which this Penstock does not know"
+                )
             if found < VERSION and self._rows(_LEASED):
                 raise DatabaseRefused(f"{self.where} is in use by a broker: stop all brokers on it first")
             for number in range(found, VERSION):

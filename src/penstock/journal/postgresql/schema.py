@@ -1,7 +1,7 @@
 """The tables of a journal, their version, and making them. All are in one schema of the database.
 
     version        whose tables these are, and which version of them
-    shard          one row: how far the log goes, where it begins, whose it is
+    shard          one row: how far the log goes, where it begins, whose it is; sums of the extent that grows
     extents        what is given back as a whole: the header of a segment, and sums once it is full
     blocks         the blocks, partitioned by extent: one commit is one row, its bytes those of the local format
     checkpoints    states before positions, in parts
@@ -13,7 +13,7 @@ Numbers of 64 bits without a sign are kept as those with one: the database has n
 from __future__ import annotations
 
 #: What this Penstock makes and uses. Older ones are upgraded by ``penstock journal upgrade``, newer ones refused.
-VERSION = 1
+VERSION = 2
 PRODUCT = "penstock"
 #: The name of the schema where the URL names none.
 SCHEMA = "penstock"
@@ -34,7 +34,10 @@ create table {schema}.shard (
     extent bigint not null default 0,
     chain bigint not null default 0,
     owner text not null default '',
-    lease_until timestamptz not null default 'epoch'
+    lease_until timestamptz not null default 'epoch',
+    size bigint not null default 0,
+    blocks bigint not null default 0,
+    last_at bigint not null default 0
 ) with (fillfactor = 10);
 
 create table {schema}.extents (
@@ -79,8 +82,17 @@ FILL = (
     "insert into {schema}.version values (%s, %s)",
     "insert into {schema}.shard (identity, created) values (%s, %s)",
 )
-#: What makes tables of a version those of the next one. Version 1 is the first there was.
-UPGRADES: dict[int, tuple[str, ...]] = {}
+#: What makes tables of a version those of the next one. Version 1, the first there was, had no sums of the extent that
+#: grows: who asked for them counted all of its blocks.
+UPGRADES: dict[int, tuple[str, ...]] = {
+    1: (
+        """alter table {schema}.shard add column size bigint not null default 0,
+            add column blocks bigint not null default 0, add column last_at bigint not null default 0""",
+        """update {schema}.shard s set (size, blocks, last_at) = (
+            select coalesce(sum(b.size), 0), count(*), coalesce(max(b.at), 0) from {schema}.blocks b
+            where b.extent = s.extent)""",
+    )
+}
 TABLES = ("version", "shard", "extents", "blocks", "checkpoints", "named_values")
 
 

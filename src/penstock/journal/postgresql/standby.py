@@ -10,7 +10,14 @@ from penstock.journal.errors import CommitsLost, LogAway, Replaced, Trimmed
 from penstock.journal.format.block import Block
 from penstock.journal.format.segment import Segment
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
-from penstock.journal.postgresql.database import BlockMark, BlockRow, Database, DatabaseError, ShardRow
+from penstock.journal.postgresql.database import (
+    BlockMark,
+    BlockRow,
+    Database,
+    DatabaseError,
+    ExtentRow,
+    ShardRow,
+)
 from penstock.journal.postgresql.extents import segment_of
 from penstock.journal.postgresql.reading import BlockReader
 from penstock.journal.postgresql.seen import Seen
@@ -31,6 +38,8 @@ class DatabaseStandby:
         self._reader = BlockReader(database.where, self._fetch, self._check_there)
         self._identity: int | None = None
         self._seen = seen
+        #: The extents, and what the row of the shard said when they were listed.
+        self._listed: tuple[tuple[int, int], list[ExtentRow]] = (-1, -1), []
         self.position = FIRST_POSITION
         self.owner = ""
         self.seconds = 0.0
@@ -65,8 +74,11 @@ class DatabaseStandby:
         shard = self._look()
         if self.position >= shard.head:
             return
-        rows = [row for row in self._ask(self._database.extents) if not row.kept and row.end > self.position]
-        segments = [segment_of(self._database.where, row, shard.identity) for row in rows]
+        segments = [
+            segment_of(self._database.where, row, shard.identity)
+            for row in self._extents(shard)
+            if row.end > self.position
+        ]
         if not segments or segments[0].header.after > self.position:
             raise self._trimmed(shard)
         for segment in segments:
@@ -75,6 +87,13 @@ class DatabaseStandby:
                 mark = BlockMark(block.first, block.end, block.epoch, block.header.crc)
                 self._seen.note(segment.first, mark)
                 yield block
+
+    def _extents(self, shard: ShardRow) -> list[ExtentRow]:
+        """Those of the log. There are others only when the row of the shard says so."""
+        moment = (shard.low, shard.extent)
+        if self._listed[0] != moment:
+            self._listed = moment, [row for row in self._ask(self._database.extents) if not row.kept]
+        return [row if row.finished else row._replace(end=max(row.end, shard.head)) for row in self._listed[1]]
 
     def own(self) -> OwnedDatabase:
         """See Standby."""

@@ -28,8 +28,10 @@ RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = 
 RELEASE = "update {schema}.shard set owner = '', lease_until = 'epoch' where epoch = %(epoch)s"
 
 #: The head moves and the block is added, both or neither. Who comes second finds no row to move.
-APPEND = f"with moved as ({_MOVED} {_FREE} returning extent) {_BLOCK}"
-APPEND_EXTENT = f"""with moved as ({_MOVED}, extent = %(first)s {_FREE} returning extent),
+_MORE = "size = size + %(size)s, blocks = blocks + 1, last_at = greatest(last_at, %(at)s)"
+_ANEW = "extent = %(first)s, size = %(size)s, blocks = 1, last_at = %(at)s"
+APPEND = f"with moved as ({_MOVED}, {_MORE} {_FREE} returning extent) {_BLOCK}"
+APPEND_EXTENT = f"""with moved as ({_MOVED}, {_ANEW} {_FREE} returning extent),
     finished as (update {{schema}}.extents set "end" = %(f_end)s, size = %(f_size)s, blocks = %(f_blocks)s,
         last_at = %(f_last_at)s, chain = %(f_chain)s, finished = true from moved where first = %(f_first)s),
     begun as (insert into {{schema}}.extents (first, header, timeline)
@@ -37,14 +39,15 @@ APPEND_EXTENT = f"""with moved as ({_MOVED}, extent = %(first)s {_FREE} returnin
     {_BLOCK}"""
 MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent = %s and first = %s'
 
-EXTENTS = """select first, header, timeline, coalesce(b."end", e."end", e.first), coalesce(b.size, e.size, 0),
-        coalesce(b.blocks, e.blocks), coalesce(b.last_at, e.last_at), coalesce(b.chain, e.chain), flags, finished, kept
-    from {schema}.extents e left join lateral (
-        select e.first + sum("end" - first)::int8 as "end", sum(size)::int8 as size, count(*) as blocks,
-            max(at) as last_at,
-            (select checksum from {schema}.blocks where extent = e.first order by first desc limit 1) as chain
-        from {schema}.blocks where extent = e.first and not e.finished having count(*) > 0) b on true
-    order by first"""
+#: The last block of one that is not finished says how far it goes. Of the one that grows, the shard has the sums: all
+#: of its blocks, which may be a million, are never counted.
+EXTENTS = """select e.first, header, timeline, coalesce(b."end", e."end", e.first),
+        case when g.one then g.size else e.size end, case when g.one then g.blocks else e.blocks end,
+        case when g.one then g.last_at else e.last_at end, coalesce(b.checksum, e.chain), flags, finished, kept
+    from {schema}.extents e left join {schema}.shard g on g.extent = e.first and not e.finished
+        left join lateral (select "end", checksum from {schema}.blocks
+            where extent = e.first and not e.finished order by first desc limit 1) b on true
+    order by e.first"""
 BLOCKS = """select extent, first, "end", epoch, checksum, bytes from (
         select *, sum(size) over (order by first) - size as before from (
             select * from {schema}.blocks where extent = %(extent)s and first >= coalesce(

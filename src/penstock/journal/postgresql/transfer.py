@@ -157,7 +157,7 @@ class DatabaseTarget:
 
     def _move_head(self) -> None:
         assert self._facts is not None
-        facts, last = self._facts, self._extents[-1].sums if self._extents else None
+        facts, last = self._facts, self._extents[-1] if self._extents else None
         self._ours(asked(lambda: self._database.move_head(self._epoch, facts, last)))
 
     def _ours(self, done: bool) -> None:
@@ -208,10 +208,14 @@ class ArrivalDatabase(PostgresDatabase):
             self._change("drop table if exists {schema}.{partition}", partition=partition(first))
         return True
 
-    def move_head(self, epoch: int, facts: TransferFacts, last: SegmentSums | None) -> bool:
+    def move_head(self, epoch: int, facts: TransferFacts, last: TransferExtent | None) -> bool:
         """Say how far the journal goes."""
         values = {"epoch": epoch, "head": facts.head, "low": facts.low, "floor": facts.floor}
-        values |= {"extent": last.first, "chain": last.chain} if last is not None else {"extent": 0, "chain": 0}
+        values |= dict.fromkeys(("extent", "chain", "size", "blocks", "last_at"), 0)
+        if last is not None:
+            sums = last.sums
+            values |= {"extent": sums.first, "chain": sums.chain, "blocks": sums.blocks, "last_at": sums.last_at}
+            values["size"] = last.size
         return self._change(_MOVE_HEAD, values) == 1
 
 
@@ -232,7 +236,7 @@ _PUT_EXTENT = """with ours as (select 1 from {schema}.shard where epoch = %(epoc
 _PUT_BLOCKS = """copy {schema}.{partition} (extent, first, "end", epoch, checksum, at, size, bytes)
     from stdin (format binary)"""
 _MOVE_HEAD = """update {schema}.shard set head = %(head)s, low = %(low)s, floor = %(floor)s, extent = %(extent)s,
-    chain = %(chain)s where epoch = %(epoch)s"""
+    chain = %(chain)s, size = %(size)s, blocks = %(blocks)s, last_at = %(last_at)s where epoch = %(epoch)s"""
 
 
 def _signed(number: int) -> int:

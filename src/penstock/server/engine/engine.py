@@ -34,7 +34,8 @@ from penstock.journal.contract import Checkpoint, Lease, Log
 from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
-from penstock.server.engine.cache import DEFAULT_BYTES, SPECIAL, PlainMessage, RecentMessages
+from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
+from penstock.server.engine.kept_batches import SPECIAL, PlainMessage
 
 
 class Damage(NamedTuple):
@@ -68,6 +69,7 @@ class Engine:
         self._roll_at = log.end
         #: Batches on their way to the log: where each ends, and its payload bytes.
         self._in_flight: deque[tuple[int, int]] = deque()
+        self._in_flight_bytes = 0
         self.broker.catalogue(now)
         self.broker.start(now, {"epoch": self.epoch})
         self.broker.tick(now)
@@ -82,6 +84,7 @@ class Engine:
         for batch in batches:
             self.recent.add(batch)
             self._in_flight.append((batch.end, batch.size))
+            self._in_flight_bytes += batch.size
         staged = [Staged(batch, batch.first == self._roll_at) for batch in batches]
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
@@ -98,7 +101,7 @@ class Engine:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
         committed = self.broker.committed = self.log.committed
         while self._in_flight and self._in_flight[0][0] <= committed:
-            self._in_flight.popleft()
+            self._in_flight_bytes -= self._in_flight.popleft()[1]
         self.recent.committed(committed)
         while self._waiting and self._waiting[0][0] <= committed:
             self._released.append(heappop(self._waiting)[2])
@@ -118,7 +121,7 @@ class Engine:
     @property
     def unwritten(self) -> int:
         """Payload bytes that were published and are not committed yet."""
-        return self.broker.log.size + sum(size for _, size in self._in_flight)
+        return self.broker.log.size + self._in_flight_bytes
 
     def move(self, places: dict[int, int]) -> None:
         """Messages were carried forward: read them at these places, once the copies are durable."""
@@ -184,6 +187,8 @@ class Engine:
 
     def collect(self) -> None:
         """Take the effects of the commands so far: those that wait for a commit, and those that do not."""
+        if not self.broker.effects:
+            return
         for effect in self.broker.take_effects():
             after = effect.after if isinstance(effect, DeliveryEffect) else 0
             if after <= self.broker.committed:

@@ -55,12 +55,20 @@ class Memory:
         else:
             self.holders.discard(session)
 
+    def prepared(self, session: AnySession, size: int) -> None:
+        """A session has so much more output."""
+        self.output += size
+        session.held_output += size
+        self.holders.add(session)
+
     def grant(self, session: AnySession, size: int, most: int) -> int:
         """How many bytes of output a session may prepare now, whose next answer has ``size``; ``most`` at most.
 
         An answer is not cut in two, so it is ``size`` or more; 0: it has to wait, and is told to go on.
         """
         free = self.most_output - self.output
+        if not self._line and size <= free:
+            return max(size, min(most, free))
         if size <= free and self._is_next(session):
             self._leave_line(session, served=True)
             return max(size, min(most, free))
@@ -88,6 +96,11 @@ class Memory:
         for sessions in self._line.values():
             return next(iter(sessions))
         return None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody stands in the line."""
+        return bool(self._line)
 
     @property
     def can_go_on(self) -> bool:

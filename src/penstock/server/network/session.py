@@ -260,7 +260,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.end()
         elif not self.inbox and self.decoder.error is not None:
             self.protocol_error(self.decoder.error)
-        self._read_on_or_not()
+        if self._reading == (bool(self.inbox) or self.runtime.congested):
+            self._read_on_or_not()
 
     def _stall(self) -> bool:
         """What is at the head of the inbox can't be done now: try it again in a while. Returns what ``handle`` does."""
@@ -494,7 +495,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     @property
     def room(self) -> int:
         """How many more bytes may wait for the peer to take them."""
-        return 0 if self._peer_is_slow else max(0, self.runtime.output_share - self._waiting_bytes)
+        left = self.runtime.output_share - self._waiting_bytes
+        return 0 if self._peer_is_slow or left < 0 else left
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, at the end of this turn."""
@@ -503,9 +505,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.dirty(self)
 
     def _prepared(self, data: bytes) -> None:
+        size = len(data)
         self._parts.append(data)
-        self._waiting_bytes += len(data)
-        self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+        self._waiting_bytes += size
+        self.runtime.memory.prepared(self, size)
 
     @property
     def peer_is_slow(self) -> bool:
@@ -528,7 +531,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return 0
 
     def _flush(self) -> int:
-        self._fill()
+        self._starved = False
+        if self.outbox:
+            self._fill()
         runtime = self.runtime
         if runtime.lease is not None and not runtime.lease_holds(runtime.lease):  # reading payloads may take long
             return 0
@@ -537,8 +542,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._parts.clear()
         written, self._waiting_bytes = self._waiting_bytes, 0
         self.note_output(written)
-        if not self.starved:
-            self.runtime.memory.withdraw(self)
+        if runtime.memory.awaited and not self.starved:
+            runtime.memory.withdraw(self)
         if self._peer_is_slow:
             return written
         if self.outbox and not self._starved:
@@ -549,7 +554,6 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def _fill(self) -> None:
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
-        self._starved = False
         messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
         while messages > 0 and size_left > 0 and self.outbox and not self._starved and (room := self.room):
             size = self.outbox[0][1][0].item.size

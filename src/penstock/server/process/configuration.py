@@ -7,6 +7,7 @@ flag.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -121,12 +122,12 @@ class Layers:
                     del self._origins[old]
 
     def _listener(self, protocol: str, value: Any) -> Any:
-        """A listener given as text: the address, then options after commas."""
+        """A listener given as text: the address, then options after commas. A comma may be part of a value."""
         if not isinstance(value, str):
             return value
-        address, *rest = value.split(",")
+        address, comma, rest = value.partition(",")
         table: dict[str, Any] = {"address": address}
-        for option in rest:
+        for option in _OPTION.split(rest) if comma else ():
             key, equals, text = option.partition("=")
             if not equals:
                 reason = f"{option!r} is not an option of a listener; they follow the address as name=value, as in"
@@ -162,6 +163,10 @@ def variables() -> list[str]:
     names = [name for name in known_keys(ROOT) if name not in _TABLES]
     names += [f"{section}_{key}" for section in _SECTIONS for key in known_keys(ROOT / section)]
     return [f"{PREFIX}{name.upper()}" for name in names]
+
+
+#: A comma behind which another option begins.
+_OPTION = re.compile(r",(?=\w+=)")
 
 
 def _example(listener: str) -> str:

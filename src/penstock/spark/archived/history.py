@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.flight.calls import Advanced, Pick, Range
+from penstock.flight.calls import Advanced, Lag, Pick, Range
 from penstock.spark.archived import measures
 from penstock.spark.archived.files import Archive
 from penstock.spark.archived.listing import list_archive, store_of
@@ -38,6 +38,8 @@ class ArchivedHistory:
         self._pick = pick
         self._archive: Archive | None = None
         self._rows: ArchiveRows | None = None
+        #: Rows of row groups that are of the queues that are meant.
+        self._counted: dict[tuple[str, int], int] = {}
 
     def earliest(self, status: Range) -> int:
         """The first position there is, in one or the other."""
@@ -79,6 +81,18 @@ class ArchivedHistory:
 
         return self._with_files(status, cut)
 
+    def behind(self, status: Range, start: int) -> Lag:
+        """What of the archive lies at or after a position, and before the journal begins."""
+
+        def count(archive: Archive, rows: ArchiveRows) -> Lag:
+            span = (start, min(status.earliest, archive.stop))
+            groups = rows.groups(archive.between(*span, self._pick), *span)
+            found = measures.behind(rows, groups, span, self._pick, self._counted)
+            at = measures.oldest(rows, groups, span, self._pick) if found else None
+            return Lag(rows=found, seconds=0.0 if at is None else max(time.time() - at / 1e6, 0.0))
+
+        return self._with_files(status, count)
+
     def files(self, status: Range, start: int, stop: int) -> tuple[TableFile, ...]:
         """The files that have rows of a range."""
         return self._known(status).between(start, stop, self._pick)
@@ -95,6 +109,7 @@ class ArchivedHistory:
         self._archive = None
         if self._rows is not None:
             self._rows.forget()
+        self._counted.clear()
         return self._known(status)
 
     def _with_files(self, status: Range, ask: Callable[[Archive, ArchiveRows], T]) -> T:

@@ -89,3 +89,31 @@ def locate(rows: ArchiveRows, files: Iterable[TableFile], stop: int, pick: Pick,
             found = pc.min(table.filter(pc.greater_equal(table.column("published_at"), moment)).column("position"))
             best = found.as_py() if found.is_valid else best
     return best
+
+
+def behind(
+    rows: ArchiveRows, groups: Sequence[RowGroup], span: tuple[int, int], pick: Pick, known: dict[tuple[str, int], int]
+) -> int:
+    """How many rows a range has. ``known`` remembers those of whole row groups."""
+    schema = pa.schema([MESSAGES.field("position")])
+    count = 0
+    for group in groups:
+        key = group.file.path, group.number
+        whole = span[0] <= group.low and group.stop <= span[1]
+        if whole and not (pick.queue or pick.pattern):
+            count += group.rows
+        elif whole and key in known:
+            count += known[key]
+        else:
+            found = rows.load(group, span, pick, schema).num_rows
+            count += found
+            if whole:
+                known[key] = found
+    return count
+
+
+def oldest(rows: ArchiveRows, groups: Sequence[RowGroup], span: tuple[int, int], pick: Pick) -> int | None:
+    """When the first message of a range was published, in microseconds since 1970; None if there is none."""
+    schema = pa.schema([MESSAGES.field(name) for name in ("position", "published_at")])
+    first = next(rows.read(groups, span, pick, schema, enough=ENOUGH), None)
+    return None if first is None else first.column("published_at").cast(pa.int64())[0].as_py()

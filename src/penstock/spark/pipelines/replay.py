@@ -30,6 +30,8 @@ from penstock.spark.options import Use, parse
 from penstock.spark.pipelines.archive.main import ArchiveOptions, catalogue_of, lake_of
 from penstock.spark.pipelines.lake.batches import Lake, LakeError, write_whole
 from penstock.spark.pipelines.lake.files import CUT
+from penstock.spark.pipelines.lake.parquet import first_position
+from penstock.spark.pipelines.lake.tables import QUARANTINE
 from penstock.spark.pipelines.run import (
     LOOK_EVERY,
     SPARK_ERRORS,
@@ -187,7 +189,7 @@ class Replay:
         try:
             known = msgspec.json.decode(self._file.read_bytes(), type=State)
         except FileNotFoundError:
-            known = State(choice, self._source(choice).last(), f"batch-replay-{self._name}-{uuid4()}")
+            known = State(choice, self._end(choice), f"batch-replay-{self._name}-{uuid4()}")
             known.total = self._count(known)
             self._keep(known)
             return known
@@ -197,6 +199,13 @@ class Replay:
             text = "is another one: it was started with other messages, another queue or another rate"
             raise LakeError(f"the replay of this name {text}. Choose another --name, or the same options as before")
         return known
+
+    def _end(self, choice: ReplayChoice) -> int:
+        """The last position that there is. Of a batch of plain files that is being moved into place, none counts."""
+        found = self._source(choice).last()
+        ledger = Lake(self.lake.root, f"archive-{choice.table.removesuffix(f'_{QUARANTINE}')}").last()
+        moving = [] if ledger is None or ledger.done else [first_position(to) for _, to in ledger.moves]
+        return min([found, *(first - 1 for first in moving if first is not None)])
 
     def _keep(self, state: State) -> None:
         write_whole(self._file, msgspec.json.encode(state))

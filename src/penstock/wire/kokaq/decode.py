@@ -37,7 +37,6 @@ from penstock.wire.kokaq.frames import (
     CANONICAL,
     MAGIC,
     OPCODES,
-    PUSHED_MIDDLES,
     PUSHED_OP,
     RUN_OPCODES,
     START,
@@ -90,7 +89,7 @@ _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
 _COMPONENT_TAGS = (1, 2)
 _NOP = int(Opcode.NOP)
 _TAGS = {tags.payload: tags for tags in Tags}
-_PUSHED_MIDDLES = frozenset(PUSHED_MIDDLES.values())
+_PUSHED_MIDDLES = frozenset(tags.pushed_middle for tags in Tags)
 _COMMON = Struct(">I4s")
 _HEADERS = Struct(">I4s4s")
 _COMPONENT = Struct(">BHxBBH")
@@ -220,6 +219,7 @@ def _with_payload(body: _Body, names: bytes, split: int, payload: bytes, tags: T
     return _Body(body.metadata, namespace, queue, payload, body.problem or problem, body.raw, tags)
 
 
+@lru_cache(maxsize=1024)
 def _read_names(names: bytes, split: int) -> tuple[str, str, str | None]:
     try:
         return names[:split].decode(), names[split:].decode(), None

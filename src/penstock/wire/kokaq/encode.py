@@ -11,7 +11,6 @@ from penstock.wire.kokaq.fields import COMPONENT_START, write_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
     OPCODES,
-    PUSHED_MIDDLES,
     PUSHED_OP,
     START,
     WIRE_MAX_NAME,
@@ -34,6 +33,7 @@ from penstock.wire.kokaq.frames import (
 )
 
 _HEADERS = Struct(">I4sBBBB")
+_PUSHED_START = PUSHED_OP.to_bytes(2, "big")
 _NOP_ANSWER = "a successful answer to Nop has no components: its last byte is an opaque one"
 
 
@@ -199,8 +199,9 @@ def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     if countOf(map(len, uuids), 16) != len(uuids):
         raise ValueError("a UUID has 16 bytes")
     head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    start = PUSHED_OP.to_bytes(2, "big")
-    middles = {byte: start + bytes((byte,)) + PUSHED_MIDDLES[tags] for byte in _distinct(op_opaques)}
+    if len(uuids) == 1:
+        return [head, opaques[0], _PUSHED_START, op_opaques, tags.pushed_middle, uuids[0]]
+    middles = {byte: _PUSHED_START + bytes((byte,)) + tags.pushed_middle for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques
     parts[2::4] = _each(middles, op_opaques)

@@ -103,7 +103,8 @@ class Tags(Enum):
     """Which component has which tag: the protocol's drawings of components and its listings differ.
 
     ``payload`` and ``metadata`` are the tags of the components, and their bits in the operation header's tag;
-    ``metadata_start`` is a metadata component up to its field count.
+    ``metadata_start`` is a metadata component up to its field count, ``pushed_middle`` what stands before the UUID of a
+    plain answer to Push: the operation header's tag, the component's header, the field's tag and size.
     """
 
     DRAWN = "drawn"  # payload 1, metadata 2: as we send
@@ -113,6 +114,7 @@ class Tags(Enum):
         self.payload = 1 if name == "drawn" else 2
         self.metadata = 3 - self.payload
         self.metadata_start = bytes((self.metadata,)) + COMPONENT_START
+        self.pushed_middle = bytes((self.metadata,)) + self.metadata_start + bytes.fromhex("00000001 0510")
 
 
 CANONICAL = Variant(Numbering.CANONICAL, BitOrder.LOW)
@@ -251,11 +253,6 @@ RUN_OPCODES = {Opcode.ACQUIRE_PEEK_LOCK.value: False, Opcode.POP.value: False, O
 START = MAGIC << 8 | VERSION
 #: The first two bytes of the operation header of a plain answer to Push, as a number: see :class:`Pushed`.
 PUSHED_OP = Opcode.PUSH << 8 | Status.SUCCESS << 4 | Reason.OK
-#: What stands before that answer's UUID: the operation header's tag, the component's header, the field's tag and size.
-PUSHED_MIDDLES = {
-    Tags.DRAWN: bytes.fromhex("02 02042000 00000001 0510"),
-    Tags.LISTED: bytes.fromhex("01 01042000 00000001 0510"),
-}
 
 
 @overload

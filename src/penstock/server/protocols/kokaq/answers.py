@@ -13,7 +13,7 @@ from penstock.core.structures.lane import Item
 from penstock.journal.errors import UNREADABLE
 from penstock.journal.format.rows import MessageRow
 from penstock.schema import Reason as Why
-from penstock.server.engine.cache import PlainMessage
+from penstock.server.engine.kept_batches import PlainMessage
 from penstock.wire import kokaq
 from penstock.wire.kokaq import Metadata, Reason, Requests, Response, Status
 from penstock.wire.kokaq.fields import parse_fields, write_fields
@@ -34,8 +34,8 @@ class Answers:
 
     def pushed(self, frame: kokaq.Pushes, done: PublishResult, queue: Queue) -> kokaq.Pushed:
         """The messages were taken: their UUIDs."""
-        count, raw = done.accepted, self._runtime.ids.raw
-        uuids = tuple(raw(queue, position) for position in range(done.first, done.first + count))
+        count = done.accepted
+        uuids = self._runtime.ids.raws(queue, range(done.first, done.first + count))
         return kokaq.Pushed(frame.message_type, frame.opaques[:count], frame.op_opaques[:count], uuids)
 
     def messages(

@@ -108,7 +108,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
-        return super().may_work() and self._requests < self.runtime.requests_share and self.room > 0
+        runtime = self.runtime
+        return not runtime.congested and self._requests < runtime.requests_share and self.room > 0
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
@@ -194,8 +195,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _grant(self, responses: list[AnyResponse], tags: Tags, size: int) -> int:
         """Memory for the next answers, and one of this size at least. What was prepared is written first: it counts."""
-        self._write(responses, tags)
-        responses.clear()
+        if responses:
+            self._write(responses, tags)
+            responses.clear()
         granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
         self._answers_starved = not granted
         return granted
@@ -597,7 +599,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self.connection.source = base + b" " + name.encode()
 
     def _require(self, right: Right, namespace: str, name: str) -> None:
-        if not self.allowed(right, namespace, name):
+        if not (self.rights.allow(right, namespace, name) or self.allowed(right, namespace, name)):
             raise NotAllowed
 
     def _queue(self, request: Request, right: Right) -> Queue:

@@ -193,6 +193,10 @@ class Archive:
 
     def batch(self, messages: DataFrame, number: int) -> int:
         """Put one batch away: once, however often it comes."""
+        with self._explained():
+            return self._batch(messages, number)
+
+    def _batch(self, messages: DataFrame, number: int) -> int:
         attempt = self._lake.begin(number)
         if attempt is None:
             return 0
@@ -205,8 +209,7 @@ class Archive:
                 self._grow(messages)
             hour = self._now()
         found = self._write(messages, number, hour, attempt.name)
-        with self._explained():
-            self._commit(found, number, hour, last)
+        self._commit(found, number, hour, last)
         if last is not None and last.state["hour"] != hour:  # or the clock was set back
             self.maintain(messages.sparkSession, last.state["hour"], hour)
         return sum(file.rows for each in found.values() for file in each)
@@ -271,12 +274,11 @@ class Archive:
 
     def maintain(self, spark: SparkSession, before: str, now: str) -> None:
         """After an hour, put small files together; after a day, remove what is part of no table any more."""
-        with self._explained():
-            for table in self._tables():
-                if self._options.compact:
-                    table.compact(spark)
-                if before[:10] != now[:10]:
-                    table.clean()
+        for table in self._tables():
+            if self._options.compact:
+                table.compact(spark)
+            if before[:10] != now[:10]:
+                table.clean()
 
 
 def _committed(mark: Decided) -> Decided:

@@ -70,8 +70,12 @@ class Lake:
             self.staging.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LakeError(f"the lake {self.root} can't be written to: {error.strerror}") from None
-        self.finish()
-        self._clear()
+        try:
+            self.finish()
+            self._clear()
+        except OSError as error:
+            place = self.root if self.store is None else self.store.uri()
+            raise LakeError(f"what an earlier run has left in {place} can't be put right: {error}") from None
 
     def _clear(self) -> None:
         """Remove what was staged and is not needed any more."""

@@ -6,12 +6,13 @@ part of the same commit, have what the newest batch says. Without a catalogue of
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class IcebergFormat(Transactional):
         errors = library("pyiceberg.exceptions", "iceberg")
         library("pyiceberg.catalog.sql", "iceberg")
         self._missing = (errors.NoSuchTableError, errors.NoSuchNamespaceError)
+        self._unwanted = (errors.BadRequestError, errors.ForbiddenError)
         self._broken = (ValueError, FileNotFoundError, errors.ValidationError)
         self.conflicts = (errors.CommitFailedException,)
         database = library("sqlalchemy.exc", "iceberg").SQLAlchemyError
@@ -172,10 +174,11 @@ class IcebergFormat(Transactional):
     def _creation(self, columns: pa.Schema) -> Any:
         """The table comes with its first batch: one without any would be nobody's."""
         self._catalogue.create_namespace_if_not_exists(self._options.namespace)
-        where = _url(self.store, self.name)
-        found = self._catalogue.create_table_transaction(
-            self._identifier, schema=columns, location=where, properties=SETTINGS
-        )
+        begin = partial(self._catalogue.create_table_transaction, self._identifier, columns, properties=SETTINGS)
+        try:
+            found = begin(location=_url(self.store, self.name))
+        except self._unwanted:  # a catalogue may keep metadata where it likes: data files are in the lake
+            found = begin()
         with found.update_spec() as update:
             for name in DIVIDED_BY:
                 update.add_identity(name)
@@ -284,8 +287,8 @@ def _partition(table: Any, file: Any) -> dict[str, str]:
 def _version(path: str) -> tuple[int, str]:
     """Metadata files begin with their number."""
     name = path.rpartition("/")[2]
-    number = name.partition("-")[0]
-    return (int(number) if number.isdigit() else 0), name
+    number = re.match(r"v?(\d+)", name)
+    return (int(number[1]) if number else 0), name
 
 
 def _url(store: Store, path: str) -> str:

@@ -76,6 +76,12 @@ class ParquetFormat(Table):
         return min(least, default=0), max(greatest, default=0), found.num_rows
 
 
+def first_position(path: str) -> int | None:
+    """Of a file, by its name; None: an older version has named it."""
+    told = _NAME.fullmatch(path.rpartition("/")[2])
+    return None if told is None else int(told[1])
+
+
 def finish_compaction(lake: Lake) -> None:
     """Finish what an older version, which put files together, was interrupted in. The old or the new files stay."""
     note = lake.hidden / "compaction.json"

@@ -7,6 +7,7 @@ not in logs, plans or Spark's pages.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -135,7 +136,12 @@ class Store:
         if not self.remote:
             return {}
         plain = {"AWS_ALLOW_HTTP": "true"} if self.options.endpoint.startswith("http://") else {}
-        return {**self._named(1), **plain, "AWS_CONDITIONAL_PUT": "etag"}
+        waits = {
+            "connect_timeout": f"{CONNECT_SECONDS}s",
+            "timeout": f"{ANSWER_SECONDS}s",
+            "max_retries": str(ATTEMPTS),
+        }
+        return {**self._named(1), **plain, **waits, "AWS_CONDITIONAL_PUT": "etag"}
 
     def iceberg_options(self) -> dict[str, str]:
         """The same in the words of ``pyiceberg``."""
@@ -209,9 +215,13 @@ class Store:
             raise LakeError(f"the lake {self.uri()} can't be written to: {reason_of(error)}") from None
 
 
+#: What some libraries put around words for terminals.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m↳?")
+
+
 def reason_of(error: BaseException) -> str:
     """What a library says of a failure, on one line and in short."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    text = " ".join(_COLOURS.sub("", str(error)).split())
+    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # the cause is in the end

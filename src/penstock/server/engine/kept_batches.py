@@ -1,0 +1,180 @@
+"""What the cache of the newest messages is made of: batches as they were staged, and small ones put together.
+
+A batch is a dozen objects. For hundreds of messages that is nothing, but one of a lone message would cost many times
+its bytes, and keep the collector of garbage busy. So of small batches the messages alone are kept, some dozens of them
+as one entry.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.events import EventBatch
+from penstock.journal.format.rows import MessageRow
+from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
+
+#: A batch is small with so many messages, and bytes; and so many messages are put together.
+FEW = 8
+FEW_BYTES = 4096
+MOST_GATHERED = 64
+#: What a batch, or several put together, costs beside its messages.
+BATCH_COST = 1_500
+
+#: What a message has in each of its columns, unless it says something else.
+_DEFAULTS: dict[str, int | bytes] = {
+    column.name: b"" if column.type == "binary" else column.default
+    for column in COLUMNS
+    if column.rows is Rows.MESSAGES
+}
+_CARRIES = np.zeros(256, np.bool_)
+_CARRIES[list(MESSAGE_KINDS)] = True
+
+
+class PlainMessage(NamedTuple):
+    """All that most messages have. Where they have more, there is a MessageRow of them."""
+
+    payload: bytes
+    at: int
+    source: bytes
+
+
+#: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
+SPECIAL = frozenset(("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info"))
+
+
+class WholeBatch:
+    """One batch, and where its messages are in it."""
+
+    __slots__ = ("_batch", "_rows", "end", "first", "lookups", "messages", "size")
+
+    def __init__(self, batch: EventBatch) -> None:
+        self._batch = batch
+        self.first, self.end = batch.first, batch.end
+        self.messages, self.size = batch.messages, batch.size + BATCH_COST
+        #: Messages that were asked for.
+        self.lookups = 0
+        #: Row numbers of the message rows; None if every row is one.
+        self._rows: NDArray[np.intp] | None = None
+        if batch.messages < len(batch):
+            self._rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
+
+    def payloads(self, positions: Sequence[int]) -> list[bytes]:
+        """The payloads of messages that are all in this batch."""
+        column = cast(list[bytes], self._batch.columns["payload"])
+        first = self.first
+        if self._rows is None:
+            return [column[position - first] for position in positions]
+        if len(positions) < FEW:
+            return [column[self._index(position)] for position in positions]
+        indices = np.searchsorted(self._rows, np.array(positions, np.int64) - first)
+        return [column[index] for index in indices.tolist()]
+
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
+        """Messages that are all in this batch; nothing if there are any of ``SPECIAL`` in it."""
+        batch = self._batch
+        if not SPECIAL.isdisjoint(batch.columns):
+            return []
+        rows = [position - batch.first for position in positions]
+        sources = [batch.sources[batch.source[row]] for row in rows]
+        return list(map(PlainMessage, self.payloads(positions), [batch.at[row] for row in rows], sources))
+
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """A fixed-width column of messages that are all in this batch."""
+        column = self._batch.columns.get(name)
+        if column is None:
+            return [COLUMN[name].default] * len(positions)
+        return [cast(int, column[self._index(position)]) for position in positions]
+
+    def message(self, position: int) -> MessageRow:
+        """A message of this batch, with all that was published with it."""
+        batch, index, row = self._batch, self._index(position), position - self.first
+        columns: list[Any] = [
+            batch.columns[name][index] if name in batch.columns else default for name, default in _DEFAULTS.items()
+        ]
+        return MessageRow(
+            position, batch.kinds[row], batch.at[row], batch.queues[row], batch.sources[batch.source[row]], *columns
+        )
+
+    def _index(self, position: int) -> int:
+        """Which of the batch's messages is at this position. It must be one."""
+        row = position - self.first
+        return row if self._rows is None else int(self._rows.searchsorted(row))
+
+
+class GatheredBatches:
+    """The messages of small batches that came one after the other. Its methods are those of WholeBatch."""
+
+    __slots__ = (
+        "_at", "_columns", "_kinds", "_payloads", "_positions", "_queues", "_sources",
+        "end", "first", "lookups", "messages", "size",
+    )  # fmt: skip
+
+    def __init__(self, first: int) -> None:
+        self.first = self.end = first
+        self.messages = self.lookups = 0
+        self.size = BATCH_COST
+        self._positions = array("Q")
+        self._kinds = bytearray()
+        self._at = array("q")
+        self._queues = array("I")
+        self._sources: list[bytes] = []
+        self._payloads: list[bytes] = []
+        #: Of the other columns, values by the number of the message, and defaults left out.
+        self._columns: dict[str, dict[int, int | bytes]] = {}
+
+    def add(self, batch: EventBatch) -> None:
+        """Keep the messages of another batch."""
+        self._keep_columns(batch)
+        for row, kind in enumerate(batch.kinds):
+            if kind in MESSAGE_KINDS:
+                self._positions.append(batch.first + row)
+                self._kinds.append(kind)
+                self._at.append(batch.at[row])
+                self._queues.append(batch.queues[row])
+                self._sources.append(batch.sources[batch.source[row]])
+        self._payloads += cast(list[bytes], batch.columns["payload"])
+        self.end = batch.end
+        self.messages += batch.messages
+        self.size += batch.size
+
+    def _keep_columns(self, batch: EventBatch) -> None:
+        for name, values in batch.columns.items():
+            default = _DEFAULTS.get(name)
+            if default is not None and name != "payload":
+                column = self._columns.setdefault(name, {})
+                for index, value in enumerate(cast(Sequence[int | bytes], values), self.messages):
+                    if value != default:
+                        column[index] = value
+
+    def payloads(self, positions: Sequence[int]) -> list[bytes]:
+        """See WholeBatch."""
+        return [self._payloads[self._index(position)] for position in positions]
+
+    def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
+        """See WholeBatch."""
+        if not SPECIAL.isdisjoint(self._columns):
+            return []
+        indices = map(self._index, positions)
+        return [PlainMessage(self._payloads[index], self._at[index], self._sources[index]) for index in indices]
+
+    def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
+        """See WholeBatch."""
+        column, default = self._columns.get(name, {}), COLUMN[name].default
+        return [cast(int, column.get(self._index(position), default)) for position in positions]
+
+    def message(self, position: int) -> MessageRow:
+        """See WholeBatch."""
+        index = self._index(position)
+        said = {name: column[index] for name, column in self._columns.items() if index in column}
+        columns: dict[str, Any] = {**_DEFAULTS, **said, "payload": self._payloads[index]}
+        told = self._kinds[index], self._at[index], self._queues[index], self._sources[index]
+        return MessageRow(position, *told, *columns.values())
+
+    def _index(self, position: int) -> int:
+        return bisect_left(self._positions, position)
