@@ -318,6 +318,7 @@ PASSING = frozenset(
         "journal/repair/bridge",
         "journal/format/block:Encoded",
         "journal/format/catalogue",
+        "journal/contract/readers:SharedExtent",
         "journal/files/follower",
         "journal/files/transfer",
         "journal/postgresql/backup",
