@@ -44,9 +44,11 @@ class StoredTail(NamedTuple):
     start: int
     epoch: int
 
-    def encode(self) -> bytes:
-        """The 64 bytes."""
-        raw = _LAYOUT.pack(MAGIC, VERSION, self[0].value, *self[1:], 0)[:-4]
+    def encode(self, generation: int | None = None) -> bytes:
+        """The 64 bytes, with another generation if one is given."""
+        durability, identity, committed, floor, own, start, epoch = self
+        written = own if generation is None else generation
+        raw = _LAYOUT.pack(MAGIC, VERSION, durability.value, identity, committed, floor, written, start, epoch, 0)[:-4]
         return raw + crc32(raw).to_bytes(4, "little")
 
     @classmethod
@@ -80,7 +82,7 @@ class TailWriter:
     def publish(self, tail: StoredTail) -> None:
         """Show this to the readers; its generation is set here."""
         self.generation += 1
-        write_all(self._file, [StoredTail(*tail[:4], self.generation, *tail[5:]).encode()], 0)
+        write_all(self._file, [tail.encode(self.generation)], 0)
 
     def sync(self) -> None:
         """Have what was published last on disk."""

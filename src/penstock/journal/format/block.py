@@ -56,6 +56,8 @@ VERSION = 2
 MAX_BLOCK = 64 * 1024 * 1024
 #: Blocks up to this are put together before they are written: their parts cost more than the copy.
 SMALL_BLOCK = 64 * 1024
+#: Rows for which numpy costs more than it saves.
+FEW_ROWS = 100
 #: Flag: all that comes before was synced before this block was written.
 SYNCED = 1
 #: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
@@ -211,10 +213,13 @@ def _relative_times(at: array[int]) -> tuple[int, bytes]:
     raw = at.tobytes()
     if raw == raw[:8] * len(at):
         return (at[0] if at else 0), bytes(4 * len(at))
+    few = len(at) <= FEW_ROWS
     times = np.frombuffer(raw, np.int64)
-    base = int(times.min())
-    if int(times.max()) - base >= MAX_SPAN:
+    base, latest = (min(at), max(at)) if few else (int(times.min()), int(times.max()))
+    if latest - base >= MAX_SPAN:
         raise ValueError("the times of one batch lie an hour or more apart: commit what came before the jump first")
+    if few:
+        return base, array("I", [time - base for time in at]).tobytes()
     return base, (times - base).astype(DTYPES["I"]).tobytes()
 
 

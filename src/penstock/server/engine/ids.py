@@ -25,6 +25,13 @@ class Ids:
         """The 16 bytes of a message's ID."""
         return queue.asked.get(position) or _RAW.pack(self.identity, position)
 
+    def raws(self, queue: Queue, positions: Sequence[int]) -> tuple[bytes, ...]:
+        """The 16 bytes of the IDs of messages."""
+        if not queue.asked:
+            identity, pack = self.identity, _RAW.pack
+            return tuple([pack(identity, position) for position in positions])
+        return tuple([self.raw(queue, position) for position in positions])
+
     def texts(self, queue: Queue, positions: Sequence[int]) -> list[bytes]:
         """The IDs of messages as 32 lowercase hex characters each."""
         prefix = self._prefix

@@ -55,6 +55,12 @@ class Memory:
         else:
             self.holders.discard(session)
 
+    def prepared(self, session: AnySession, size: int) -> None:
+        """A session has so much more output."""
+        self.output += size
+        session.held_output += size
+        self.holders.add(session)
+
     def grant(self, session: AnySession, size: int, most: int) -> int:
         """How many bytes of output a session may prepare now, whose next answer has ``size``; ``most`` at most.
 

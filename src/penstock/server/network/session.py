@@ -505,9 +505,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.dirty(self)
 
     def _prepared(self, data: bytes) -> None:
+        size = len(data)
         self._parts.append(data)
-        self._waiting_bytes += len(data)
-        self.runtime.memory.note(self, self.held_input, self.held_output + len(data))
+        self._waiting_bytes += size
+        self.runtime.memory.prepared(self, size)
 
     @property
     def peer_is_slow(self) -> bool:

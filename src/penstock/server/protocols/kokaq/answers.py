@@ -34,8 +34,8 @@ class Answers:
 
     def pushed(self, frame: kokaq.Pushes, done: PublishResult, queue: Queue) -> kokaq.Pushed:
         """The messages were taken: their UUIDs."""
-        count, raw = done.accepted, self._runtime.ids.raw
-        uuids = tuple(raw(queue, position) for position in range(done.first, done.first + count))
+        count = done.accepted
+        uuids = self._runtime.ids.raws(queue, range(done.first, done.first + count))
         return kokaq.Pushed(frame.message_type, frame.opaques[:count], frame.op_opaques[:count], uuids)
 
     def messages(
