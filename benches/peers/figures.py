@@ -9,9 +9,6 @@ from statistics import median
 from benches.peers.sitting import Findings
 from benches.peers.workloads import Row
 
-#: Ratios are to the better of these.
-REDIS = ("redis-list", "redis-stream", "redis-list-everysec", "redis-stream-everysec")
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -38,9 +35,21 @@ def figure(findings: Findings, row: Row, contestant: str, name: str | None = Non
 
 
 def ratio(findings: Findings, row: Row, contestant: str) -> float | None:
-    """How good a contestant is against the better Redis: above 1 it is better, whatever the figure."""
+    """How good a contestant is against the best of the row's base: above 1 it is better, whatever the figure."""
     ours = figure(findings, row, contestant)
-    theirs = [found.middle for key in REDIS if key in row.flags and (found := figure(findings, row, key))]
+    theirs = [found.middle for key in row.base if key in row.flags and (found := figure(findings, row, key))]
     if ours is None or not theirs:
         return None
     return ours.middle / max(theirs) if row.figure == "rate" else min(theirs) / ours.middle
+
+
+def measure(findings: Findings, name: str, contestant: str) -> Figure | None:
+    """Of what waits: a measure of :mod:`benches.peers.waiting`."""
+    values = findings.values.get((name, contestant))
+    return Figure.of(values) if values else None
+
+
+def measure_ratio(findings: Findings, name: str, contestant: str) -> float | None:
+    """A part of what Redis Streams take: below 1 is less."""
+    ours, theirs = measure(findings, name, contestant), measure(findings, name, "redis-stream")
+    return ours.middle / theirs.middle if ours and theirs and theirs.middle else None

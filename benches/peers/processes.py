@@ -1,4 +1,4 @@
-"""Processes of servers: each in a group of its own, which is waited for, looked at, and gone at the end as a whole."""
+"""Processes of servers: each in a session of its own, that is waited for, looked at, and gone as a whole at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 #: Seconds that a server may take to start: an Erlang one on a busy machine needs a while.
-START_PATIENCE = 120.0
+START_PATIENCE = 180.0
 #: Seconds that a server may take to end after SIGTERM.
 STOP_PATIENCE = 60.0
 
@@ -29,10 +29,11 @@ def free_port() -> int:
 
 
 class Process:
-    """A server's process, and those that it starts: all are in one group, which is what is ended."""
+    """A server's process, and those that it starts: all are in one session, which is what is ended."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None):
         self.name = name
+        self._helper: Process | None = None
         self.log = folder / "log"
         #: When it was started, on the monotonic clock.
         self.started = time.monotonic()
@@ -46,6 +47,11 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def with_helper(self, helper: Process) -> Process:
+        """Another process that it needs, which ends after it."""
+        self._helper = helper
+        return self
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         """Until it is ready. One that ends instead is an error with the end of its log."""
@@ -69,21 +75,24 @@ class Process:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in self._session():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
+            if self._helper:
+                self._helper.stop()
 
     def anonymous_bytes(self) -> int:
-        """Anonymous memory of the group: not what is mapped of files."""
-        return sum(map(_anonymous, self._group()))
+        """Anonymous memory of the session: not what is mapped of files."""
+        return sum(map(_anonymous, self._session()))
 
     def cpu_seconds(self) -> float:
-        """Processor time that the living processes of the group have had."""
-        return sum(map(_cpu, self._group()))
+        """Processor time that the living processes of the session have had."""
+        return sum(map(_cpu, self._session()))
 
-    def _group(self) -> list[int]:
+    def _session(self) -> list[int]:
         pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-        return [pid for pid in pids if _session(pid) == self._process.pid]
+        return [pid for pid in pids if _session_of(pid) == self._process.pid]
 
     def _said(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-5:]) or "it said nothing"
@@ -102,7 +111,7 @@ def _fields(pid: int) -> list[str]:
         return []
 
 
-def _session(pid: int) -> int:
+def _session_of(pid: int) -> int:
     fields = _fields(pid)
     return int(fields[3]) if fields else -1
 

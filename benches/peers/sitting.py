@@ -17,7 +17,11 @@ from benches.peers.contestants import BY_KEY, Contestant
 from benches.peers.generator import GeneratorError, Outcome
 from benches.peers.processes import ServerError
 from benches.peers.servers.base import Running, Server, running
+from benches.peers.waiting import BACKLOGS, Backlog, Filling
 from benches.peers.workloads import Group, Row
+
+#: Seconds beyond its time after which a run is given up.
+PATIENCE = 30.0
 
 
 class CheckError(Exception):
@@ -49,6 +53,7 @@ class Findings:
     """What a sitting has found so far. ``samples`` are by row and contestant, ``failures`` are texts."""
 
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    #: By measure of :mod:`benches.peers.waiting` and contestant.
     values: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -63,6 +68,7 @@ class Sitting:
         self.findings = Findings()
         self._progress = progress
         self._generator = Path()
+        self._broken: set[str] = set()
         self._queues = itertools.count()  # every run has a queue of its own
 
     def run(self) -> Findings:
@@ -73,6 +79,7 @@ class Sitting:
             self._look_for(self._servers(self.plan.contestants))
             for round_ in range(self.plan.rounds):
                 self._round(round_, folder)
+            self._progress("")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return self.findings
@@ -92,11 +99,37 @@ class Sitting:
     def _round(self, round_: int, folder: Path) -> None:
         for group in self.plan.groups:
             servers = self._servers(self.plan.contestants & set(group.contestants))
-            there = [each for each in servers if each.title not in self.findings.missing]
+            there = [each for each in servers if self._is_there(each)]
             first = round_ % max(len(there), 1)  # nobody is always the one that comes after a certain other
             for server in [*there[first:], *there[:first]]:
                 self._progress(f"round {round_ + 1} of {self.plan.rounds}: {group.key}, {server.title}")
                 self._group(group, server, folder / f"{server.key}-{group.key}-{round_}")
+        for backlog in BACKLOGS if self.plan.waiting else ():
+            if self._takes_part(backlog.contestant) and not (backlog.slow and round_):
+                self._progress(f"round {round_ + 1} of {self.plan.rounds}: waiting, {backlog.by.title}")
+                self._backlog(backlog, folder / f"{backlog.contestant}-waiting-{round_}", first=round_ == 0)
+
+    def _takes_part(self, key: str) -> bool:
+        return key in self.plan.contestants and self._is_there(BY_KEY[key].server)
+
+    def _is_there(self, server: Server) -> bool:
+        return server.title not in self.findings.missing and server.title not in self._broken
+
+    def _backlog(self, backlog: Backlog, folder: Path, *, first: bool) -> None:
+        """Redis is drained in the first round alone: it takes longest, and shows the same each time."""
+        filling = Filling(backlog, self._generator, folder, self.plan.waiting)
+        try:
+            measured = filling.measure(drain=first or backlog.by.server.key == "penstock")
+        except (GeneratorError, ServerError) as error:
+            if isinstance(error, ServerError):
+                self._left_out(backlog.by.server, error)
+            else:
+                self._failed(f"waiting, {backlog.by.title}: {error}")
+            return
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        for name, value in measured.items():
+            self.findings.values[name, backlog.contestant].append(value)
 
     def _group(self, group: Group, server: Server, folder: Path) -> None:
         try:
@@ -106,13 +139,14 @@ class Sitting:
                         if key in self.plan.contestants and BY_KEY[key].server.key == server.key:
                             self._measure(row, BY_KEY[key], found)
         except ServerError as error:
-            self._failed(f"{group.key}: {error}")
+            self._left_out(server, error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _measure(self, row: Row, contestant: Contestant, found: Running) -> None:
         seconds = self.plan.seconds * row.times
         flags: dict[str, object] = {"seconds": seconds, "warm": seconds / 5, "queue": f"q{next(self._queues)}"}
+        flags["timeout"] = PATIENCE + 2 * seconds
         if contestant.variant:
             flags["variant"] = contestant.variant
         cpu, began = found.process.cpu_seconds(), time.monotonic()
@@ -131,9 +165,15 @@ class Sitting:
         share = (found.process.cpu_seconds() - cpu) / (time.monotonic() - began)
         self.findings.samples[row.key, contestant.key].append(Sample(outcome, share))
 
+    def _left_out(self, server: Server, error: ServerError) -> None:
+        """Who does not start once is not waited for again and again."""
+        self._failed(f"{error}; it is left out from here on")
+        self._broken.add(server.title)
+
     def _failed(self, text: str) -> None:
         self.findings.failures.append(text)
-        sys.stderr.write(f"\n{text}\n")
+        self._progress("")
+        sys.stderr.write(f"{text}\n")
 
 
 def check(outcome: Outcome, *, consumed: bool) -> None:

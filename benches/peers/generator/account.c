@@ -10,6 +10,8 @@
 enum { NUMBER = 16 };
 /* Answer times beyond these are not kept: percentiles of four million say enough. */
 enum { LATENCIES = 4000000 };
+/* Bursts of answers that make a rate. */
+enum { BURSTS = 10 };
 
 struct account account;
 
@@ -175,7 +177,19 @@ static double percentile(double share) {
     return latency_count ? latencies[(size_t)((double)(latency_count - 1) * share)] / 10.0 : 0.0;
 }
 
+/* Answers may come in bursts of all that is unconfirmed. Where there were only a few of these, the rate is that of the
+   whole run instead: from the first publish to the last answer. */
+static void count_the_whole(void) {
+    uint64_t burst = (uint64_t)options.producers * options.unconfirmed;
+    if (account.done_when_stopped - account.done_when_warmed >= BURSTS * burst || options.count || options.expect) return;
+    account.warmed = account.began;
+    account.done_when_warmed = 0;
+    account.cpu_when_warmed = 0;
+    note_stopped(account.ended);
+}
+
 void account_report(void) {
+    count_the_whole();
     double seconds = (double)(account.stopped - account.warmed) / 1e9;
     uint64_t counted = account.done_when_stopped - account.done_when_warmed;
     qsort(latencies, latency_count, sizeof *latencies, by_size);

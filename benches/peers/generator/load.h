@@ -43,8 +43,9 @@ struct connection {
     uint32_t requested;   /* consumer: asked for, and not there yet */
     uint32_t held;        /* consumer: there, and not known to be settled */
     uint64_t sent_at;     /* producer that sends one at a time: when */
-    uint64_t tag;         /* of the protocol's own use */
-    char note[512];       /* likewise: what a frame that is not whole yet has said */
+    char note[128];       /* of the protocol's own use: a text that it says again and again */
+    void *state;          /* likewise: what it has to remember */
+    unsigned step;        /* likewise: how far opening the connection has come */
 };
 
 struct protocol {

@@ -233,7 +233,7 @@ static void take(struct connection *connection) {
     buffer_room(&connection->in, CHUNK);
     ssize_t got = recv(connection->fd, connection->in.data + connection->in.end, CHUNK, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got < 0 && !connection->ready) return try_again(connection);
+    if (got < 0 && !connection->ready && options.connect_seconds > 0) return try_again(connection);
     if (got < 0) fail("the server is gone: %s", strerror(errno));
     if (got == 0) return ended(connection);
     account.reads++;

@@ -21,8 +21,10 @@ struct options options = {
     .variant = "",
 };
 
-extern const struct protocol phpmq, kokaq, kokaq_pop, sspq, redis_list, redis_stream, echo;
-const struct protocol *const protocols[] = {&phpmq, &kokaq, &kokaq_pop, &sspq, &redis_list, &redis_stream, &echo, NULL};
+extern const struct protocol phpmq, kokaq, kokaq_pop, sspq, redis_list, redis_stream, amqp, nats, beanstalkd, echo;
+const struct protocol *const protocols[] = {
+    &phpmq, &kokaq, &kokaq_pop, &sspq, &redis_list, &redis_stream, &amqp, &nats, &beanstalkd, &echo, NULL,
+};
 
 static const struct option flags[] = {
     {"host", 1, NULL, 'h'},        {"port", 1, NULL, 'p'},    {"producers", 1, NULL, 'P'}, {"consumers", 1, NULL, 'C'},
