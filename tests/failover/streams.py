@@ -26,6 +26,8 @@ from support.sparks import PYTHON_PATH
 #: Published over Kokaq: ``in`` is read and copied, ``work`` is consumed.
 QUEUES = {"in": "kokaq", "work": "kokaq"}
 COPIED = "copied"
+#: Messages of a batch in the end, when all that is left has to be read. The batch that was under way stays as it was.
+WORK_OFF = 5000
 
 
 class Streams:
@@ -72,7 +74,7 @@ class Streams:
             self._end_driver()
             self._start(finish=True)
             assert self._driver is not None
-            if self._driver.wait(PATIENCE) == 0:
+            if self._driver.wait(3 * PATIENCE) == 0:
                 return
 
     def _switch(self) -> None:
@@ -85,6 +87,8 @@ class Streams:
 
     def _start(self, *, finish: bool) -> None:
         life = Life(f"grpc://127.0.0.1:{self._proxy.port}", str(self._folder), finish=finish)
+        if finish:
+            life = msgspec.structs.replace(life, limit=WORK_OFF)
         command = [sys.executable, "-m", "spark.fire.driver", msgspec.json.encode(life).decode()]
         with (self._folder / "driver.log").open("wb") as log:
             self._driver = subprocess.Popen(

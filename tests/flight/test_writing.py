@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from penstock.client import connect
+from penstock.flight.endpoint import Endpoint
 from penstock.flight.requests import CHUNK_BYTES, CHUNK_ROWS
 from support.brokers import BrokerProcess
 from support.flights import Flight, problem
@@ -44,6 +46,20 @@ class TestWriting:
         assert [each["duplicate"] for each in again] == [True, True]
         assert flight.write([batch(payload=[b"d"])], queue="write/one", writer="numbers", chunk=2)[0]["rows"] == 1
         assert payloads(flight, "write/one")[-4:] == [b"a", b"b", b"c", b"d"]
+
+    def test_a_writer_that_is_gone_when_it_is_answered_is_no_fault(self) -> None:
+        def gone(answer: Any) -> None:
+            raise OSError("Unknown error writing metadata.")
+
+        answered, faults = [1, 2], list[BaseException]()
+        service = SimpleNamespace(
+            callers=SimpleNamespace(caller=lambda context: None), write=lambda *_: (answered.pop(0) for _ in range(2))
+        )
+        endpoint: Any = SimpleNamespace(_report=faults.append, _service=service)
+        call = SimpleNamespace(command=b'{"queue": "write/one", "writer": "gone"}')
+        Endpoint.do_put(endpoint, None, call, pa.table({"payload": [b""]}).to_reader(), SimpleNamespace(write=gone))
+        assert faults == []
+        assert answered == [2], "it is not gone on with"
 
     def test_repetitions_with_other_rows(self, flight: Flight) -> None:
         write = {"queue": "write/one", "writer": "digests", "epoch": 1}

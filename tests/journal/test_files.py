@@ -263,6 +263,10 @@ def test_what_is_kept_for_look_ups_is_bounded() -> None:
     for position in range(1, 41):
         log.message(position)
     assert sum(stop - start for _, start, stop in log._locator._stretches) <= KEPT_BYTES
+    assert not log.forget_unused(), "some was asked for just now"
+    assert log.forget_unused()
+    assert (log._locator._stretches, log._locator._kept) == ({}, 0)
+    assert not log.forget_unused()
 
 
 def test_readers_in_other_threads(tmp_path: Path) -> None:

@@ -32,6 +32,31 @@ print(resident() - before)
 """
 
 
+HOLES = """
+from pathlib import Path
+from penstock.server.process.allocator import give_memory_back, trim_heap
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+give_memory_back()
+blocks = [bytes(100_000) for _ in range(400)]
+for block in blocks:
+    memoryview(block)[::4096].tobytes()
+small = blocks[::50]
+del blocks, block
+before = resident()
+assert trim_heap()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's allocator that is told")
+def test_free_pages_between_others_go_back_when_asked_for() -> None:
+    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 20 * 2**20
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's allocator that is told")
 def test_large_blocks_go_back() -> None:
     kept = {}
@@ -45,3 +70,4 @@ def test_large_blocks_go_back() -> None:
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("musl", "1.2"))
     assert not allocator.give_memory_back()
+    assert not allocator.trim_heap()

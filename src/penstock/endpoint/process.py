@@ -21,8 +21,9 @@ from penstock.endpoint.sockets import wait_for_path
 
 SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
 
-#: Less urgent than the broker and its clients: reading must not slow them down.
-NICENESS = 19
+#: Less urgent than the broker and its clients, which get three times as much of a processor; but not as little as can
+#: be: on a host that others keep busy, such a process gets next to nothing, and readers wait for minutes.
+NICENESS = 5
 #: Seconds that an address in use may take to become free.
 FREE_SECONDS = 3.0
 

@@ -51,7 +51,10 @@ class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no typ
             call = _decoded(descriptor.command or b"", calls.Write)
             batches = (chunk.data for chunk in reader if chunk.data is not None)
             for written in self._service.write(call, caller, reader.schema, batches):
-                writer.write(pa.py_buffer(msgspec.json.encode(written)))
+                try:
+                    writer.write(pa.py_buffer(msgspec.json.encode(written)))
+                except OSError:  # the client is gone; what it has not heard of it asks for when it is back
+                    return
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         """One JSON value."""

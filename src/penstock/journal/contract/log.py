@@ -178,5 +178,11 @@ class Log(Protocol):
     def forget_damage(self) -> None:
         """Look at damaged places anew when they are asked for: what was lost may have been put back."""
 
+    def forget_unused(self) -> bool:
+        """Of blocks that were read and kept, forget all if none was asked for since the last call.
+
+        Returns whether there were any. Any thread may call it, every second or so.
+        """
+
     def close(self) -> None:
         """Commit, and let go of everything. Closing twice is fine."""

@@ -288,6 +288,10 @@ class FileLog(SegmentedLog):
         """See Log."""
         self._locator.forget_damage()
 
+    def forget_unused(self) -> bool:
+        """See Log."""
+        return self._locator.forget_unused()
+
     def message(self, position: int) -> MessageRow:
         """The message at a position. Raises Gone."""
         return self.messages([position])[0]

@@ -146,6 +146,8 @@ class Locator:
         self._indexes: OrderedDict[str, SparseIndex] = OrderedDict()
         self._stretches: OrderedDict[tuple[str, int, int], tuple[list[Block], list[BadBlocks]]] = OrderedDict()
         self._kept = 0
+        #: Whether a block was asked for since ``forget_unused`` was called.
+        self._asked = False
 
     def find(self, segment: Segment, position: int) -> Block | None:
         """The block of this segment that has the position. Raises Unsound where it is damaged."""
@@ -184,7 +186,18 @@ class Locator:
             for name in {key[0] for key in damaged}:
                 self._indexes.pop(name, None)
 
+    def forget_unused(self) -> bool:
+        """See Log."""
+        with self._lock:
+            unused = bool(self._stretches) and not self._asked
+            if unused:
+                self._stretches.clear()
+                self._kept = 0
+            self._asked = False
+            return unused
+
     def _blocks(self, segment: Segment, position: int) -> tuple[list[Block], list[BadBlocks]]:
+        self._asked = True
         start, stop = self._stretch(segment, position)
         key = (segment.name, start, stop)
         found = self._stretches.get(key)

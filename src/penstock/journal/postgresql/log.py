@@ -289,6 +289,10 @@ class DatabaseLog(SegmentedLog):
     def forget_damage(self) -> None:
         """See Log. Nothing is kept of what is damaged."""
 
+    def forget_unused(self) -> bool:
+        """See Log. What is kept here was mostly written just now, and is a way to the database the next time."""
+        return False
+
     # How it is done
 
     def _fetch(self, extent: int, position: int, size: int) -> list[BlockRow]:

@@ -230,7 +230,7 @@ GROWTH = (
     Growth(
         "blocks that were read from the journal",
         "their bytes",
-        "16 MiB, or one stretch",
+        "16 MiB, or one stretch; none when nobody has asked for some for two seconds",
         ("journal/files/segment_reader:Locator._stretches", "journal/format/block:Block._places"),
     ),
     Growth(

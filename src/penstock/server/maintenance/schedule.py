@@ -11,6 +11,7 @@ import contextlib
 
 from penstock.journal.errors import LogAway, LogError
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
+from penstock.server.process.allocator import trim_heap
 from penstock.server.runtime import Runtime
 
 #: Seconds between two looks.
@@ -72,6 +73,11 @@ class Maintenance:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(LogError, OSError):  # a disk that can't be asked is found out by who writes to it
                 self.watch_disk()
+            if self._upkeep.log.forget_unused():
+                await self._trim_heap()
+
+    async def _trim_heap(self) -> None:
+        await self._runtime.loop.run_in_executor(None, trim_heap)
 
     def watch_disk(self) -> None:
         """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
@@ -117,6 +123,7 @@ class Maintenance:
             reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
             self._runtime.upkeep_trouble = reason
             self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
+        await self._trim_heap()
 
     async def _tidy(self) -> None:
         """Checkpoint, then give space back."""
