@@ -103,7 +103,7 @@ def test_a_small_run_and_its_page(tmp_path: Path) -> None:
     assert found["missing"]["Redis"] == "apt-get install -y redis-server"
     assert sorted(found["missing"]) == ["NATS JetStream (Debian)", "Redis", "beanstalkd"]
     assert [run["confirmed"] > 0 for run in found["rows"]["one-50"]["kokaq"]] == [True]
-    assert sorted(found["waiting"]["kokaq"]) == ["drained", "each", "grown"]
+    assert sorted(found["waiting"]["kokaq"]) == ["count", "drained", "each", "grown"]
     _check_page(written)
     assert left_in(servers) == []
     assert not list(servers.iterdir())

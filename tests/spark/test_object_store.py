@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from pyspark.errors import PythonException
 
+from penstock.spark.errors import StoreFailed
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.main import ArchiveOptions
 from penstock.spark.pipelines.lake import files
@@ -187,9 +187,10 @@ def test_a_store_that_stays_away_is_told_and_the_next_run_goes_on(
     if kind == "delta":
         with pytest.raises(LakeError, match=rf"the lake {lake} can't be used: [^\x1b]* Connection refused"):
             run.batch(1)
-    if kind == "parquet":
-        with pytest.raises(PythonException, match=rf"the store {lake} can't be written to"):
-            run.batch(1)
+    if kind == "iceberg":
+        columns = pa.schema({"position": pa.int64(), "date": pa.string()})
+        with pytest.raises(StoreFailed, match=rf"the store {lake} can't be written to"):
+            write_rows(run.archive._store, run.archive._table, columns, range(10, 20))
     with failing_proxy(store.port, []) as front, monkeypatch.context() as patch:
         run, real = at(front.url), files.write
 

@@ -20,7 +20,7 @@ from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
 #: Bytes of a commit that is small.
-SMALL = 64 * 1024
+SMALL = 16 * 1024
 
 
 class CommitDriver(Protocol):
