@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from itertools import count
 from threading import Thread
 
@@ -17,73 +15,33 @@ import psycopg
 import pytest
 
 from penstock.cli.up.postgresql import Server, wait_for
-from penstock.journal import open_journal
-from penstock.journal.contract import GAP, Durability, OwnerOptions
+from penstock.journal.contract import GAP
 from penstock.journal.errors import (
     CommitsLost,
     Fenced,
     JournalDamaged,
     JournalOwned,
-    JournalRefused,
     LogAway,
     LogError,
     LogFailed,
     Trimmed,
 )
 from penstock.journal.format.block import Block
-from penstock.journal.postgresql.address import parse_address
-from penstock.journal.postgresql.connection import PostgresDatabase
-from penstock.journal.postgresql.journal import DatabaseJournal, OwnedDatabase
-from penstock.journal.postgresql.log import DatabaseLog
-from penstock.journal.postgresql.statements import EXTENTS
+from penstock.journal.postgresql.journal import OwnedDatabase
 from penstock.schema import Kind
 from support.batches import published
 from support.databaseproxy import DatabaseProxy, database_proxy
-from support.postgres import fresh_schema, running_pair, running_server
+from support.owned_databases import add, execute, journal_at, owning, payloads
+from support.postgres import fresh_schema, running_pair
 
-OPTIONS = OwnerOptions(extent_bytes=4096)
 NEVER = 10**9
 LONG = os.environ.get("PENSTOCK_LONG") == "1"
-
-
-def journal_at(url: str, *, lease: float = 3) -> DatabaseJournal:
-    journal = open_journal(f"{url}&lease={lease}", OPTIONS)
-    assert isinstance(journal, DatabaseJournal)
-    return journal
-
-
-def add(log: DatabaseLog, *payloads: bytes, roll: bool = False) -> None:
-    log.append(published(log.end, list(payloads)), log.end, log.epoch, roll=roll)
-
-
-def payloads(log: DatabaseLog) -> list[bytes | int]:
-    """Of the messages in the log, in order; fences have none."""
-    return [block.value("payload", row) for block in log.read(0) for row in range(block.messages)]
 
 
 @pytest.fixture
 def url(postgres: Server) -> str:
     """Of a journal that is not there yet."""
     return fresh_schema(postgres)
-
-
-@contextmanager
-def owning(url: str, *, lease: float = 3) -> Iterator[OwnedDatabase]:
-    owned = journal_at(url, lease=lease).own()
-    try:
-        owned.begin()
-        yield owned
-    finally:
-        owned.close()
-
-
-def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    """A statement in the journal's schema, by somebody else."""
-    base, _, schema = url.partition("?schema=")
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(f"set search_path = {schema}".encode())
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description is not None else []
 
 
 # ---------------------------------------------------------------------------------------------------------- taking over
@@ -450,254 +408,6 @@ def test_what_somebody_reads_is_dropped_later(url: str) -> None:
         reading.rollback()
         owned.log.trim(4)
         assert execute(url, left) == [(2,)]
-
-
-# -------------------------------------------------------------------------------------------------------------- servers
-
-
-def is_off(server: Server, name: str) -> bool:
-    return server.execute(f"show {name}") == [("off",)]
-
-
-def test_a_server_that_may_lose_commits_is_refused() -> None:
-    with running_server() as server:
-        url = fresh_schema(server)
-        for name in ("fsync", "full_page_writes", "synchronous_commit"):
-            server.configure(name, "off")
-            wait_for(partial(is_off, server, name), "the setting is not there")
-            with pytest.raises(JournalRefused, match=f"has {name} = off.*set {name} = on"):
-                journal_at(url).own()
-            server.configure(name, "on")
-        assert server.execute("select count(*) from pg_namespace where nspname like 'test%'") == [(0,)]
-
-
-def test_a_server_that_may_lose_commits_is_refused_also_when_it_takes_the_place_of_another(
-    postgres: Server, database: str
-) -> None:
-    with database_proxy(postgres.port) as proxy, owning(f"{proxy.url(database)}&schema=j") as owned:
-        add(owned.log, b"a")
-        postgres.execute(f"alter database {database.rpartition('/')[2]} set synchronous_commit = off")
-        proxy.cut()
-        with pytest.raises(LogFailed, match="has synchronous_commit = off"):
-            add(owned.log, b"b")
-        with pytest.raises(LogFailed):
-            add(owned.log, b"c")
-
-
-def test_one_machine_is_one_copy(url: str) -> None:
-    with owning(url) as owned:
-        assert ["one machine is one copy" in line for line in owned.warnings] == [True]
-
-
-def test_a_pooler_that_mixes_up_sessions_mixes_up_no_statements(postgres: Server) -> None:
-    """Two journals behind a pooler in transaction mode: what one has prepared is not what the other means."""
-    with database_proxy(postgres.port) as proxy, ExitStack() as stack:
-        one = stack.enter_context(owning(proxy.url(fresh_schema(postgres)), lease=60))
-        heads = (0, proxy.connections)
-        other = stack.enter_context(owning(proxy.url(fresh_schema(postgres)), lease=60))
-        for letter in (b"a", b"b"):
-            add(one.log, b"1" + letter)
-            add(other.log, b"2" + letter)
-        proxy.swap(*heads)
-        for letter in (b"c", b"d"):
-            add(one.log, b"1" + letter)
-            add(other.log, b"2" + letter)
-        assert payloads(one.log) == [b"1a", b"1b", b"1c", b"1d"]
-        assert payloads(other.log) == [b"2a", b"2b", b"2c", b"2d"]
-
-
-def test_statements_that_a_pooler_has_not_seen_are_sent_whole(url: str) -> None:
-    with owning(url) as owned:
-        add(owned.log, b"a")
-        add(owned.log, b"a")
-        connections = owned.log._connections
-        for database in connections:
-            connection = database._connected()  # type: ignore[attr-defined]
-            connection.execute("do $$ begin execute 'deallocate all'; end $$")
-        for letter in b"bcd":
-            add(owned.log, bytes([letter]))
-        assert payloads(owned.log) == [b"a", b"a", b"b", b"c", b"d"]
-        assert not connections.head._prepares  # type: ignore[attr-defined]
-
-
-# ------------------------------------------------------------------------------------------------------------ bad input
-
-
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("postgresql://h/d?schema=", "schema='' is no name of a schema"),
-        ("postgresql://h/d?schema=pg_x", "not beginning with pg_"),
-        (f"postgresql://h/d?schema={'x' * 64}", "1 to 63 bytes"),
-        ("postgresql://h/d?lease=soon", "lease='soon' is no lease: it is 0.2 to 600 seconds"),
-        ("postgresql://h/d?lease=0", "lease='0' is no lease"),
-        ("postgresql://h/d?leas=3", 'invalid URI query parameter: "leas".*schema and lease'),
-        ("postgresql://u:p@ss@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: .* written as %XX"),
-        ("postgresql://u:p%zz@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
-        ("postgresql://u:p%00@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal"),
-        ("postgresql://u:1/p@h/d", r"postgresql://u:\*\*\*@h/d is no URL of a journal: it is"),
-        ("postgresql:u:p@h/d", r"postgresql:u:\*\*\*@h/d is no URL of a journal"),
-        ("postgresql://u@h:0/d?password=p", r"postgresql://u@h:0/d\?password=\*\*\* is no URL of a journal"),
-        ("POSTGRESQL://u:p@h/d", r"'POSTGRESQL://u:\*\*\*@h/d' is no journal: .* \(./POSTGRESQL://u:\*\*\*@h/d is"),
-        ("postgresql://h:port/d", "'port' is no port"),
-        ("postgresql://a,b:70000/d", "'70000' is no port"),
-        ("postgresql:d", "is no URL of a journal: it is postgresql://USER@HOST:PORT/DATABASE"),
-    ],
-)
-def test_a_url_that_is_wrong(url: str, text: str) -> None:
-    with pytest.raises(JournalRefused, match=text):
-        open_journal(url).own()
-
-
-def test_what_is_wrong_is_told_without_the_statement(postgres: Server, url: str) -> None:
-    with pytest.raises(JournalRefused) as refused:
-        open_journal(url).tools().info()
-    assert str(refused.value).endswith("makes one, and so does a broker")
-    assert "has no journal: penstock journal init 'postgresql://" in str(refused.value)
-    assert "bad value for connect_timeout: 'soon'" in refusal(f"{url}&connect_timeout=soon")
-
-
-def test_a_driver_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(JournalRefused, match=r"needs psycopg .*: pip install 'penstock\[postgresql\]'"):
-        open_journal(url)
-
-
-def test_a_password_is_shown_to_nobody(postgres: Server) -> None:
-    url = postgres.url().replace("/postgres", "/nowhere")
-    with pytest.raises(JournalRefused, match=r'can not be reached: .* database "nowhere" does not exist') as refused:
-        open_journal(url).own()
-    assert postgres.password not in str(refused.value)
-    assert postgres.password not in open_journal(url).where
-
-
-def test_an_append_need_not_be_durable_elsewhere(url: str) -> None:
-    journal = open_journal(url, OwnerOptions(durability=Durability.INTERVAL))
-    with pytest.raises(JournalRefused, match="commits every append: durability = interval"):
-        journal.own()
-
-
-def refusal(url: str) -> str:
-    with pytest.raises(LogError) as refused:
-        open_journal(url).own()
-    assert isinstance(refused.value, JournalRefused)
-    return str(refused.value)
-
-
-def everything(url: str) -> list[tuple[object, ...]]:
-    """All tables and schemas of the database, to see that nothing has changed."""
-    return execute(
-        f"{url.partition('?')[0]}?schema=public",
-        "select n.nspname, c.relname, c.relowner from pg_namespace n left join pg_class c on n.oid = c.relnamespace"
-        " where n.nspname not like 'pg_%' order by 1, 2",
-    )
-
-
-def test_tables_of_somebody_else_are_left_alone(postgres: Server, url: str) -> None:
-    schema = url.partition("?schema=")[2]
-    for table in ("customers (name text)", "version (number integer)"):
-        postgres.execute(f"create schema {schema}")
-        postgres.execute(f"create table {schema}.{table}")
-        before = everything(url)
-        assert "has tables of somebody else" in refusal(url)
-        assert "?schema=NAME" in refusal(url)
-        assert everything(url) == before
-        postgres.execute(f"drop schema {schema} cascade")
-
-
-@pytest.mark.parametrize(("number", "text"), [(99, "use a newer Penstock"), (1, "penstock journal upgrade")])
-def test_another_version_of_the_tables_is_refused(url: str, number: int, text: str) -> None:
-    with owning(url) as owned:
-        add(owned.log, b"a")
-    execute(url, f"update version set number = {number}")
-    before = execute(url, "select * from shard")
-    assert f"has version {number} of the tables, this Penstock has version 2: {text}" in refusal(url)
-    assert execute(url, "select * from shard") == before
-    with pytest.raises(JournalRefused, match=text):  # who only looks at it does not guess either
-        open_journal(url).tools().info()
-
-
-def test_tables_of_version_1_are_upgraded(url: str) -> None:
-    with owning(url) as owned:
-        for letter in b"abc":
-            add(owned.log, bytes([letter]))
-    rows = PostgresDatabase(parse_address(url)).extents()
-    execute(url, "alter table shard drop column size, drop column blocks, drop column last_at")
-    execute(url, "update version set number = 1")
-    assert open_journal(url).tools().upgrade() == (1, 2)
-    assert PostgresDatabase(parse_address(url)).extents() == rows
-    with owning(url) as owned:
-        add(owned.log, b"d")
-        assert payloads(owned.log) == [b"a", b"b", b"c", b"d"]
-    execute(url, "update version set number = 0")
-    with pytest.raises(JournalRefused, match="has version 0 of the tables, which this Penstock does not know"):
-        open_journal(url).tools().upgrade()
-
-
-def test_the_extent_that_grows_is_listed_without_counting_its_blocks(url: str) -> None:
-    with owning(url) as owned:
-        for letter in b"abc":
-            add(owned.log, bytes([letter]))
-        database = PostgresDatabase(parse_address(url))
-        [row] = database.extents()
-        blocks = database.blocks(row.first, 0, 2**20)
-        expected = (blocks[-1].end, sum(len(block.data) for block in blocks), 3, blocks[-1].checksum)
-        assert (row.end, row.size, row.blocks, row.chain) == expected
-        plan = database._rows(f"explain (format json) {EXTENTS}")
-        assert "Aggregate" not in str(plan)
-        database.close()
-
-
-def test_a_database_without_an_encoding_will_do(postgres: Server) -> None:
-    postgres.execute("create database raw encoding 'SQL_ASCII' template template0")
-    try:
-        with owning(f"{postgres.url('raw')}?schema=j") as owned:
-            add(owned.log, b"a")
-            with pytest.raises(JournalOwned, match=r"in use by another broker: [^b]\S* process"):
-                journal_at(f"{postgres.url('raw')}?schema=j").own()
-    finally:
-        postgres.execute("drop database raw with (force)")
-
-
-def test_a_missing_table_is_told_of(url: str) -> None:
-    with owning(url):
-        pass
-    execute(url, "drop table checkpoints")
-    assert "misses tables of its journal: checkpoints" in refusal(url)
-
-
-def test_without_rights_nothing_is_changed(postgres: Server, url: str) -> None:
-    schema = url.partition("?schema=")[2]
-    role = f"nobody_{schema}"
-    postgres.execute(f"create role {role} login password 'x'")
-    poor = url.replace(url.partition("//")[2].partition("@")[0], f"{role}:x")
-    with ExitStack() as cleaning:
-        cleaning.callback(postgres.execute, f"drop role {role}")
-        before = everything(url)
-        assert "permission denied" in refusal(poor)
-        assert f'create schema "{schema}" authorization USER' in refusal(poor)
-        assert everything(url) == before
-        with owning(url):
-            pass
-        assert refusal(poor).endswith(
-            f"permission denied for schema {schema}. Connect as the role that owns the tables, or as a member of it"
-        )
-        postgres.execute(f"grant usage on schema {schema} to {role}")
-        postgres.execute(f"grant select, insert, update, delete on all tables in schema {schema} to {role}")
-        cleaning.callback(postgres.execute, f"drop owned by {role}")
-        before = execute(url, "select * from shard")
-        assert "the tables belong to the role" in refusal(poor)
-        assert execute(url, "select * from shard") == before
-
-
-def test_a_database_that_is_read_only_is_refused(postgres: Server, database: str) -> None:
-    name = database.rpartition("/")[2]
-    postgres.execute(f"alter database {name} set default_transaction_read_only = on")
-    before = everything(database)
-    with pytest.raises(LogError, match="read-only") as refused:
-        open_journal(database).own()
-    assert isinstance(refused.value, JournalRefused)
-    assert everything(database) == before
 
 
 # ----------------------------------------------------------------------------------------------- a synchronous standby
