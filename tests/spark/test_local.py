@@ -19,6 +19,7 @@ from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import BadOption, DataLoss, Denied, NoQueue
 from penstock.spark.executor import ReadPart, fetch
 from penstock.spark.options import Use, parse
+from support.brokers import wait_for
 from support.sparks import SparkBroker
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def test_what_was_trimmed_is_told_as_flight_tells_it(
         if number == 1:
             broker.publish_until_trimmed("others", read.stop)
             broker.take("others")
+            wait_for(lambda: not Path(path).exists(), "the file stays")  # it goes after readers were told
 
     opening(monkeypatch, trim)
     with pytest.raises(DataLoss, match=r"the history begins at position \d+ now|retention has removed them"):
