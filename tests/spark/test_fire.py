@@ -10,11 +10,11 @@ from support.figures import Difference
 
 def test_drivers_and_brokers_are_killed(tmp_path: Path) -> None:
     story = Story(tmp_path, seed=1)
-    assert len(list(story.run(rounds=3))) == 3
+    assert len(list(story.run(rounds=2))) == 2
     found = story.figures
     assert story.wrong == []
     assert (found.lost, found.doubled, found.unsettled) == (0, 0, 0)
-    assert (found.rounds, found.drivers_killed + found.died_of_spark + found.ended_by_kills) == (3, 3)
+    assert (found.rounds, found.drivers_killed + found.died_of_spark + found.ended_by_kills) == (2, 2)
     assert found.drivers_killed > 0
     assert found.brokers_killed > 0
     assert found.copied == found.read > 0
