@@ -81,7 +81,8 @@ def test_the_thread_commits_what_comes() -> None:
     assert [message.payload for message in engine.log.messages(range(1, 4))] == [b"0", b"1", b"2"]
 
 
-def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
+def engine_in_a_commit() -> tuple[Engine, threading.Event]:
+    """An engine whose thread appends its first message until the event is set."""
     entered, leave = threading.Event(), threading.Event()
 
     class SlowLog(MemoryLog):
@@ -94,6 +95,11 @@ def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
     engine.committer.start()
     engine.publish(b"first")
     assert entered.wait(10)
+    return engine, leave
+
+
+def test_what_arrives_during_a_commit_goes_with_the_next() -> None:
+    engine, leave = engine_in_a_commit()
     for number in range(50):
         engine.publish(b"%d" % number)
     leave.set()
@@ -125,18 +131,7 @@ def test_a_commit_need_not_go_through_the_thread_while_that_rests() -> None:
 
 
 def test_a_commit_goes_to_the_thread_while_that_has_something_to_do() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    class SlowLog(MemoryLog):
-        def append(self, *args: object, **kwargs: object) -> None:
-            entered.set()
-            leave.wait(10)
-            super().append(*args, **kwargs)  # type: ignore[arg-type]
-
-    engine = Engine(SlowLog())
-    engine.committer.start()
-    engine.publish(b"first")
-    assert entered.wait(10)
+    engine, leave = engine_in_a_commit()
     assert not engine.committer.append_now(staged_after(engine, b"now"))
     leave.set()
     engine.committer.close()
