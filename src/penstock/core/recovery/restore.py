@@ -110,8 +110,9 @@ def _fill_queue(queue: Queue, columns: dict[str, Array]) -> None:
     _add_lanes(queue, columns, ready)
     counted = _filled(columns["deliveries"])
     queue.deliveries = _noted(columns["position"], columns["deliveries"], counted)
-    if not (is_one_value(columns["retries"]) and is_one_value(columns["published_retries"])):
-        spent = np.flatnonzero(columns["retries"] != columns["published_retries"])
+    left, published = columns["retries"], columns["published_retries"]
+    if not (is_one_value(left) and is_one_value(published) and (left[:1] == published[:1]).all()):
+        spent = np.flatnonzero(left != published)
         queue.published_retries = _noted(columns["position"], columns["published_retries"], spent)
     ranks, positions = columns["rank"][alive], columns["position"][alive]
     queue.moved = _noted(positions, ranks, np.flatnonzero(ranks != positions))
