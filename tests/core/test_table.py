@@ -135,3 +135,16 @@ class TestColumns:
         assert keep(column, column > 2).tolist() == [3, 4]
         assert extend(column, np.array([5])).tolist() == [0, 1, 2, 3, 4, 5]
         assert column.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_retries_that_all_have_used_alike_are_not_forgotten() -> None:
+    broker, table = Broker(), Table()
+    broker.create_namespace("default", 1)
+    broker.create_queue("default", "alike", 1)
+    table.apply(blocks_of(broker))
+    [number], rows = table.meta.queues, np.arange(1, 4, dtype=np.uint64)
+    table.columns = {"position": 10_000 + rows, "queue": filled(number, "u4", 3), "size": filled(1, "u4", 3)}
+    table.columns |= {"retries": filled(1, "u1", 3), "published_retries": filled(2, "u1", 3)}
+    table.meta.queues[number].counters["published"] = 3
+    [found] = restore(table, 20_000).queues.values()
+    assert found.published_retries == dict.fromkeys((10_000 + rows).tolist(), 2)
