@@ -27,6 +27,7 @@ from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.archive.payloads import Decoding, pack
 from penstock.spark.pipelines.decode import main as decode
 from penstock.spark.pipelines.insight import main as insight_main
+from penstock.spark.pipelines.insight import sums
 from penstock.spark.pipelines.insight.minutes import COUNTS, MINUTE
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from penstock.spark.pipelines.lake.store import Store
@@ -40,7 +41,7 @@ from support.sparks import SparkBroker
 from support.tables import by_pandas, frame_by_spark, positions, read_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NOON = 1_767_268_800.0
 
@@ -238,8 +239,8 @@ def test_insight_is_what_the_journal_says(
         for row in _rows(lake / "insight" / "queues")
     }
     assert len(queues) == len(_rows(lake / "insight" / "queues"))
-    for key, sums, (depth, dead, _) in plain.rows():
-        assert {name: queues[key][name] for name in COUNTS} == {name: sums[name] for name in COUNTS}
+    for key, counts, (depth, dead, _) in plain.rows():
+        assert {name: queues[key][name] for name in COUNTS} == {name: counts[name] for name in COUNTS}
         assert (queues[key]["depth"], queues[key]["dead_depth"]) == (depth, dead)
     reasons = sum(row["messages"] for row in _rows(lake / "insight" / "dead_letters"))
     assert reasons == sum(plain.reasons.values()) == 2
@@ -249,18 +250,24 @@ def test_insight_is_what_the_journal_says(
 
 
 def test_insight_stopped_in_its_first_batch_has_told_of_it_and_shows_no_empty_report(
-    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path
+    spark: SparkSession, new_broker: Callable[..., SparkBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, lake = new_broker(), tmp_path / "lake"
     broker.publish("jobs", *[b"x"] * 100)
     options = insight_main.InsightOptions(report_seconds=0)
     told: list[str] = []
 
+    def endless(summed: DataFrame) -> sums.Parts:
+        summed.sparkSession.range(10**17).selectExpr("sum(id)").collect()
+        raise AssertionError("nobody has stopped it")
+
     def in_the_batch(progress: PipelineProgress) -> bool:
         told.append(progress.doing)
-        return progress.doing.startswith("batch 0: ")
+        return progress.doing.startswith("batch 0: ") and progress.tasks > 0
 
+    monkeypatch.setattr(sums, "collect", endless)
     stopped = until(lambda how: insight_main.run(spark, source(broker), str(lake), options, how), in_the_batch)
+    monkeypatch.undo()
     assert (stopped.rows, stopped.batches, stopped.done) == (0, 0, False)
     assert told[-2].startswith("batch 0: ")
     report = lake / "insight" / "report.html"
