@@ -146,7 +146,7 @@ class TestEphemeral:
             kept = flight.rows(queue="default/kept")
 
             def churn() -> bool:
-                with suppress(Refused):  # more than is removed in a second: refused until it is
+                with suppress(Refused):  # what is more than a second removes is refused
                     client.publish_many([bytes(10_000)] * 30, queue="default/churn")
                 while (message := client.lock("default/churn")) is not None:
                     message.ack()

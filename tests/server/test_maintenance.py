@@ -12,29 +12,36 @@ from typing import Any
 import pytest
 
 from penstock.flight import requests
-from penstock.journal.contract import OwnerOptions
+from penstock.journal.contract import OwnedJournal, OwnerOptions
 from penstock.journal.errors import LogFailed
+from penstock.journal.files.journal import OwnedFiles
+from penstock.journal.memory import OwnedMemory
 from penstock.server.engine.commits import GroupCommit
-from penstock.server.engine.start import Opened
+from penstock.server.engine.start import Opened, open_engine
 from penstock.server.flight.readers import Pin
 from penstock.server.maintenance import schedule
 from penstock.server.maintenance.upkeep import RemovalPlan, Retention
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
-from support.journals import open_folder
 from support.simdisk import SimDisk
 
 
 class Scene:
     """A broker with its maintenance, and what its loop could not place."""
 
-    def __init__(self, options: OwnerOptions | None = None, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        options: OwnerOptions | None = None,
+        retention: Retention | None = None,
+        journal: OwnedJournal | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.astray: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.astray.append(context))
         self.disk = SimDisk()
-        self.opened: Opened = open_folder(self.disk, 1, options, retention, min_free=0)
+        journal = journal or OwnedFiles(self.disk, options)
+        self.opened: Opened = open_engine(journal, 1, retention, min_free=0)
         self.words = io.StringIO()
         engine = self.opened.engine
         self.commits = GroupCommit(engine, lambda: None if loop.is_closed() else self._committed(loop), self._failed)
@@ -290,5 +297,36 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
         assert len(upkeep.log.extents()) <= 3
         assert upkeep.log.extents()[-1].first == last
         await scene.end()
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No segment is finished while publishing is refused, and history that nobody needs is what takes the memory."""
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "PRESSED", 2)
+
+    async def live() -> None:
+        journal = OwnedMemory(SMALL)
+        scene = Scene(retention=Retention(age=0, bytes=SMALL.extent_bytes), journal=journal)
+        waiting = await half_alive(scene, 6)
+        memory, broker = scene.runtime.state_memory, scene.runtime.broker
+        memory.stored, memory.limit = lambda: journal.memory_bytes, 3 * SMALL.extent_bytes
+        await scene.until(memory.watch)
+        assert broker.memory_full
+        scene.maintenance.start()
+        await scene.until(lambda: scene.maintenance._waited > 2)
+        queue = broker.queue("default", "kept")
+        assert queue is not None
+        connection = broker.connect(2, b"test")
+        for _ in range(waiting):
+            assert broker.pop(connection, queue, scene.runtime.now()) is not None
+        await scene.committed()
+        await scene.until(memory.watch)
+        assert not broker.memory_full
+        await scene.end()
+        journal.close()
 
     asyncio.run(asyncio.wait_for(live(), 30))

@@ -90,6 +90,8 @@ def _parse(address: str) -> tuple[int, int]:
 class OwnedMemory(OwnedFiles):
     """The journal of a broker that keeps nothing: see ``contract.OwnedJournal``."""
 
+    _kept_checkpoints = 1
+
     def __init__(self, options: OwnerOptions | None = None) -> None:
         self._memory = MemoryDisk()
         super().__init__(self._memory, options)

@@ -76,11 +76,12 @@ class CheckpointReader:
 class Checkpoints(CheckpointReader):
     """The same for the folder's owner, who has its lock: see ``CheckpointStore``."""
 
-    def __init__(self, disk: Disk, identity: int, space: DiskSpace | None = None) -> None:
-        """``space`` has the reserve, and says when there is no room."""
+    def __init__(self, disk: Disk, identity: int, space: DiskSpace | None = None, kept: int = KEPT) -> None:
+        """``space`` has the reserve, and says when there is no room. Earlier ones go when there are ``kept``."""
         super().__init__(disk, identity)
         self._disk = disk
         self._space = space
+        self._kept = kept
 
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
         """See CheckpointStore."""
@@ -95,7 +96,7 @@ class Checkpoints(CheckpointReader):
             raise
         self._disk.rename(_TEMPORARY, checkpoint_name(position))
         self._disk.sync()
-        for old in self.positions()[:-KEPT]:
+        for old in self.positions()[: -self._kept]:
             self._disk.unlink(checkpoint_name(old))
 
     def clear(self) -> None:

@@ -16,7 +16,7 @@ from penstock.server.runtime import Runtime
 
 #: Seconds between two looks.
 INTERVAL = 1.0
-#: Looks between two tries to give space back while the disk is nearly full: each reads what was logged since the last.
+#: Looks between two tries to give space back while it is short: each reads what was logged since the last.
 PRESSED = 10
 #: Looks until what has failed is tried again: they double with every failure, so often at most.
 DOUBLINGS = 6
@@ -101,13 +101,18 @@ class Maintenance:
                 await self._try_to_tidy()
 
     def _is_due(self) -> bool:
-        """When an extent was finished; while the disk is nearly full, whenever there may be something to give back."""
+        """When an extent was finished; while space is short, whenever there may be something to give back."""
         if self._waited < self._patience:
             return False
         if _newest(self._upkeep) != self._seen:
             return True
-        pressed = self._runtime.broker.disk_full and self._waited >= PRESSED
-        return pressed and (self._upkeep.log.end != self._seen_end or self._failures > 0)
+        changed = self._upkeep.log.end != self._seen_end or self._failures > 0
+        return changed and self._waited >= PRESSED and self._is_short()
+
+    def _is_short(self) -> bool:
+        """Whether space that the journal has is missing: on the disk, or in memory if it lies there."""
+        broker = self._runtime.broker
+        return broker.disk_full or (broker.memory_full and self._upkeep.journal.memory_bytes > 0)
 
     async def _try_to_tidy(self) -> None:
         newest, end = _newest(self._upkeep), self._upkeep.log.end
