@@ -160,7 +160,8 @@ class EventLog:
     @property
     def next_position(self) -> int:
         """The position that the next row will have."""
-        return self.batch.end
+        batch = self.batch
+        return batch.first + len(batch.kinds)
 
     @property
     def size(self) -> int:
@@ -192,11 +193,10 @@ class EventLog:
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
         """Stage rows without a message and return the position of the first. Very many go into several batches."""
-        first = self.next_position
         most = self._most // ROW_BYTES or 1
         if count <= most:
-            self._add_others(kind, at, queue, source, count, columns)
-            return first
+            return self._add_others(kind, at, queue, source, count, columns)
+        first = self.next_position
         for start in range(0, count, most):
             part = {name: values[start : start + most] for name, values in columns.items()}
             self._add_others(kind, at, queue, source, min(most, count - start), part)
@@ -230,10 +230,12 @@ class EventLog:
 
     def _add_others(
         self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
-    ) -> None:
+    ) -> int:
         size = _size((), columns)
         batch = self._room(at, count * ROW_BYTES + size)
+        first = batch.first + len(batch.kinds)
         batch.add_others(kind, at, queue, source, count, columns, size)
+        return first
 
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch

@@ -211,7 +211,7 @@ class Runtime:
         log = self.broker.log
         if not log.staged:
             return
-        if log.size > MANY_BYTES or self.awaiting or self.engine.awaited or self._commit_waiters.waiting:
+        if self.awaiting or self.engine.awaited or log.size > MANY_BYTES or self._commit_waiters.waiting:
             self.commits.flush(now)
         elif self._pause is None:
             self._pause = self.loop.call_later(PAUSE, self._commit_anyway)

@@ -226,6 +226,7 @@ GROWTH = (
             "server/engine/kept_batches:GatheredBatches._positions",
             "server/engine/kept_batches:GatheredBatches._queues",
             "server/engine/kept_batches:GatheredBatches._sources",
+            "server/engine/kept_batches:WholeBatch._rows",
         ),
     ),
     Growth(
