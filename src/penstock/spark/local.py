@@ -32,8 +32,8 @@ class NotLocal(Exception):
     """It is to be read through Flight."""
 
 
-def read_locally(endpoint: FlightEndpoint, read: Read, rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in batches of about so many rows or bytes.
+def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatch]:
+    """The rows of a part.
 
     Raises NotLocal, before the first batch or later, and what the endpoint has against the read.
     """
@@ -48,9 +48,7 @@ def read_locally(endpoint: FlightEndpoint, read: Read, rows: int, size: int) -> 
     # Names of others are not told.
     queues = None if shared.everything else lambda name: True
     try:
-        yield from arrow.read(
-            reader, read.view, read.start, read.stop, queues=queues, columns=read.columns or None, rows=rows, size=size
-        )
+        yield from arrow.read(reader, read.view, read.start, read.stop, queues=queues, columns=read.columns or None)
     except (OSError, LogError, BlockError) as error:
         if isinstance(error, OSError | Gone):
             _refused[endpoint.place] = time.monotonic() + REFUSED_SECONDS
