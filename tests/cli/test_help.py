@@ -152,7 +152,8 @@ def test_an_error_before_a_command_runs_is_one_line_too(monkeypatch: pytest.Monk
 
 
 def test_help_and_version() -> None:
-    assert all(name in penstock("-h").out for name in COMMANDS)
+    told = penstock("-h").out
+    assert all(name in told for name in COMMANDS)
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").out)
 
 

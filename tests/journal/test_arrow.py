@@ -199,7 +199,7 @@ class TestBatches:
     def test_tiny_blocks_are_put_together(self, tmp_path: Path) -> None:
         reader = self.fill(tmp_path, [published(at, [b"x%d" % at]) for at in range(1, 9001)])
         sizes = [batch.num_rows for batch in arrow.read(reader, "messages", 1)]
-        assert sizes == [4096, 4096, 808]
+        assert sizes == [8192, 808]
         payloads = [row["payload"] for row in rows(reader, "messages", columns=["payload"])]
         assert payloads == [b"x%d" % at for at in range(1, 9001)]
 

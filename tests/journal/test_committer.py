@@ -137,13 +137,46 @@ def test_a_commit_goes_to_the_thread_while_that_has_something_to_do() -> None:
     engine.committer.close()
 
 
-def test_a_commit_goes_to_the_thread_when_the_last_one_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(MemoryLog())
-    assert engine.committer.append_now(staged_after(engine, b"quick"))
-    monkeypatch.setattr(committer, "QUICK", -1.0)
-    late = staged_after(engine, b"late")
-    assert not engine.committer.append_now(late)
-    assert engine.log.committed == 2
+def test_a_slow_commit_leaves_the_next_to_the_thread_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is slow now and then must not hold up everybody each time."""
+    now = [100.0]
+
+    class Clock:
+        perf_counter = monotonic = staticmethod(lambda: now[0])
+
+    class SlowLog(MemoryLog):
+        takes = 0.001
+
+        def append(self, *args: object, **kwargs: object) -> None:
+            now[0] += self.takes
+            super().append(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(committer, "time", Clock)
+    engine = Engine(log := SlowLog())
+    log.takes = 0.5
+    assert engine.committer.append_now(staged_after(engine, b"slow"))
+    log.takes = 0.001
+    engine.publish(b"quick, by the thread")
+    assert engine.committer.commit_now()
+    engine.committer._wanted.clear()
+    early = staged_after(engine, b"quick")
+    now[0] += 0.5 * committer.REST - 0.1
+    assert not engine.committer.append_now(early)
+    now[0] += 0.2
+    assert engine.committer.append_now(early)
+    assert engine.log.committed == 4
+
+
+def test_a_sync_of_the_thread_is_told_though_another_append_comes_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who appends without the thread knows nothing of who waits for that sync."""
+    monkeypatch.setattr(committer, "QUICK", 10.0)
+    engine = Engine(interval_log(SimDisk()), sync_every=3600)
+    assert engine.committer.append_now(staged_after(engine, b"a"))
+    engine.committer._wanted.clear()
+    engine.log.sync()  # as the thread does, which would compare then
+    assert engine.committer.append_now(staged_after(engine, b"b"))
+    engine.committer._tell()
+    assert engine.told == [2]
 
 
 def test_a_failure_without_the_thread_is_the_end_as_well() -> None:

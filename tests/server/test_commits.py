@@ -98,6 +98,27 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(monkeypa
     assert engine.log.committed == broker.log.next_position
 
 
+def test_a_catalogue_that_a_small_commit_asks_for_is_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would come for it: a broker that stops would wait for it until its time is up."""
+    monkeypatch.setattr(committer, "QUICK", 10.0)
+    opened = open_folder(SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096))
+    engine, broker = opened.engine, opened.engine.broker
+    commits = GroupCommit(engine, lambda: None, lambda error: None, quick=True)
+    broker.create_namespace("default", MORNING)
+    queue = broker.create_queue("default", "q", MORNING)
+    connection = broker.connect(1, b"test")
+    engine.commit(MORNING)
+    engine.commit(MORNING)
+    extents = len(engine.log.extents())
+    for _ in range(3):
+        broker.publish(connection, queue, [bytes(1000)], MORNING)
+        commits.flush(MORNING)
+    assert not broker.log.staged, "the catalogue of the next extent is with the thread"
+    commits.close(MORNING)
+    assert len(engine.log.extents()) == extents + 1
+    assert engine.log.committed == broker.log.next_position
+
+
 def test_without_any_checkpoint_the_counters_of_moved_messages_still_add_up() -> None:
     """A message is re-driven to another queue; the segment that published it goes; then the checkpoints are lost."""
     opened, queue, kept = opened_with_old_message()

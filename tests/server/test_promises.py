@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.core.queue import Miscounted
+from penstock.journal import committer
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.cache import RecentMessages
 from penstock.server.network import session as session_module
@@ -153,6 +154,25 @@ class TestWhatWasReadCounts:
             await broker.settle()
             kept = broker.runtime.broker.queue("default", "sspq")
             assert (queue.ready, kept.ready if kept else 0) == (4, 1)
+
+        play(scene, memory_bytes=1000)
+
+    def test_reading_goes_on_after_a_commit_that_nobody_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is done in the loop, in a moment, and no thread tells of it."""
+        monkeypatch.setattr(committer, "QUICK", 10.0)
+
+        async def scene(broker: InProcess) -> None:
+            broker.commits._quick = True
+            filler, wire = broker.phpmq()
+            filler.data_received(publish("q", b"the first of a queue"))
+            await broker.settle()
+            for _ in range(3):
+                filler.data_received(publish("q", bytes(2000)))
+                await asyncio.sleep(0)
+                assert (broker.runtime.congested, wire.reading) == (True, False)
+                async with asyncio.timeout(10):
+                    while broker.runtime.congested or not wire.reading:
+                        await asyncio.sleep(0.005)
 
         play(scene, memory_bytes=1000)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pytest
 from penstock.flight.calls import Range, Read, Share, Shared, Status
 from penstock.flight.machine import machine
 from penstock.journal import shared_extents
+from penstock.journal.views import selection
 from penstock.spark import executor, local, schemas
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import BadOption, DataLoss, Denied, NoQueue
@@ -80,8 +82,6 @@ def opening(monkeypatch: pytest.MonkeyPatch, before: Callable[[int, str], None])
     opened: list[str] = []
 
     class Os:
-        O_RDONLY, O_CLOEXEC = os.O_RDONLY, os.O_CLOEXEC
-
         @staticmethod
         def open(path: str, flags: int) -> int:
             opened.append(path)
@@ -121,12 +121,15 @@ def test_a_journal_in_memory(new_broker: Callable[..., SparkBroker], tickets: li
     assert tickets == []
 
 
-def test_files_that_may_not_be_opened(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_files_that_can_not_be_opened(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
     opened = []
 
     def refuse(_: int, path: str) -> None:
         opened.append(path)
-        raise PermissionError(path)
+        raise error(path)
 
     opening(monkeypatch, refuse)
     for _ in range(2):
@@ -142,7 +145,7 @@ def test_a_file_that_goes_while_others_are_read(
             raise FileNotFoundError(path)
 
     opening(monkeypatch, go)
-    monkeypatch.setattr(executor, "MOST_ROWS", 1000)
+    monkeypatch.setattr(selection, "GOOD_ROWS", 500)
     assert [row["payload"] for row in rows(some, whole(some))] == TEXTS, "each row once"
     [ticket] = tickets
     assert ticket.start > some.status().earliest, "what was read already is not read again"
@@ -167,6 +170,50 @@ def test_what_was_trimmed_is_told_as_flight_tells_it(
         rows(broker, read)
     with pytest.raises(DataLoss, match="the history begins at position"):
         rows(broker, read)  # the endpoint says so before it names a file
+
+
+def test_what_is_in_the_queues_now_is_the_same_either_way(some: SparkBroker, tickets: list[Read]) -> None:
+    read = whole(some, view="live", start=0, stop=0)
+    found = rows(some, read)
+    assert [row["payload"] for row in found] == TEXTS
+    assert found == rows(some, read, shortCircuit="false")
+    assert len(tickets) == 2, "it is worked out by the endpoint, and in no file"
+
+
+def test_parts_that_are_read_while_the_broker_appends_and_trims(
+    new_broker: Callable[..., SparkBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = new_broker("moving", journal={"segment_bytes": 64 * 1024, "retention_bytes": 64 * 1024})
+    broker.publish("jobs", *TEXTS)
+    monkeypatch.setattr(selection, "GOOD_ROWS", 100)
+    status = broker.status()
+    cuts = [status.earliest + (status.latest - status.earliest) * each // 4 for each in range(5)]
+    reads = {
+        (view, short): parts(broker, view, cuts, short) for view in ("messages", "events") for short in (True, False)
+    }
+    found = {name: [next(each) for each in begun] for name, begun in reads.items()}
+    broker.publish_until_trimmed("others", cuts[2])
+    for name, begun in reads.items():
+        found[name] += [batch for each in begun for batch in each]
+    earliest = broker.status().earliest
+    for view in ("messages", "events"):
+        one, other = (
+            [at for batch in found[view, short] for at in batch.column(0).to_pylist()] for short in (True, False)
+        )
+        assert len(set(one)) == len(one)
+        assert len(set(other)) == len(other)
+        assert max(one) == max(other) == cuts[-1] - 1
+        assert {at for at in one if at >= earliest} == {at for at in other if at >= earliest}
+
+
+def parts(broker: SparkBroker, view: str, cuts: list[int], short: bool) -> list[Iterator[pa.RecordBatch]]:
+    """Reads of several parts that nobody has begun with."""
+    options = {"endpoint": broker.endpoint, "shortCircuit": str(short), "failOnDataLoss": "false"}
+    settings = parse(options, Use.BATCH)
+    wanted = schemas.arrow_schema(schemas.spark_schema(view, ["position"]))
+    given: dict[str, Any] = {"queue": "", "view": view, "accept_loss": True, "columns": ["position"]}
+    reads = [whole(broker, start=start, stop=stop, **given) for start, stop in pairwise(cuts)]
+    return [fetch(settings, ReadPart(read), wanted) for read in reads]
 
 
 @pytest.mark.parametrize("what", ["identity", "checksum"])

@@ -19,7 +19,7 @@
 enum { CHUNK = 256 * 1024 };
 enum { EVENTS = 1024 };
 /* Loopback has a whole network of addresses: connections are spread over them, as if they came from many machines. */
-enum { PER_ADDRESS = 400 };
+enum { PER_ADDRESS = 100 };
 /* A server that is not there yet is asked again after so many microseconds. */
 enum { AGAIN = 2000 };
 

@@ -49,7 +49,7 @@ class Nats(Server):
 DEBIAN = Nats(
     "nats-debian",
     "NATS JetStream (Debian)",
-    "written to the system; fsync every two minutes, this version has no other way",
+    "written to the system; fsync every two minutes, its default",
 )
 NEWEST = Nats(
     "nats-newest",

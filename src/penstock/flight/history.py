@@ -97,7 +97,7 @@ class History:
     def chooser(self, pick: Pick, caller: Caller, *, accept_loss: bool = False) -> Chooser:
         """Which queues are meant. Raises Trouble for one that is not there, unless losses are accepted."""
         found = chosen(pick, caller, "read")
-        if pick.queue and not accept_loss and queue_name(pick.queue) not in self.names():
+        if pick.queue and not accept_loss and not self.exists(queue_name(pick.queue)):
             raise trouble("no-queue", f"there is no queue {pick.queue}")
         return found
 
@@ -105,6 +105,11 @@ class History:
         """The queues that exist now, by name."""
         entries = self.reader.catalogue().queues.values()
         return sorted(QueueName(entry["namespace"], entry["name"]) for entry in list(entries))
+
+    def exists(self, name: QueueName) -> bool:
+        """Whether there is such a queue now."""
+        catalogue = self.reader.catalogue()
+        return any(catalogue.names[number] == name for number in list(catalogue.queues))
 
     def queues(self, pick: Pick, caller: Caller, right: Right = "read") -> list[QueueName]:
         """Those of the existing queues that are meant and that the caller has a right to."""

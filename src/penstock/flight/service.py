@@ -92,9 +92,8 @@ class FlightService:
         for name in names:
             caller.demand("publish", name)
         if request.create_queues and not caller.may_everywhere("administer"):
-            known = self.history.names()
             for name in names:
-                if name not in known:
+                if not self.history.exists(name):
                     caller.demand("administer", name)
 
     def flights(self, pick: calls.Pick, caller: Caller) -> Iterator[Any]:

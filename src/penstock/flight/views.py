@@ -13,7 +13,7 @@ from penstock.flight.problems import trouble
 from penstock.journal.views import arrow
 
 #: Rows of a batch, and payload bytes unless one message alone has more: as in the views of the history.
-MOST_ROWS = 4096
+MOST_ROWS = 8192
 MOST_BYTES = 8 * 1024 * 1024
 
 #: What is in the queues now: ``messages``, and how things stand with each.

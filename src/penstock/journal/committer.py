@@ -5,8 +5,9 @@ interpreter lock, carries everything that arrived during the one before. There i
 message is committed at once.
 
 A small commit need not be handed over at all: while the thread has nothing to do, ``append_now``
-does it where it is called. Waking a thread and being woken by it costs more than a sync of a good disk takes; where the
-last append took long, everything goes to the thread again.
+does it where it is called. Waking a thread and being woken by it costs more than a sync of a good disk takes; where an
+append took long, everything goes to the thread for many times as long, so that a disk that is slow now and then holds
+up whoever calls for a small part of the time.
 
 A full disk is no failure: the append that found no room is tried again until there is some, and nothing is confirmed
 meanwhile. After a failure nothing is ever confirmed again. The broker has to end and start anew, because only a start
@@ -26,8 +27,9 @@ from penstock.journal.format.block import Batch
 
 #: Seconds between two tries of an append that found the disk full.
 RETRY = 0.2
-#: A log whose last append took longer than these seconds is left to the thread.
+#: A log on which an append took longer than these seconds is left to the thread, for so many times as long.
 QUICK = 0.002
+REST = 10
 
 
 #: Told of events that were appended, in how many seconds, and of those for the sync; 0 where there was none.
@@ -81,8 +83,8 @@ class Committer:
         self._wanted = threading.Event()
         #: Held by whoever appends: the thread, or one that does without it.
         self._appending = threading.Lock()
-        #: Seconds that the last append took.
-        self._took = 0.0
+        #: When an append need not be left to the thread, as far as the disk is concerned.
+        self._quick_from = 0.0
         self._stopping = False
         self._thread: threading.Thread | None = None
         #: Why an append waits, if one does.
@@ -140,16 +142,14 @@ class Committer:
             return True
         finally:
             self._appending.release()
-        if done:
-            self._told = self._log.committed
-            if self._expect_sync():
-                self._wanted.set()
+        if done and self._expect_sync():
+            self._wanted.set()
         return done
 
     def _is_idle(self) -> bool:
         """Whether the thread has nothing to do, and is not needed to wait for the disk."""
         busy = self._wanted.is_set() or self._stopping or self.failure is not None or self.full is not None
-        return not busy and self._took <= QUICK
+        return not busy and time.perf_counter() >= self._quick_from
 
     def _run(self) -> None:
         while not self._stopping and self.failure is None:
@@ -193,8 +193,10 @@ class Committer:
                 self.full = error
                 self._on_full(error)
             return False
-        self._took = time.perf_counter() - began
-        self._measure(len(staged.batch.kinds), self._took, self._log.sync_seconds - synced)
+        ended = time.perf_counter()
+        if ended - began > QUICK:
+            self._quick_from = max(self._quick_from, ended + REST * (ended - began))
+        self._measure(len(staged.batch.kinds), ended - began, self._log.sync_seconds - synced)
         return True
 
     def _sync(self) -> None:

@@ -217,11 +217,15 @@ class Runtime:
             self._pause = self.loop.call_later(PAUSE, self._commit_anyway)
 
     def _commit_anyway(self) -> None:
+        """The pause is over. What is committed on return has a turn, as one that the journal's thread tells of has."""
         self._pause = None
+        before = self.broker.committed
         try:
             self.commits.flush(self.now())
         except Exception as error:
             self.fail(error)
+        if self.broker.committed > before:
+            self.touched()
 
     def lease_holds(self, lease: Lease) -> bool:
         """Whether something may be handed out. It leaves no event by which the journal would notice another owner."""

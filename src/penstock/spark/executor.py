@@ -107,7 +107,7 @@ def _whole(settings: SourceSettings, endpoint: FlightEndpoint, read: Read) -> It
     ticket = _resumable(read)
     if settings.short_circuit:
         try:
-            for batch in read_locally(endpoint, ticket, MOST_ROWS // 2, MOST_BYTES // 2):
+            for batch in read_locally(endpoint, ticket):
                 ticket = _behind(ticket, batch)
                 yield batch
         except NotLocal:

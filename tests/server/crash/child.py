@@ -1,7 +1,8 @@
 """A broker under load, to be killed: ``python -m server.crash.child FOLDER NOTES ROUND SEED DURABILITY``.
 
 It waits for a line on its standard input, opens the folder, and lets random clients publish, consume and settle until
-somebody kills it. Group commit runs in its thread; checkpoints and plans for retention in another, as in a real broker.
+somebody kills it. Group commit runs in its thread, or without it where a commit is small; checkpoints and plans for
+retention in another, as in a real broker.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from penstock.core.policy import SECOND, Policy
 from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import DeliveryEffect, Effect
+from penstock.journal import committer
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
 from penstock.server.engine.commits import GroupCommit
@@ -57,7 +59,7 @@ class Child:
         self.broker = self.engine.broker
         self.wanted = Event()
         sync_every = SYNC_EVERY if durability is Durability.INTERVAL else None
-        self.commits = GroupCommit(self.engine, self.wanted.set, self.fail, sync_every=sync_every)
+        self.commits = GroupCommit(self.engine, self.wanted.set, self.fail, sync_every=sync_every, quick=True)
         self.connections: list[Connection] = []
         self.next_connection = 1
         #: Messages that a client has been given and not settled.
@@ -268,6 +270,8 @@ class Child:
 
 def main(arguments: list[str]) -> None:
     folder, notes, number, seed, durability = arguments
+    if int(number) % 3:
+        committer.QUICK = 0.1  # so that small commits are written without the thread on a busy disk too
     sys.stdin.readline()
     Child(folder, notes, int(number), int(seed), Durability[durability.upper()]).run()
 

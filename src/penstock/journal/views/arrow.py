@@ -29,7 +29,7 @@ from penstock.journal.errors import JournalDamaged
 from penstock.journal.format.block import Block, BlockError
 from penstock.journal.format.catalogue import QueueName
 from penstock.journal.views.merge import merged
-from penstock.journal.views.selection import GOOD_BYTES, GOOD_ROWS, Piece, Queues, Selection, groups
+from penstock.journal.views.selection import Piece, Queues, Selection, groups
 from penstock.schema import COLUMN, FOREVER, Kind, Reason, Rows
 
 #: Rows of a batch at most. Larger ones are cut, without a copy.
@@ -101,21 +101,19 @@ def read(
     queues: Queues = None,
     columns: Sequence[str] | None = None,
     accept_loss: bool = False,
-    rows: int = GOOD_ROWS,
-    size: int = GOOD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a view between two positions, in order (up to all that is committed now, if ``stop`` is None).
 
-    ``queues`` are numbers, or a function that is asked about names. Blocks are put together to batches of so many
-    ``rows`` at least, or of 512 and ``size`` bytes of payloads; batches have at most 65,536 rows, and 64 MiB of
-    payloads. The range is checked before the first batch is asked for: raises what ``read`` of the reader raises.
+    ``queues`` are numbers, or a function that is asked about names. Blocks are put together to batches of 8,192 rows
+    at least, or of 512 and 8 MiB of payloads; batches have at most 65,536 rows, and 64 MiB of payloads. The
+    range is checked before the first batch is asked for: raises what ``read`` of the reader raises.
     """
     wanted = schema(view, columns)
     stop = reader.latest if stop is None else stop
     blocks = reader.read(start, stop, verify="payload" in wanted.names, accept_loss=accept_loss)
     selection = Selection(start, stop, queues, messages=view == "messages")
     pieces = (piece for found in merged(blocks) if (piece := selection.piece(found)) is not None)
-    return _batches(reader, wanted, view, groups(pieces, payloads="payload" in wanted.names, rows=rows, size=size))
+    return _batches(reader, wanted, view, groups(pieces, payloads="payload" in wanted.names))
 
 
 def _batches(

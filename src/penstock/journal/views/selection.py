@@ -13,9 +13,8 @@ from penstock.journal.format.block import Block
 from penstock.journal.format.catalogue import QueueName
 from penstock.schema import Kind
 
-#: A group is complete with so many rows, unless another number is asked for: less costs more per row, for us and for
-#: Spark (which wants at least 512) …
-GOOD_ROWS = 4096
+#: A group is complete with so many rows: less costs more per row, for us and for Spark …
+GOOD_ROWS = 8192
 #: … or with so many bytes and at least so many rows …
 GOOD_BYTES = 8 * 1024 * 1024
 LEAST_ROWS = 512
@@ -96,9 +95,7 @@ class Selection:
         return name is not None and self.queues(name)
 
 
-def groups(
-    pieces: Iterable[Piece], *, payloads: bool, rows: int = GOOD_ROWS, size: int = GOOD_BYTES
-) -> Iterator[list[Piece]]:
+def groups(pieces: Iterable[Piece], *, payloads: bool) -> Iterator[list[Piece]]:
     """Pieces that become one batch. Small ones are put together; a large one stays alone, and is not copied."""
     group: list[Piece] = []
     held = held_bytes = 0
@@ -110,7 +107,7 @@ def groups(
         group.append(piece)
         held += len(piece.rows)
         held_bytes += adds
-        if held >= rows or (held_bytes >= size and held >= LEAST_ROWS):
+        if held >= GOOD_ROWS or (held_bytes >= GOOD_BYTES and held >= LEAST_ROWS):
             yield group
             group, held, held_bytes = [], 0, 0
     if group:

@@ -87,7 +87,7 @@ class InlineCommit:
 
     def flush(self, now: int) -> None:
         """See CommitDriver."""
-        if self.engine.broker.log.staged:
+        while self.engine.broker.log.staged:  # the second time a catalogue, with which an extent begins
             began, before = time.perf_counter(), self.engine.broker.committed
             self.engine.commit(now)
             self._measure(self.engine.broker.committed - before, time.perf_counter() - began, 0.0)
@@ -159,9 +159,10 @@ class GroupCommit:
         staged = self.engine.stage(now)
         if at_once and len(staged) == 1 and not staged[0].roll and self._committer.append_now(staged[0]):
             self.engine.advance()
-            return
-        self._handed.extend(staged)
-        self._committer.wake()
+            staged = self.engine.stage(now) if log.staged else []  # a catalogue, with which the next extent begins
+        if staged:
+            self._handed.extend(staged)
+            self._committer.wake()
 
     def advance(self) -> None:
         """See CommitDriver."""

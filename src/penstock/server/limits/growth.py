@@ -272,7 +272,6 @@ NOT_BY_PEERS = {
     "server/network/acceptor:Acceptor._pauses": "one for each listening socket",
     "server/maintenance/schedule:Maintenance._tasks": "one for each sort of upkeep",
     "server/engine/commits:GroupCommit._jobs": "what upkeep asks for, one at a time",
-    "server/protocols/kokaq/session:KokaqSession._operations": "one for each operation of the protocol",
     "server/process/logs:Logger._periods": "one for each event that the code can name",
     "server/runtime:Runtime.counters": "one for each thing that the code counts",
     "server/runtime:Runtime.connected": "one for each protocol",

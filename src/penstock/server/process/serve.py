@@ -10,6 +10,7 @@ from penstock.journal.errors import JournalRefused, LogError
 from penstock.server.admin.tokens import TokensUnreadable
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.allocator import give_memory_back
+from penstock.server.process.collector import look_seldom
 from penstock.server.process.environment import Sorted
 from penstock.server.process.life import Life
 from penstock.server.process.logs import LibraryLog, Logger
@@ -22,6 +23,7 @@ OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
 def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     """Run a broker until a signal ends it. Returns the exit code. ``variables`` are those of its environment."""
     give_memory_back()
+    look_seldom()
     log = Logger(level=options.log.level, as_json={"auto": None, "text": False, "json": True}[options.log.format])
     logging.basicConfig(handlers=[LibraryLog(log)])
     for unknown in variables.unknown if variables else ():

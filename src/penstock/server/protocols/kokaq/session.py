@@ -7,7 +7,7 @@ each is put into words when its turn comes, so what it tells of a message is rea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -95,16 +95,6 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._told_of_pops = False
         #: The request for which a message is searched, and the numbers of the queues that were not asked yet.
         self._search: tuple[Request, deque[int]] | None = None
-        self._operations: dict[Opcode, Callable[[Request, Metadata], None]] = {
-            Opcode.NOP: self._nop,
-            Opcode.CREATE: self._create,
-            Opcode.DELETE: self._delete,
-            Opcode.GET: self._get,
-            Opcode.PEEK: self._peek,
-            Opcode.POP: self._pop,
-            Opcode.ACQUIRE_PEEK_LOCK: self._acquire,
-            Opcode.RELEASE_PEEK_LOCK: self._release_lock,
-        }
 
     def may_work(self) -> bool:
         """See Session. A peer that does not wait for its answers, or does not read them, has to."""
@@ -131,7 +121,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if operation is Opcode.PUSH:
                 return self._push(frame, frame.metadata or NO_METADATA)
             if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
-                self._operations[operation](frame, frame.metadata or NO_METADATA)
+                OPERATIONS[operation](self, frame, frame.metadata or NO_METADATA)
         except TryAgain:
             self.work_soon()  # behind the tick that goes on with it
             return False
@@ -631,6 +621,19 @@ def _after(run: kokaq.Pushes, taken: int) -> kokaq.Pushes:
     left = slice(taken, None)
     columns = {"opaques": run.opaques[left], "op_opaques": run.op_opaques[left], "payloads": run.payloads[left]}
     return replace(run, **columns)
+
+
+#: What is done for a request that is no run. (A table of each session's own methods would refer back to it.)
+OPERATIONS: Mapping[Opcode, Callable[[KokaqSession, Request, Metadata], None]] = {
+    Opcode.NOP: KokaqSession._nop,
+    Opcode.CREATE: KokaqSession._create,
+    Opcode.DELETE: KokaqSession._delete,
+    Opcode.GET: KokaqSession._get,
+    Opcode.PEEK: KokaqSession._peek,
+    Opcode.POP: KokaqSession._pop,
+    Opcode.ACQUIRE_PEEK_LOCK: KokaqSession._acquire,
+    Opcode.RELEASE_PEEK_LOCK: KokaqSession._release_lock,
+}
 
 
 def _alone(request: Request) -> Requests:

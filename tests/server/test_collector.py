@@ -1,0 +1,60 @@
+"""Python looks for circles of objects seldom, so what peers leave behind must not be in any."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from weakref import ref
+
+import pytest
+
+from penstock.server.process.collector import THRESHOLDS
+from penstock.wire.kokaq import Opcode
+from support import raw
+from support.inprocess import InProcess, running
+
+#: What a peer sends: it publishes, and is handed something that it has not settled when it goes.
+TALKS = {
+    "phpmq": raw.publish("default/x", b"x") * 3 + raw.consume("default/x", 10),
+    "kokaq": raw.kokaq(Opcode.PUSH, "default/x", b"x") * 3 + raw.kokaq(Opcode.ACQUIRE_PEEK_LOCK, "default/x"),
+    "sspq": raw.send(b"x") * 3 + raw.sspq(raw.RECEIVE),
+}
+
+
+@pytest.fixture
+def no_looks() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def _visit(broker: InProcess, protocol: str) -> ref[object]:
+    """A peer that comes, talks and goes. Only this knows it afterwards."""
+    session, wire = getattr(broker, protocol)()
+    session.data_received(TALKS[protocol])
+    await broker.settle()
+    assert wire.sent
+    session.connection_lost(None)
+    await broker.settle()
+    return ref(session)
+
+
+@pytest.mark.parametrize("protocol", TALKS)
+def test_a_peer_that_is_gone_leaves_no_session_behind(protocol: str, no_looks: None) -> None:
+    async def live() -> None:
+        async with running() as broker:
+            broker.queue("x")
+            gone = await _visit(broker, protocol)
+            assert gone() is None
+
+    asyncio.run(live())
+
+
+def test_a_broker_looks_seldom() -> None:
+    script = "from penstock.server.process.collector import look_seldom as f; import gc; f(); "
+    script += "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told == f"True {THRESHOLDS}\n"
