@@ -82,8 +82,6 @@ def opening(monkeypatch: pytest.MonkeyPatch, before: Callable[[int, str], None])
     opened: list[str] = []
 
     class Os:
-        O_RDONLY, O_CLOEXEC = os.O_RDONLY, os.O_CLOEXEC
-
         @staticmethod
         def open(path: str, flags: int) -> int:
             opened.append(path)
@@ -123,12 +121,15 @@ def test_a_journal_in_memory(new_broker: Callable[..., SparkBroker], tickets: li
     assert tickets == []
 
 
-def test_files_that_may_not_be_opened(some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_files_that_can_not_be_opened(
+    some: SparkBroker, tickets: list[Read], monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
     opened = []
 
     def refuse(_: int, path: str) -> None:
         opened.append(path)
-        raise PermissionError(path)
+        raise error(path)
 
     opening(monkeypatch, refuse)
     for _ in range(2):

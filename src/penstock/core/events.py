@@ -31,6 +31,7 @@ class EventBatch:
     """Consecutive rows, column by column. ``columns`` holds the columns that are used at all."""
 
     __slots__ = (
+        "_payloads",
         "_source_index",
         "at",
         "columns",
@@ -57,6 +58,7 @@ class EventBatch:
         #: Payloads and all else that is of any length, and what the rows cost.
         self.size = 0
         self._source_index: dict[bytes, int] = {}
+        self._payloads: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -81,7 +83,9 @@ class EventBatch:
         ``size`` is that of payloads and columns, if it is known.
         """
         self._add_rows(kind, at, queue, source, len(payloads))
-        self._extend("payload", self.messages, payloads)
+        if not self.messages:
+            self.columns["payload"] = self._payloads
+        self._payloads.extend(payloads)
         for name, values in columns.items():
             self._extend(name, self.messages, values)
         self.messages += len(payloads)
@@ -156,7 +160,8 @@ class EventLog:
     @property
     def next_position(self) -> int:
         """The position that the next row will have."""
-        return self.batch.end
+        batch = self.batch
+        return batch.first + len(batch.kinds)
 
     @property
     def size(self) -> int:
@@ -176,9 +181,11 @@ class EventLog:
         payloads: Sequence[bytes],
         columns: Mapping[str, Values],
         kind: Kind = Kind.PUBLISHED,
+        size: int | None = None,
     ) -> int:
-        """Stage message rows and return the position of the first."""
-        size = _size(payloads, columns) if columns else sum(map(len, payloads))
+        """Stage message rows and return the position of the first. ``size`` is that of the payloads, if it is known."""
+        if size is None or columns:
+            size = _size(payloads, columns)
         batch = self._room(at, len(payloads) * ROW_BYTES + size)
         first = batch.first + len(batch.kinds)
         batch.add_messages(kind, at, queue, source, payloads, columns, size)
@@ -186,11 +193,10 @@ class EventLog:
 
     def others(self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]) -> int:
         """Stage rows without a message and return the position of the first. Very many go into several batches."""
-        first = self.next_position
         most = self._most // ROW_BYTES or 1
         if count <= most:
-            self._add_others(kind, at, queue, source, count, columns)
-            return first
+            return self._add_others(kind, at, queue, source, count, columns)
+        first = self.next_position
         for start in range(0, count, most):
             part = {name: values[start : start + most] for name, values in columns.items()}
             self._add_others(kind, at, queue, source, min(most, count - start), part)
@@ -224,10 +230,12 @@ class EventLog:
 
     def _add_others(
         self, kind: Kind, at: int, queue: int, source: bytes, count: int, columns: Mapping[str, Values]
-    ) -> None:
+    ) -> int:
         size = _size((), columns)
         batch = self._room(at, count * ROW_BYTES + size)
+        first = batch.first + len(batch.kinds)
         batch.add_others(kind, at, queue, source, count, columns, size)
+        return first
 
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch

@@ -15,6 +15,7 @@ import pyarrow.flight as fl
 
 from penstock.flight.calls import Code, Problem
 from penstock.journal.errors import DataLoss, JournalDamaged, LogError, Replaced
+from penstock.journal.format.block import BlockError
 
 #: Flight errors travel in headers, which gRPC keeps below 8 KiB.
 MOST_TEXT = 1000
@@ -69,6 +70,8 @@ def as_trouble(error: Exception) -> Trouble:
         case JournalDamaged():
             low, high = error.lost
             return trouble("data-loss", f"the journal is damaged between positions {low} and {high}", error.lost)
+        case BlockError():  # on the way to the names of queues, or to where something is
+            return trouble("data-loss", f"the journal is damaged: {error.reason}")
         case LogError():
             return trouble("away", "the journal can not be read now")
         case _:

@@ -12,6 +12,7 @@ from penstock.flight.calls import Share, Shared
 from penstock.flight.history import History
 from penstock.flight.machine import machine
 from penstock.flight.problems import trouble
+from penstock.journal.format.block import BlockError
 
 #: Names of queues that one answer has at most: with more of them rows are cheaper than names.
 MOST_NAMES = 50_000
@@ -29,7 +30,7 @@ def share(history: History, call: Share, caller: Caller) -> Shared:
         return Shared(here=True)
     try:
         extents = history.reader.shared(checked.start, checked.stop, queues)
-    except FileNotFoundError:  # trimmed just now: a read tells what that means
+    except (FileNotFoundError, BlockError):  # trimmed just now, or damaged: a read tells what that means
         return Shared(here=True)
     if sum(len(extent.names) for extent in extents) > MOST_NAMES:
         return Shared(here=True)

@@ -183,7 +183,7 @@ class Committer:
 
     def _try(self, staged: Staged) -> bool:
         """Append. False if there is no room, and there is time to wait for it."""
-        began, synced = time.perf_counter(), self._sync_seconds()
+        began, synced = time.perf_counter(), self._log.sync_seconds
         try:
             self._log.append(staged.batch, staged.batch.first, self._epoch, roll=staged.roll)
         except LogFull as error:
@@ -196,13 +196,13 @@ class Committer:
         ended = time.perf_counter()
         if ended - began > QUICK:
             self._quick_from = max(self._quick_from, ended + REST * (ended - began))
-        self._measure(len(staged.batch.kinds), ended - began, self._sync_seconds() - synced)
+        self._measure(len(staged.batch.kinds), ended - began, self._log.sync_seconds - synced)
         return True
 
     def _sync(self) -> None:
-        synced = self._sync_seconds()
+        synced = self._log.sync_seconds
         self._log.sync()
-        self._measure(0, 0.0, self._sync_seconds() - synced)
+        self._measure(0, 0.0, self._log.sync_seconds - synced)
         self._sync_due = None
         self._tell()
 
@@ -217,7 +217,3 @@ class Committer:
     def _patience(self) -> float | None:
         """How long to wait for more, at most."""
         return None if self._sync_due is None else max(self._sync_due - time.monotonic(), 0.0)
-
-    def _sync_seconds(self) -> float:
-        """What syncs have taken so far, of a log that has a disk and counts that."""
-        return float(getattr(self._log, "sync_seconds", 0.0))

@@ -15,6 +15,9 @@ from penstock.journal.errors import Gone
 from penstock.journal.files.mapped_segment import MappedSegment
 from penstock.journal.format.catalogue import QueueName
 
+#: What is no file, as a path of the broker may be in a container, is opened without waiting for somebody at its end.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
 
 class SharedExtentReader:
     """A range of the journal as ``views.arrow`` reads it: see ``contract.BlockReader``."""
@@ -37,7 +40,7 @@ class SharedExtentReader:
         Raises OSError for a file that can't be opened, Gone for one that is another extent, BlockError for a bad block.
         """
         for extent in self._extents:
-            segment = _OpenedExtent(os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC), self.identity, extent)
+            segment = _OpenedExtent(os.open(extent.path, _FLAGS), self.identity, extent)
             low, high = max(start, extent.start), extent.stop if stop is None else min(stop, extent.stop)
             if low < high:
                 for block in segment.blocks(low, high, verify=verify):

@@ -211,7 +211,7 @@ class Runtime:
         log = self.broker.log
         if not log.staged:
             return
-        if log.size > MANY_BYTES or self.awaiting or self.engine.awaited or self._commit_waiters.waiting:
+        if self.awaiting or self.engine.awaited or log.size > MANY_BYTES or self._commit_waiters.waiting:
             self.commits.flush(now)
         elif self._pause is None:
             self._pause = self.loop.call_later(PAUSE, self._commit_anyway)
@@ -309,9 +309,11 @@ class Runtime:
         if not self._unasked:
             return
         asked = list(islice(self.awaiting, min(TURN_SESSIONS, self._unasked)))
-        self._unasked = self._unasked - len(asked) if len(asked) == TURN_SESSIONS else 0
+        some = len(asked) == TURN_SESSIONS
+        self._unasked = self._unasked - len(asked) if some else 0
         for session in asked:
-            self.awaiting[session] = self.awaiting.pop(session, None)
+            if some:
+                self.awaiting[session] = self.awaiting.pop(session, None)
             try:
                 session.release(self.broker.committed)
             except Exception as error:
@@ -413,10 +415,16 @@ class Runtime:
             self.dirty(session)
 
     def received(self, size: int) -> None:
-        """So many bytes have come in: very many in one turn must not wait for its end to be noticed."""
+        """So many bytes have come in, and the broker was given commands: see to it at the end of this turn.
+
+        Very many in one turn must not wait for its end to be noticed.
+        """
         self._received += size
         if self._received > self.memory.most_unwritten:
             self._watch_congestion()
+        self._news = True
+        if not self._turn_due:
+            self._go_on()
 
     def _share_out(self) -> None:
         """A peer has come or gone: work out what each may have, a fair share where there are many."""

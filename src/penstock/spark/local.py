@@ -14,14 +14,15 @@ import pyarrow as pa
 
 from penstock.flight.calls import Read, Share, Shared
 from penstock.flight.machine import machine
-from penstock.journal.errors import LogError
+from penstock.journal.errors import Gone, LogError
 from penstock.journal.format.block import BlockError
 from penstock.journal.shared_extents import SharedExtentReader
 from penstock.journal.views import arrow
 from penstock.spark.endpoint import FlightEndpoint, log
 from penstock.spark.errors import SourceError
 
-#: Seconds for which an endpoint elsewhere, or files that may not be opened, are not asked for again in this process.
+#: Seconds for which an endpoint elsewhere is not asked again in this process, nor one whose files can't be opened here:
+#: a container has files of its own, and takes the broker's machine for its own.
 REFUSED_SECONDS = 60.0
 
 _refused: dict[str, float] = {}
@@ -49,7 +50,7 @@ def read_locally(endpoint: FlightEndpoint, read: Read) -> Iterator[pa.RecordBatc
     try:
         yield from arrow.read(reader, read.view, read.start, read.stop, queues=queues, columns=read.columns or None)
     except (OSError, LogError, BlockError) as error:
-        if isinstance(error, PermissionError):
+        if isinstance(error, OSError | Gone):
             _refused[endpoint.place] = time.monotonic() + REFUSED_SECONDS
         log.info("the journal's files can't be read here, Flight is used: %s", error)
         raise NotLocal from None

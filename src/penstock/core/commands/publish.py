@@ -56,22 +56,22 @@ def publish(
 ) -> PublishResult:
     """Add messages at the end of their priority, in order, all with the same properties."""
     request_id, asked_id = properties.request_id, properties.asked_id
-    known = queue.requests.position(request_id, now) if request_id else None
-    if known is not None:
+    if request_id and (known := queue.requests.position(request_id, now)) is not None:
         return PublishResult(known, 1, duplicate=True)
     if asked_id and asked_id in state.asked:
         return PublishResult(0, 0, PublishRefusal.EXISTS)
     sizes = list(map(len, payloads))
-    accepted, refusal = admit(state, queue, sizes, bool(properties.delay))
-    if accepted < len(sizes):
-        sizes = sizes[:accepted]
-        payloads = payloads[:accepted]
+    size = sum(sizes)
+    accepted, refusal = admit(state, queue, sizes, size, bool(properties.delay))
     if not accepted:
         return PublishResult(0, 0, refusal)
+    if accepted < len(sizes):
+        sizes, payloads = sizes[:accepted], payloads[:accepted]
+        size = sum(sizes)
     expires = _expires(queue, now, properties) if properties is not PLAIN or queue.policy.default_ttl else 0
     due = now + properties.delay if properties.delay else 0
     columns = _columns(accepted, properties, expires, due) if properties is not PLAIN or expires else {}
-    first = state.log.messages(now, queue.id, connection.source, payloads, columns)
+    first = state.log.messages(now, queue.id, connection.source, payloads, columns, size=size)
     queue.counters.published += accepted
     if request_id and queue.policy.deduplication:
         queue.requests.add(request_id, first, now + queue.policy.deduplication)
@@ -97,13 +97,15 @@ def publish(
     return PublishResult(first, accepted, refusal)
 
 
-def admit(state: BrokerState, queue: Queue, sizes: Sequence[int], delayed: bool) -> tuple[int, PublishRefusal | None]:
-    """How many of the messages may come in, and why not the rest."""
+def admit(
+    state: BrokerState, queue: Queue, sizes: Sequence[int], size: int, delayed: bool
+) -> tuple[int, PublishRefusal | None]:
+    """How many of the messages, ``size`` bytes in all, may come in, and why not the rest."""
     if state.draining:
         return 0, PublishRefusal.DRAINING
     if state.publishing_stopped:
         return 0, PublishRefusal.STOPPED
-    if state.disk_full or state.log.size + sum(sizes) > state.disk_room:
+    if state.disk_full or state.log.size + size > state.disk_room:
         return 0, PublishRefusal.DISK
     if state.memory_full:
         return 0, PublishRefusal.MEMORY

@@ -144,6 +144,13 @@ def _dead_letter_spent(state: BrokerState, queue: Queue, outs: Sequence[Out], no
 
 def _ends(outs: Sequence[Out]) -> dict[str, Values]:
     """The columns that every end of a delivery has."""
+    if len(outs) == 1:
+        (out,) = outs
+        return {
+            "message": array("Q", (out.item.position,)),
+            "deliveries": array("I", (out.deliveries + 1,)),
+            "delivered_at": array("q", (out.delivered_at,)),
+        }
     return {
         "message": array("Q", [out.item.position for out in outs]),
         "deliveries": array("I", [out.deliveries + 1 for out in outs]),

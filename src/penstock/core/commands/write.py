@@ -192,7 +192,8 @@ def _note_chunk(state: BrokerState, key: ChunkKey) -> None:
 
 def _refusal(state: BrokerState, portion: Portion) -> PublishRefusal | None:
     """Why these can't come in, all of them. Where some are delayed, all count as if they were."""
-    return admit(state, portion.queue, list(map(len, portion.payloads)), any(portion.delay))[1]
+    sizes = list(map(len, portion.payloads))
+    return admit(state, portion.queue, sizes, sum(sizes), any(portion.delay))[1]
 
 
 def _add(portion: Portion, times: _Times, first: int) -> None:

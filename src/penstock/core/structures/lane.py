@@ -61,6 +61,7 @@ _TYPES = "QQIqBQB"
 _ALWAYS = (0, 2)
 _POSITION = 1
 _COLUMNS = len(_TYPES)
+_OPTIONAL = _COLUMNS - len(_ALWAYS)
 #: What columns hold that are left out, where there is no priority.
 _PLAIN = (0, 0, 0, 0, FOREVER, 0, 0)
 #: Tells apart chunks that are noted for the same time.
@@ -77,9 +78,11 @@ class _Chunk:
         self._packed: tuple[PackedColumn | None, ...] = ()
 
     def __len__(self) -> int:
-        ranks = self._columns[0] if self._columns else self._packed[0]
+        if not self._packed:
+            return len(self._columns[0])  # type: ignore[arg-type]  # it has ranks
+        ranks = self._packed[0]
         assert ranks is not None
-        return ranks.length if isinstance(ranks, PackedColumn) else len(ranks)
+        return ranks.length
 
     @property
     def columns(self) -> list[array[int] | None]:
@@ -201,24 +204,30 @@ class Lane:
         while start < len(sizes):
             chunk = self._open_chunk()
             columns = chunk.columns
-            ranks = columns[0]
+            ranks, its_sizes = columns[0], columns[2]
             assert ranks is not None
+            assert its_sizes is not None
             part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)
             ranks.extend(run)
-            for index, values in ((1, run), (2, part)):
-                column = columns[index]
-                if column is not None:
-                    column.extend(values)
-            for index, value in ((3, expires), (4, retries), (5, self._defaults[5]), (6, 0)):
-                if columns[index] is not None or value != self._defaults[index]:
-                    self._extend_optional(chunk, index, value, count)
-            if expires:
-                self._note_deadline(chunk, expires)
+            its_sizes.extend(part)
+            if expires or retries != FOREVER or columns.count(None) < _OPTIONAL:
+                self._append_optional(chunk, run, expires, retries)
             start += count
         self._length += len(sizes)
         self.bytes += sum(sizes)
+
+    def _append_optional(self, chunk: _Chunk, run: range, expires: int, retries: int) -> None:
+        """The same for the columns that a chunk need not have. Ranks and sizes are there already."""
+        positions = chunk.columns[_POSITION]
+        if positions is not None:
+            positions.extend(run)
+        for index, value in ((3, expires), (4, retries), (5, self._defaults[5]), (6, 0)):
+            if chunk.columns[index] is not None or value != self._defaults[index]:
+                self._extend_optional(chunk, index, value, len(run))
+        if expires:
+            self._note_deadline(chunk, expires)
 
     def insert(self, item: Item) -> None:
         """Add one message at the place of its rank (behind others of the same rank)."""
@@ -407,11 +416,13 @@ class Lane:
         return np.array(column[low:high], dtype=_TYPES[index])
 
     def _open_chunk(self) -> _Chunk:
-        if not self._chunks or len(self._chunks[-1]) >= CHUNK:
-            if self._chunks:
-                self._chunks[-1].pack()
-            self._chunks.append(_Chunk())
-        return self._chunks[-1]
+        chunk = self._chunks[-1] if self._chunks else None
+        if chunk is None or len(chunk) >= CHUNK:
+            if chunk is not None:
+                chunk.pack()
+            chunk = _Chunk()
+            self._chunks.append(chunk)
+        return chunk
 
     def _extend_optional(self, chunk: _Chunk, index: int, value: int, count: int) -> None:
         """Add a value ``count`` times to a column, which is left out while everything in it is the default.

@@ -113,6 +113,10 @@ class Log(Protocol):
         """Every event below this position survives whatever the storage survives, whatever the durability asks for."""
 
     @property
+    def sync_seconds(self) -> float:
+        """How long all syncs have taken so far."""
+
+    @property
     def epoch(self) -> int:
         """The epoch that appends must have: that of the last ``seal``, or of ``own``, where that has raised it."""
 

@@ -63,6 +63,8 @@ class FileLog(SegmentedLog):
         self._failed: LogFailed | None = None
         self._closed = False
         self._committed = self._synced = FIRST_POSITION
+        self._syncs = self.options.durability is Durability.COMMIT
+        self._waits_for_sync = self.options.durability is Durability.INTERVAL
         self._floor = 0
         self._folder: Folder
         self._found: Recovered
@@ -145,18 +147,20 @@ class FileLog(SegmentedLog):
         """See Log."""
         self._check_usable()
         self._check_expected(batch, expected_position, epoch)
-        with self._disk_errors(fatal=True):
+        try:
             writer = self._writer_for(batch, roll=roll)
             writer.append(batch, epoch)
             self._end = writer.segment.end
-            if self.options.durability is Durability.COMMIT:
+            if self._syncs:
                 self._sync_writer(writer)
                 self._synced = self._end
-            if self.options.durability is not Durability.INTERVAL:
+            if not self._waits_for_sync:
                 self._committed = self._end
                 self._publish()
             if not self._folder.start:
                 self._note_start_anyway()
+        except OSError as error:
+            raise self._fail(error) from error
 
     def _sync_writer(self, writer: SegmentWriter) -> None:
         began = time.perf_counter()
@@ -408,12 +412,18 @@ class FileLog(SegmentedLog):
                 raise Gone(f"a segment was trimmed while it was being read: {error.filename}") from None
             if is_full(error) and starting:
                 raise LogFull(f"the disk under {self._disk.where} is full: {error}. Make room") from error
-            failed = LogFailed(
-                f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
-            )
             if fatal:
-                self._failed = failed
-            raise failed from error
+                raise self._fail(error) from error
+            raise self._failure(error) from error
+
+    def _fail(self, error: OSError) -> LogFailed:
+        self._failed = self._failure(error)
+        return self._failed
+
+    def _failure(self, error: OSError) -> LogFailed:
+        return LogFailed(
+            f"the disk failed under {self._disk.where}: {error}. Nothing more is accepted: mend it and restart"
+        )
 
     def _let_go(self) -> None:
         for held in (self._writer, self._tail, self._space, self._lock):

@@ -136,16 +136,20 @@ class Engine:
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """The payloads of live messages, from memory or from the log."""
         found = self.recent.payloads(positions)
+        if None not in found:
+            return cast(list[bytes], found)
         missing = [position for position, payload in zip(positions, found, strict=True) if payload is None]
-        stored = iter(self.messages(missing) if missing else ())
+        stored = iter(self.messages(missing))
         return [next(stored).payload if payload is None else payload for payload in found]
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
         """One fixed-width column of what was published with live messages. As for ``payloads``."""
         places = [self.moved.get(position, position) for position in positions] if self.moved else positions
         found = self.recent.numbers(name, places)
+        if None not in found:
+            return cast(list[int], found)
         missing = [place for place, number in zip(places, found, strict=True) if number is None]
-        stored = iter(self.log.numbers(name, missing) if missing else ())
+        stored = iter(self.log.numbers(name, missing))
         return [next(stored) if number is None else number for number in found]
 
     def messages(self, positions: Sequence[int]) -> list[MessageRow]:

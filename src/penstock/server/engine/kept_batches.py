@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.core.events import EventBatch
 from penstock.journal.format.rows import MessageRow
@@ -60,9 +59,10 @@ class WholeBatch:
         #: Messages that were asked for.
         self.lookups = 0
         #: Row numbers of the message rows; None if every row is one.
-        self._rows: NDArray[np.intp] | None = None
+        self._rows: array[int] | None = None
         if batch.messages < len(batch):
-            self._rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
+            rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
+            self._rows = array("q", rows.astype(np.int64, copy=False).tobytes())
 
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """The payloads of messages that are all in this batch."""
@@ -72,7 +72,7 @@ class WholeBatch:
             return [column[position - first] for position in positions]
         if len(positions) < FEW:
             return [column[self._index(position)] for position in positions]
-        indices = np.searchsorted(self._rows, np.array(positions, np.int64) - first)
+        indices = np.searchsorted(np.frombuffer(self._rows, np.int64), np.array(positions, np.int64) - first)
         return [column[index] for index in indices.tolist()]
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
@@ -104,7 +104,7 @@ class WholeBatch:
     def _index(self, position: int) -> int:
         """Which of the batch's messages is at this position. It must be one."""
         row = position - self.first
-        return row if self._rows is None else int(self._rows.searchsorted(row))
+        return row if self._rows is None else bisect_left(self._rows, row)
 
 
 class GatheredBatches:

@@ -74,6 +74,7 @@ GROWTH = (
             "core/events:EventBatch.source",
             "core/events:EventBatch.sources",
             "core/events:EventBatch.columns",
+            "core/events:EventBatch._payloads",
             "core/events:EventBatch._source_index",
             "core/events:EventLog._closed",
             "server/engine/commits:GroupCommit._handed",
@@ -225,6 +226,7 @@ GROWTH = (
             "server/engine/kept_batches:GatheredBatches._positions",
             "server/engine/kept_batches:GatheredBatches._queues",
             "server/engine/kept_batches:GatheredBatches._sources",
+            "server/engine/kept_batches:WholeBatch._rows",
         ),
     ),
     Growth(

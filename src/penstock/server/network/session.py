@@ -172,17 +172,19 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Bytes have come: decode them all, and work."""
         if self.closing or self.ending:
             return
-        self.active_at = self.runtime.received_at = self.runtime.loop.time()
+        runtime, inbox = self.runtime, self.inbox
+        self.active_at = runtime.received_at = runtime.loop.time()
         try:
             frames = self.decoder.feed(data)
-        except Exception as error:
+            self._inbox_bytes = self._inbox_bytes + len(data) if inbox else len(data)
+            inbox.extend(frames)
+            if self.unfinished_since or not self.decoder.between_messages:
+                self._note_unfinished(begun=bool(frames))
+            self._work()
+        except Exception as error:  # see ``work``
             self.broken(error)
-            return
-        self.inbox.extend(frames)
-        self._inbox_bytes += len(data)
-        self._note_unfinished(begun=bool(frames))
-        self.work()
-        self.runtime.received(len(data))
+        self._note_input()
+        runtime.received(len(data))
 
     def eof_received(self) -> bool:
         """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
@@ -310,8 +312,6 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         held = self.decoder.held
         if self.inbox:
             held += self._inbox_bytes + FRAME_BYTES * len(self.inbox)
-        else:
-            self._inbox_bytes = 0
         if held != self.held_input:
             self.runtime.memory.note(self, held, self.held_output)
 
@@ -353,14 +353,18 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.taken += written + self._buffered - buffered
                 self.taken_at = now
             self._buffered = buffered
+        if buffered or self._unsent:
+            self._note_unsent(written, buffered)
+        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
+        if held != self.held_output:
+            self.runtime.memory.note(self, self.held_input, held)
+
+    def _note_unsent(self, written: int, buffered: int) -> None:
         if written:
             self._unsent.append(written)
             self._unsent_bytes += written
         while self._unsent and self._unsent_bytes - self._unsent[0] >= buffered:
             self._unsent_bytes -= self._unsent.popleft()
-        held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
-        if held != self.held_output:
-            self.runtime.memory.note(self, self.held_input, held)
 
     # Steps that protocols share
 

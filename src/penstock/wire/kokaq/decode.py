@@ -88,6 +88,7 @@ _SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
 _COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
 _COMPONENT_TAGS = (1, 2)
 _NOP = int(Opcode.NOP)
+_PUSH_OPCODE = int(Opcode.PUSH)
 _TAGS = {tags.payload: tags for tags in Tags}
 _PUSHED_MIDDLES = frozenset(tags.pushed_middle for tags in Tags)
 _COMMON = Struct(">I4s")
@@ -315,22 +316,28 @@ class ServerDecoder(_Decoder[KokaqRequest]):
 
     def _pushes(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
         """Take the run of pushes without metadata that are like the one at ``pos``."""
-        end = len(data)
+        end, limit = len(data), self.max_payload
         if pos + 20 > end:
             return pos
-        head, _, op, _, middle, size = _PUSH.unpack_from(data, pos)
+        head, opaque, op, op_opaque, middle, size = _PUSH.unpack_from(data, pos)
         reading = self._stage.types.get(head & 0xFF)
-        if reading is None or head >> 8 != START or op >> 8 != Opcode.PUSH or middle[:4] not in _PUSH_STARTS:
+        if reading is None or head >> 8 != START or op >> 8 != _PUSH_OPCODE or middle[:4] not in _PUSH_STARTS:
             return pos
         prefix = 20 + middle[5] + middle[6]
-        if pos + prefix + size > end:
+        start = pos + prefix
+        stop: int = start + size
+        if stop > end or size > limit:
             return pos
-        names = data[pos + 20 : pos + prefix]
+        names = data[pos + 20 : start]
         namespace, queue, problem = _read_names(names, middle[5])
         if problem or not names:
             return pos
+        kind = *reading, op & 0xFF, namespace, queue
+        tags = _TAGS[middle[1]]
+        if not data.startswith(data[pos : pos + 4], stop):
+            frames.append(Pushes(*kind, (opaque,), bytes((op_opaque,)), (data[start:stop],), tags))
+            return stop
         unpack = _push_and_names(len(names)).unpack_from
-        limit = self.max_payload
         last = end - prefix
         opaques: list[bytes] = []
         op_opaques: list[int] = []
@@ -347,10 +354,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
             op_opaques.append(op_opaque)
             payloads.append(data[start:stop])
             pos = stop
-        if payloads:
-            own_bytes = bytes(op_opaques)
-            client, tags = op & 0xFF, _TAGS[middle[1]]
-            frames.append(Pushes(*reading, client, namespace, queue, tuple(opaques), own_bytes, tuple(payloads), tags))
+        frames.append(Pushes(*kind, tuple(opaques), bytes(op_opaques), tuple(payloads), tags))
         return pos
 
     def _single(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:

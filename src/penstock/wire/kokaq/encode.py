@@ -194,13 +194,13 @@ def _each(made: dict[int, bytes], keys: Sequence[int]) -> list[bytes]:
 
 def _pushed_parts(frame: Pushed, variant: Variant, tags: Tags) -> list[bytes]:
     opaques, op_opaques, uuids = frame.opaques, frame.op_opaques, frame.uuids
+    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
+    if len(opaques) == len(op_opaques) == len(uuids) == 1 and len(opaques[0]) == 4 and len(uuids[0]) == 16:
+        return [head, opaques[0], _PUSHED_START, op_opaques, tags.pushed_middle, uuids[0]]
     _check_lengths(opaques, op_opaques, uuids)
     _check_opaques(opaques)
     if countOf(map(len, uuids), 16) != len(uuids):
         raise ValueError("a UUID has 16 bytes")
-    head = (START << 8 | variant.response_byte(frame.message_type)).to_bytes(4, "big")
-    if len(uuids) == 1:
-        return [head, opaques[0], _PUSHED_START, op_opaques, tags.pushed_middle, uuids[0]]
     middles = {byte: _PUSHED_START + bytes((byte,)) + tags.pushed_middle for byte in _distinct(op_opaques)}
     parts = [head] * (4 * len(uuids))
     parts[1::4] = opaques

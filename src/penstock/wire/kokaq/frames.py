@@ -76,6 +76,11 @@ class BitOrder(Enum):
     HIGH = "high"
 
 
+# A member is looked up in many steps: these are asked for with every message.
+_CANONICAL = Numbering.CANONICAL
+_LOW = BitOrder.LOW
+
+
 class Variant(Frame, frozen=True, gc=False):
     """How a peer writes the type byte."""
 
@@ -87,16 +92,16 @@ class Variant(Frame, frozen=True, gc=False):
 
     def request_byte(self, message_type: MessageType, two_way: bool) -> int:
         """The type byte of a request."""
-        flags = 3 if not two_way else 1 if self.numbering is Numbering.CANONICAL else 2
+        flags = 3 if not two_way else 1 if self.numbering is _CANONICAL else 2
         return self._byte(message_type, flags)
 
     def response_byte(self, message_type: MessageType) -> int:
         """The type byte of a response."""
-        return self._byte(message_type, 0 if self.numbering is Numbering.CANONICAL else 1)
+        return self._byte(message_type, 0 if self.numbering is _CANONICAL else 1)
 
     def _byte(self, message_type: MessageType, flags: int) -> int:
-        number = message_type if self.numbering is Numbering.CANONICAL else message_type + 1
-        return flags << 6 | number if self.bit_order is BitOrder.LOW else number << 2 | flags
+        number = message_type if self.numbering is _CANONICAL else message_type + 1
+        return flags << 6 | number if self.bit_order is _LOW else number << 2 | flags
 
 
 class Tags(Enum):

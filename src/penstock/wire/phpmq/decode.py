@@ -237,10 +237,10 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     # The fast pass.
 
     def _run(self, data: bytes, pos: int, frames: list[PhpmqFrame]) -> int:
-        form = self._form
+        form, end = self._form, len(data)
         if form is None:
             return pos
-        while True:
+        while pos < end:
             if self._line_end_due and data.startswith(form.line_end, pos):
                 pos += len(form.line_end)
                 self._line_end_due = False
@@ -249,6 +249,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
                 return pos
             self._line_end_due = form.line_end != b""
             pos = behind
+        return pos
 
     @abstractmethod
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
@@ -257,7 +258,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     def _queue(self, data: bytes, pos: int, form: Form) -> tuple[str, int]:
         """The queue of the message at ``pos``, and where its name ends; an empty one if it is not all there."""
         start = pos + 8 + form.joint_size
-        stop = start + form.sizes[Packet.QUEUE][data[pos + 8 : start]]
+        stop = start + form.queue_sizes[data[pos + 8 : start]]
         try:
             return (data[start:stop].decode(), stop) if stop <= len(data) else ("", pos)
         except UnicodeDecodeError:
@@ -297,8 +298,10 @@ class ServerDecoder(_Decoder):
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
         """Take messages that differ in one content only: up to its joint they are one head, behind it one tail."""
         shape = _SHAPES.get(data[pos : pos + 8])
+        if shape is None:
+            return pos
         queue, head_end = self._queue(data, pos, form)
-        if shape is None or not queue:
+        if not queue:
             return pos
         packet, with_ttl, make = shape
         ttl, tail = self._tail(data, head_end, form) if with_ttl else (None, b"")
@@ -306,7 +309,7 @@ class ServerDecoder(_Decoder):
             return pos
         head = data[pos:head_end]
         sizes, joint_size, line_end = form.sizes[packet], form.joint_size, form.line_end
-        limit = self.max_payload if packet is Packet.CONTENT else MAX_ID
+        limit = self.max_payload if make is Publish else MAX_ID
         end = len(data) - len(tail)
         contents: list[bytes] = []
         at = pos

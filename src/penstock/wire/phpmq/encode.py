@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import countOf
 
 from penstock.wire.phpmq.forms import Form, Joints, form_of
@@ -18,6 +19,9 @@ from penstock.wire.phpmq.frames import (
     Requeue,
     Style,
 )
+
+# A member is looked up in many steps: these are asked for with every delivery.
+_DISPATCH, _CONTENT, _ID = MessageType.DISPATCH, Packet.CONTENT, Packet.ID
 
 
 def encode(frames: Iterable[PhpmqFrame], style: Style) -> bytes:
@@ -68,13 +72,8 @@ def _dispatches(frame: Dispatch, form: Form, dispatch_ttl: bool) -> bytes:
     if not len(ids) == len(payloads) == len(ttls):
         numbers = f"{len(ids)}, {len(payloads)} and {len(ttls)}"
         raise ValueError(f"a dispatch has equal numbers of IDs, payloads and TTLs, not {numbers}")
-    head = form.line_end + _head(MessageType.DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
-    columns = [
-        _before(payloads, form.joints[Packet.CONTENT], head),
-        payloads,
-        _before(ids, form.joints[Packet.ID]),
-        ids,
-    ]
+    head = form.line_end + _head(_DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
+    columns = [_before(payloads, form.joints[_CONTENT], head), payloads, _before(ids, form.joints[_ID]), ids]
     if dispatch_ttl:
         columns.append(list(map(form.tails.__getitem__, ttls)))
     return _interleave(columns, form.line_end)
@@ -98,6 +97,7 @@ def _before(contents: Sequence[bytes], joints: Joints, start: bytes = b"") -> li
     return list(map(made.__getitem__, sizes))
 
 
+@lru_cache(maxsize=1024)
 def _head(kind: MessageType, count: int, queue: str, form: Form) -> bytes:
     """A message up to the end of its queue name."""
     name = queue.encode()

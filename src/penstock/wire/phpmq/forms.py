@@ -91,6 +91,8 @@ class Form:
         self.joint_size = width + 2 * len(line_end)
         self.joints = {packet: Joints(width, line_end, packet) for packet in Packet}
         self.sizes = {packet: _Sizes(width, line_end, self.joints[packet]) for packet in Packet}
+        #: Every message has a queue name: its joint is not looked for among the others.
+        self.queue_sizes = self.sizes[Packet.QUEUE]
         self.tails = _Tails(self.joints[Packet.TTL])
 
 

@@ -104,7 +104,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
         pattern = frame.first if isinstance(frame, kokaq.Requests) else frame
-        self._note_client(pattern.client)
+        if pattern.client != self._client:
+            self._note_client(pattern.client)
         if self._tags is None and (isinstance(pattern, kokaq.Pushes) or pattern.payload is not None):
             self._tags = pattern.tags
         if isinstance(frame, kokaq.Pushes):
@@ -146,12 +147,12 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def release(self, committed: int) -> None:
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[AnyResponse] = []
-        room = self.room
-        tags = self._waiting[0].tags if self._waiting else Tags.DRAWN
+        room, waiting = self.room, self._waiting
+        tags = waiting[0].tags if waiting else Tags.DRAWN
         self._answers_starved = False
         granted = 0
-        while room > 0 and self._waiting and self._waiting[0].after <= committed:
-            first = self._waiting[0]
+        while room > 0 and waiting and waiting[0].after <= committed:
+            first = waiting[0]
             if granted < first.size:
                 granted = self._grant(responses, tags, first.size)
             if not granted:
@@ -160,7 +161,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 worded = self._put_into_words(first)
             except LogAway:  # what it tells of can't be read now
                 break
-            self._waiting.popleft()
+            waiting.popleft()
             self._requests -= first.requests
             granted -= first.size
             room -= first.size
@@ -169,7 +170,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 responses, tags = [], first.tags
             responses += worded
         self._write(responses, tags)
-        if not self._waiting:
+        if not waiting:
             self.runtime.awaiting.pop(self, None)
         elif room <= 0 and not self._peer_is_slow:
             self.runtime.touched()
@@ -582,11 +583,10 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _note_client(self, client: int) -> None:
         """The client ID is part of who published a message."""
-        if client != self._client:
-            self._client = client
-            name = CLIENTS[client] if client < len(CLIENTS) else str(client)
-            base = b" ".join(self.connection.source.split(b" ")[:2])
-            self.connection.source = base + b" " + name.encode()
+        self._client = client
+        name = CLIENTS[client] if client < len(CLIENTS) else str(client)
+        base = b" ".join(self.connection.source.split(b" ")[:2])
+        self.connection.source = base + b" " + name.encode()
 
     def _require(self, right: Right, namespace: str, name: str) -> None:
         if not (self.rights.allow(right, namespace, name) or self.allowed(right, namespace, name)):
@@ -603,7 +603,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _queue_to_push_to(self, namespace: str, name: str) -> Queue:
         namespace = namespace or DEFAULT_NAMESPACE
-        self._require("publish", namespace, name)
+        if not self.rights.open:
+            self._require("publish", namespace, name)
         queue = self.runtime.broker.queue(namespace, name)
         if queue is not None:
             return queue

@@ -46,6 +46,8 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         assert style is not None  # whoever gets deliveries has asked for them, in some style
         ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
         shown = self._as_sent(outs) if style.dispatch_ttl is None else [style.dispatch_ttl] * len(outs)
+        if True not in shown:
+            return phpmq.encode([phpmq.Dispatch(queue.name, tuple(ids), tuple(payloads), None)], style)
         frames: list[phpmq.PhpmqFrame] = []
         start = 0
         for with_ttl, alike in groupby(shown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.properties import Properties
+from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.endpoint.rights import Right
 from penstock.server.network.session import Session
@@ -61,11 +61,9 @@ class SspqSession(Session[sspq.SspqFrame]):
             self.end()
             return True
         retries = frame.retries if self.force_retries is None else self.force_retries
+        properties = PLAIN if retries == sspq.FOREVER else Properties(retries=retries)
         return self.publish(
-            self._queue(),
-            frame.payloads,
-            Properties(retries=retries),
-            lambda taken: replace(frame, payloads=frame.payloads[taken:]),
+            self._queue(), frame.payloads, properties, lambda taken: replace(frame, payloads=frame.payloads[taken:])
         )
 
     @property
