@@ -185,9 +185,14 @@ def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
             raise LogFailed("the disk is broken")
 
     engine = Engine(BrokenLog())
+    engine.committer.start()
+    thread = engine.committer._thread
     assert engine.committer.append_now(staged_after(engine, b"a"))
     assert isinstance(engine.committer.failure, LogFailed)
     assert len(engine.failures) == 1
+    assert thread is not None
+    thread.join(10)
+    assert not thread.is_alive(), "it has nothing to wait for"
     assert not engine.committer.append_now(staged_after(engine, b"b"))
 
 

@@ -126,6 +126,7 @@ class Committer:
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
+        self._wanted.set()  # the thread ends
         self._on_failure(error)
 
     def append_now(self, staged: Staged) -> bool:
