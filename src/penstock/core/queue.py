@@ -269,20 +269,21 @@ class Queue:
     def take(self, count: int) -> list[Item]:
         """Remove and return the next ready messages: highest priority first, then by rank."""
         taken: list[Item] = []
-        while self.priorities and len(taken) < count:
-            lane = self.lanes[self.priorities.last]
+        while self.lanes and len(taken) < count:
+            priority = self.priorities.last
+            lane = self.lanes[priority]
             before = lane.bytes
             found = lane.take(count - len(taken))
             self.ready -= len(found)
             self.ready_bytes -= before - lane.bytes
             taken += found
             if not lane:
-                self._close_lane(self.priorities.last)
+                self._close_lane(priority)
         return taken
 
     def head(self) -> Item | None:
         """The message that ``take`` would give."""
-        return self.lanes[self.priorities.last].head() if self.priorities else None
+        return self.lanes[self.priorities.last].head() if self.lanes else None
 
     def next_positions(self, count: int) -> list[int]:
         """The positions of the messages that ``take`` would give."""

@@ -134,7 +134,9 @@ def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[I
     taken: list[Item] = []
     while len(taken) < count and state.expired_left > 0:
         wanted = count - len(taken)
-        items = queue.take(wanted if queue.deadlines.head is None else min(wanted, state.expired_left))
+        if queue.deadlines.head is None:  # none of them ever expires
+            return taken + queue.take(wanted)
+        items = queue.take(min(wanted, state.expired_left))
         if not items:
             break
         expired = [item for item in items if 0 < item.expires <= now]

@@ -280,7 +280,7 @@ class Lane:
         taken: list[Item] = []
         while len(taken) < count and self._chunks:
             chunk = self._chunks[0]
-            part = min(count - len(taken), len(chunk.ranks))
+            part = min(count - len(taken), len(chunk))
             if part == 1:
                 taken.append(self._item(0, 0))
             else:

@@ -65,8 +65,10 @@ MAX_SPAN = 3_600_000_000
 
 HEADER = Struct("<4sHHIIQqQQIIIIIIII")
 HEADER_SIZE = HEADER.size
-_SIGNED = HEADER_SIZE - 4  # the header's own CRC is its last field
+_SIGNED_HEADER = Struct(HEADER.format[:-1])  # the header's own CRC is its last field
+_SIGNED = _SIGNED_HEADER.size
 _CRC = Struct("<I")
+_TWO_OFFSETS = Struct("<ii")
 
 #: Anything that numpy and memoryview can look into without a copy.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -203,7 +205,7 @@ def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
 
 def _seal(fields: tuple[Any, ...]) -> tuple[BlockHeader, bytes]:
     """The header with these fields, and its bytes; its checksum, the last field, is put in."""
-    signed = HEADER.pack(*fields)[:_SIGNED]
+    signed = _SIGNED_HEADER.pack(*fields[:-1])
     crc = crc32(signed)
     return BlockHeader._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
 
@@ -270,6 +272,10 @@ def _misfit(column: Column) -> ValueError:
 
 
 def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
+    if len(values) == 1:
+        parts.append(_TWO_OFFSETS.pack(0, len(values[0])))
+        _add_padded(parts, values[0])
+        return
     _add_padded(parts, array("i", accumulate(map(len, values), initial=0)).tobytes())
     _add_padded(parts, b"".join(values))
 
