@@ -128,7 +128,7 @@ class TestLostConnections:
 
     def test_a_waiting_request_is_forgotten(self, rig: Rig) -> None:
         """A request ends with its connection: the message goes to who is still there, its counter whole."""
-        receive(rig.sspq()).close()
+        receive(rig.sspq()).finish().expect_end()
         receive(rig.sspq().send(send(b"later", 0))).expect(send(b"later", 0))
 
     def test_what_was_sent_before_hanging_up_is_kept(self, rig: Rig) -> None:
