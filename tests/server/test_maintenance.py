@@ -317,7 +317,7 @@ def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_t
         await scene.until(memory.watch)
         assert broker.memory_full
         scene.maintenance.start()
-        await scene.until(lambda: scene.maintenance._waited > 2)
+        await scene.until(scene.opened.upkeep.checkpoints.positions)
         queue = broker.queue("default", "kept")
         assert queue is not None
         connection = broker.connect(2, b"test")

@@ -202,7 +202,7 @@ def test_parts_that_are_read_while_the_broker_appends_and_trims(
         )
         assert len(set(one)) == len(one)
         assert len(set(other)) == len(other)
-        assert max(one) == max(other) == cuts[-1] - 1
+        assert max(one) == max(other) > cuts[-2]  # the last event need not be a message
         assert {at for at in one if at >= earliest} == {at for at in other if at >= earliest}
 
 

@@ -90,7 +90,7 @@ def _parse(address: str) -> tuple[int, int]:
 class OwnedMemory(OwnedFiles):
     """The journal of a broker that keeps nothing: see ``contract.OwnedJournal``."""
 
-    _kept_checkpoints = 1
+    _may_be_damaged = False
 
     def __init__(self, options: OwnerOptions | None = None) -> None:
         self._memory = MemoryDisk()

@@ -76,16 +76,23 @@ class CheckpointReader:
 class Checkpoints(CheckpointReader):
     """The same for the folder's owner, who has its lock: see ``CheckpointStore``."""
 
-    def __init__(self, disk: Disk, identity: int, space: DiskSpace | None = None, kept: int = KEPT) -> None:
-        """``space`` has the reserve, and says when there is no room. Earlier ones go when there are ``kept``."""
+    def __init__(
+        self, disk: Disk, identity: int, space: DiskSpace | None = None, *, may_be_damaged: bool = True
+    ) -> None:
+        """``space`` has the reserve, and says when there is no room.
+
+        Where nothing can be damaged, the one before is only for readers that have seen an earlier end of the log: it
+        goes when the newest is written a second time, as nothing has happened since.
+        """
         super().__init__(disk, identity)
         self._disk = disk
         self._space = space
-        self._kept = kept
+        self._may_be_damaged = may_be_damaged
 
     def write(self, position: int, meta: bytes, columns: Columns, *, clean: bool = False) -> None:
         """See CheckpointStore."""
         self.clear()
+        kept = KEPT if self._may_be_damaged or position not in self.positions() else 1
         try:
             self._write_new(encode_checkpoint(self._identity, position, meta, columns, clean=clean))
         except (OSError, LogFull) as error:
@@ -96,7 +103,7 @@ class Checkpoints(CheckpointReader):
             raise
         self._disk.rename(_TEMPORARY, checkpoint_name(position))
         self._disk.sync()
-        for old in self.positions()[: -self._kept]:
+        for old in self.positions()[:-kept]:
             self._disk.unlink(checkpoint_name(old))
 
     def clear(self) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from penstock.journal.backup import Manifest, copy_journal
 from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
-from penstock.journal.files.checkpoints import KEPT, CheckpointReader, Checkpoints
+from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
@@ -65,13 +65,12 @@ class OwnedFiles:
 
     memory_bytes = 0
     lease = None
-    #: Checkpoints: a second one is for when the newest is damaged, and what is logged since it can't go.
-    _kept_checkpoints = KEPT
+    _may_be_damaged = True
 
     def __init__(self, disk: Disk, options: OwnerOptions | None = None) -> None:
         """Take the lock, and look."""
         self.log = FileLog(disk, options, look_first=True)
-        self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space, self._kept_checkpoints)
+        self.checkpoints = Checkpoints(disk, self.log.identity, self.log.space, may_be_damaged=self._may_be_damaged)
         self.values = FileValues(disk)
         self.address = f"file:{os.path.abspath(disk.where)}"
 

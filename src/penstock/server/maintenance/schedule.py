@@ -106,13 +106,12 @@ class Maintenance:
             return False
         if _newest(self._upkeep) != self._seen:
             return True
-        changed = self._upkeep.log.end != self._seen_end or self._failures > 0
-        return changed and self._waited >= PRESSED and self._is_short()
-
-    def _is_short(self) -> bool:
-        """Whether space that the journal has is missing: on the disk, or in memory if it lies there."""
+        if self._waited < PRESSED:
+            return False
         broker = self._runtime.broker
-        return broker.disk_full or (broker.memory_full and self._upkeep.journal.memory_bytes > 0)
+        if broker.memory_full and self._upkeep.journal.memory_bytes > 0:
+            return True  # also where nothing has changed: what the checkpoint before the last one needs can go then
+        return broker.disk_full and (self._upkeep.log.end != self._seen_end or self._failures > 0)
 
     async def _try_to_tidy(self) -> None:
         newest, end = _newest(self._upkeep), self._upkeep.log.end
