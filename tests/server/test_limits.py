@@ -83,8 +83,12 @@ def test_every_limit_is_on_its_page() -> None:
 
 
 def test_connections_in_all(tmp_path: Path) -> None:
-    with broker_with(tmp_path, "connections = 3") as broker, Good(broker):
+    with broker_with(tmp_path, "connections = 3") as broker, Good(broker) as good:
         held = [broker.dial("phpmq") for _ in range(2)]
+        wait_for(lambda: good.rounds > 1)
+        for peer in held:  # they are in, before others come over another listener
+            peer.send(publish("held", b"x") + consume("held", 1))
+            read_dispatch(peer)
         for _ in range(30):
             broker.dial("sspq").expect_end()
         held.pop().close()

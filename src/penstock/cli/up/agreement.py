@@ -125,20 +125,23 @@ def sample(lake: Path, run: str, count: int = 5) -> list[dict[str, Any]]:
     table = _table(lake / "messages", ["position", "published_at", "protocol", "namespace", "queue", "payload"])
     ours = table.filter(pc.match_substring(table["payload"], f'"run": "{run}"'.encode()))
     step = max(1, ours.num_rows // count)
-    rows: list[dict[str, Any]] = ours.sort_by("position").take(list(range(0, ours.num_rows, step))[:count]).to_pylist()
+    chosen = pa.array(range(0, ours.num_rows, step)[:count], pa.int64())
+    rows: list[dict[str, Any]] = ours.sort_by("position").take(chosen).to_pylist()
     return rows
 
 
 def _table(folder: Path, columns: list[str]) -> pa.Table:
     """A table of the lake; without any rows before the first batch has come."""
+    nothing = pa.table({name: pa.array([], _TYPES.get(name, pa.int64())) for name in columns})
     if not folder.exists():
-        return pa.table({name: pa.array([], _TYPES.get(name, pa.int64())) for name in columns})
+        return nothing
     if (folder / "_delta_log").exists():
         from deltalake import DeltaTable  # noqa: PLC0415 - a lake of an earlier version does without it
 
         return DeltaTable(folder).to_pyarrow_table(columns=columns)
-    found = ds.dataset(folder, format="parquet", partitioning="hive")
-    return found.to_table(columns=columns)
+    # Before its first commit a table of Delta's is files alone, and one of them may be half written.
+    found = ds.dataset(folder, format="parquet", partitioning="hive", exclude_invalid_files=True)
+    return found.to_table(columns=columns) if found.files else nothing
 
 
 _TYPES = {

@@ -1,0 +1,20 @@
+"""What ``penstock up`` compares: the tables as they are at that moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.cli.up.agreement import sample
+
+
+def test_a_file_that_is_half_written_before_the_first_commit_has_no_rows_yet(tmp_path: Path) -> None:
+    folder = tmp_path / "messages" / "date=2026-11-16"
+    folder.mkdir(parents=True)
+    (folder / "half.parquet").write_bytes(b"")
+    assert sample(tmp_path, "a") == []
+    row = {"position": 1, "published_at": 1, "protocol": "phpmq", "namespace": "default", "queue": "jobs"}
+    pq.write_table(pa.Table.from_pylist([{**row, "payload": b'{"run": "a"}'}]), folder / "whole.parquet")
+    assert [each["position"] for each in sample(tmp_path, "a")] == [1]
