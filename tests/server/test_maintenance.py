@@ -240,6 +240,23 @@ async def half_alive(scene: Scene, segments: int) -> int:
     return kept.ready
 
 
+async def consume(scene: Scene, waiting: int) -> None:
+    """Take what was left alive."""
+    broker = scene.runtime.broker
+    queue, connection = broker.queue("default", "kept"), broker.connect(2, b"test")
+    assert queue is not None
+    for _ in range(waiting):
+        assert broker.pop(connection, queue, scene.runtime.now()) is not None
+    await scene.committed()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance that waits for next to nothing."""
+    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
+    monkeypatch.setattr(schedule, "PRESSED", 2)
+
+
 def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies of all segments are far more than what is free, those of one segment are not."""
     monkeypatch.setattr(schedule, "INTERVAL", 0.005)
@@ -269,12 +286,8 @@ def test_compaction_beside_a_broker_does_not_fill_the_disk(monkeypatch: pytest.M
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_consumed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_consumed(hurried: None) -> None:
     """No segment is finished by the few acknowledgements: who waits for that waits for ever."""
-    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
-    monkeypatch.setattr(schedule, "PRESSED", 2)
 
     async def live() -> None:
         scene = Scene(SMALL, Retention(age=0, bytes=1))
@@ -287,12 +300,7 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
         disk.space += 40_000 - disk.left  # less than what 256 bytes for each message are
         upkeep.admission.min_free = 50_000
         await scene.until(lambda: broker.disk_full)
-        queue = broker.queue("default", "kept")
-        assert queue is not None
-        connection = broker.connect(2, b"test")
-        for _ in range(waiting):
-            assert broker.pop(connection, queue, scene.runtime.now()) is not None
-        await scene.committed()
+        await consume(scene, waiting)
         await scene.until(lambda: not broker.disk_full)
         assert len(upkeep.log.extents()) <= 3
         assert upkeep.log.extents()[-1].first == last
@@ -301,12 +309,8 @@ def test_while_the_disk_is_nearly_full_space_is_given_back_as_soon_as_it_is_cons
     asyncio.run(asyncio.wait_for(live(), 30))
 
 
-def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_taken_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_taken_again(hurried: None) -> None:
     """No segment is finished while publishing is refused, and history that nobody needs is what takes the memory."""
-    monkeypatch.setattr(schedule, "INTERVAL", 0.005)
-    monkeypatch.setattr(schedule, "PRESSED", 2)
 
     async def live() -> None:
         journal = OwnedMemory(SMALL)
@@ -318,12 +322,7 @@ def test_a_journal_in_memory_gives_back_what_was_consumed_before_publishing_is_t
         assert broker.memory_full
         scene.maintenance.start()
         await scene.until(scene.opened.upkeep.checkpoints.positions)
-        queue = broker.queue("default", "kept")
-        assert queue is not None
-        connection = broker.connect(2, b"test")
-        for _ in range(waiting):
-            assert broker.pop(connection, queue, scene.runtime.now()) is not None
-        await scene.committed()
+        await consume(scene, waiting)
         await scene.until(memory.watch)
         assert not broker.memory_full
         await scene.end()

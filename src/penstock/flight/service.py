@@ -92,9 +92,8 @@ class FlightService:
         for name in names:
             caller.demand("publish", name)
         if request.create_queues and not caller.may_everywhere("administer"):
-            for name in names:
-                if not self.history.exists(name):
-                    caller.demand("administer", name)
+            for name in sorted(set(names).difference(self.history.names())):
+                caller.demand("administer", name)
 
     def flights(self, pick: calls.Pick, caller: Caller) -> Iterator[Any]:
         """A FlightInfo for each queue: how much was published into it, over which range."""
