@@ -25,8 +25,11 @@ _WANTED = COLUMN.keys() - _UNWANTED
 _NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
 _STRINGS = _WANTED - _NUMBERS - {"payload"}
 
+#: Queues and namespaces come and go among messages: thousands of them may, and none says anything of a message.
+CATALOGUE_KINDS = (Kind.QUEUE_CREATED, Kind.QUEUE_DELETED, Kind.NAMESPACE_CREATED, Kind.NAMESPACE_DELETED)
+
 _MANY = np.zeros(256, np.bool_)
-_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, *CATALOGUE_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
 
 
 class EventBlock(Protocol):
@@ -173,7 +176,7 @@ class Events:
         return found[bisect_left(found, (low,)) : bisect_left(found, (high,))]
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into spans: one event about a queue, or many about messages, leases and writers."""
+        """Cut the rows into spans: one event about all that a queue has, or many of other kinds."""
         if not self.count:
             return
         cuts = np.zeros(self.count, np.bool_)
