@@ -168,15 +168,16 @@ def test_queues_that_come_and_go_cost_the_same_however_much_waits_elsewhere(monk
     for change in (extend, keep):
         monkeypatch.setattr(f"penstock.core.recovery.table.{change.__name__}", counted(change))
     table.apply(come_and_go(table, queues))
-    assert sorted(Counter(table.columns["queue"].tolist()).values()) == [1] * (queues // 2) + [2000]
+    assert sorted(Counter(table.columns["queue"].tolist()).values()) == [1] * (queues // 4) + [2000]
     assert len(table.meta.queues) == 1 + queues // 2
+    assert sum(entry.counters["purged"] for entry in table.meta.queues.values()) == queues // 4
     assert sum(entry.counters["published"] for entry in table.meta.queues.values()) == 2000 + queues // 2
-    assert moved < 10 * 2000
+    assert moved < 20 * 2000
 
 
 def come_and_go(table: Table, queues: int) -> Iterator[Block]:
-    """Each queue gets a message; every second one loses it, and is deleted."""
-    broker = restore(table, table.meta.position)
+    """Each gets a message. Every second one loses it and is deleted, every fourth is purged, one of them again."""
+    broker, kept = restore(table, table.meta.position), []
     for number in range(queues):
         queue = broker.create_queue("default", f"queue {number}", 1)
         message = broker.log.next_position
@@ -184,4 +185,12 @@ def come_and_go(table: Table, queues: int) -> Iterator[Block]:
         if number % 2:
             broker.log.others(Kind.ACKNOWLEDGED, 1, queue.id, b"test", 1, {"message": array("Q", [message])})
             assert broker.delete_queue(queue, 1)
+        else:
+            kept.append(queue)
+    purged = kept[::2]
+    for queue in purged:
+        broker.log.other(Kind.PURGED, 1, queue.id, b"test", count=1)
+    broker.configure_queue(purged[0], purged[0].policy, 1)
+    for _ in range(2):
+        broker.log.other(Kind.PURGED, 1, purged[0].id, b"test", count=0)
     yield from blocks_of(broker)

@@ -161,7 +161,12 @@ class Table:
     def _apply_group(self, events: Events) -> None:
         events.finish()
         for start, stop in events.spans():
-            if events.singular[start]:
+            kind = int(events.kinds[start])
+            if kind == Kind.PURGED:
+                self._purge(events, start, stop, lambda reasons: reasons == 0)
+            elif kind == Kind.DEAD_PURGED:
+                self._purge(events, start, stop, lambda reasons: reasons != 0)
+            elif events.singular[start]:
                 self._apply_one(events, start)
             else:
                 self._apply_span(events, start, stop)
@@ -296,10 +301,6 @@ class Table:
         other = int(np.searchsorted(events.other_rows, row))
         detail = _detail(events, other)
         match Kind(int(events.kinds[row])):
-            case Kind.PURGED:
-                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons == 0)
-            case Kind.DEAD_PURGED:
-                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons != 0)
             case Kind.QUEUE_CONFIGURED:
                 self.meta.queues[queue].policy = msgspec.json.decode(detail, type=QueueEntry).policy
             case Kind.HELD:
@@ -372,13 +373,23 @@ class Table:
             surplus = int(here[number]) - (counters["published"] + counters["moved_in"] - gone)
             counters["moved_in" if surplus > 0 else "dropped"] += abs(surplus)
 
-    def _purge(self, queue: int, detail: bytes, count: int, state: Callable[[Array], Array]) -> None:
-        spared = np.array(msgspec.json.decode(detail) if detail else [], np.uint64)
-        gone = (self.columns["queue"] == queue) & state(self.column("reason"))
-        gone[self._rows_of(spared)] = False
-        if self.meta.complete and int(gone.sum()) != count:
-            raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {int(gone.sum())} were there")
-        self.meta.queues[queue].counters["purged"] += int(count)
+    def _purge(self, events: Events, start: int, stop: int, state: Callable[[Array], Array]) -> None:
+        """What queues had in this state is gone, but for what was spared."""
+        low, high = events.other_range(start, stop)
+        numbers = events.numbers("count")[low:high].tolist()
+        counts: dict[int, int] = dict(zip(events.queues[start:stop].tolist(), numbers, strict=True))
+        if len(counts) < stop - start:  # one queue twice: what each of them spared is its own
+            for row in range(start, stop):
+                self._purge(events, row, row + 1, state)
+            return
+        spared = [each for _, detail in events.strings("detail", low, high) for each in msgspec.json.decode(detail)]
+        gone = np.isin(self.columns["queue"], list(counts)) & state(self.column("reason"))
+        gone[self._rows_of(np.array(spared, np.uint64))] = False
+        found = np.bincount(self.columns["queue"][gone], minlength=max(counts) + 1)
+        for queue, count in counts.items():
+            if self.meta.complete and found[queue] != count:
+                raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {found[queue]} were there")
+            self.meta.queues[queue].counters["purged"] += count
         self._keep(~gone)
 
     # Leases and writers
