@@ -16,7 +16,7 @@ from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
-from penstock.server.engine.commits import CommitDriver, GroupCommit, InlineCommit
+from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened
 from penstock.server.flight.answers import ServingAnswers
@@ -115,10 +115,16 @@ class Serving:
             on_full=filled,
             sync_every=every,
             measure=measure,
-            quick=self._journal.lease is None,
+            at_once=self._most_at_once(),
         )
         commits.start()
         return commits
+
+    def _most_at_once(self) -> int:
+        """Bytes of a commit that the loop may write itself: nobody must wait for long, or for a database."""
+        if self._journal.lease is not None:
+            return 0
+        return SMALL if self._options.journal.durability == "commit" else SMALL_UNSYNCED
 
     def fail(self, error: Exception) -> None:
         """The broker can't go on: nothing more is confirmed, or handed out."""
