@@ -79,7 +79,7 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(
     opened = open_folder(SimDisk(), MORNING)
     engine, broker = opened.engine, opened.engine.broker
     told = threading.Event()
-    commits = GroupCommit(engine, told.set, lambda error: None, at_once=small)
+    commits = GroupCommit(engine, told.set, lambda error: None, at_once=lambda: small)
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")
@@ -106,7 +106,7 @@ def test_a_catalogue_that_a_small_commit_asks_for_is_committed_too(monkeypatch: 
     monkeypatch.setattr(committer, "QUICK", 10.0)
     opened = open_folder(SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096))
     engine, broker = opened.engine, opened.engine.broker
-    commits = GroupCommit(engine, lambda: None, lambda error: None, at_once=SMALL)
+    commits = GroupCommit(engine, lambda: None, lambda error: None, at_once=lambda: SMALL)
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")

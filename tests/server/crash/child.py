@@ -59,8 +59,10 @@ class Child:
         self.broker = self.engine.broker
         self.wanted = Event()
         sync_every = SYNC_EVERY if durability is Durability.INTERVAL else None
-        at_once = SMALL if durability is Durability.COMMIT else SMALL_UNSYNCED
-        self.commits = GroupCommit(self.engine, self.wanted.set, self.fail, sync_every=sync_every, at_once=at_once)
+        at_once = SMALL_UNSYNCED if durability is Durability.OS else SMALL
+        self.commits = GroupCommit(
+            self.engine, self.wanted.set, self.fail, sync_every=sync_every, at_once=lambda: at_once
+        )
         self.connections: list[Connection] = []
         self.next_connection = 1
         #: Messages that a client has been given and not settled.

@@ -19,7 +19,7 @@ from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
-#: Bytes of a commit that is small; and where it is not synced, so that it is a copy to the system's memory.
+#: Bytes of a commit that is small; and where none is ever synced, so that it is a copy to the system's memory.
 SMALL = 16 * 1024
 SMALL_UNSYNCED = 512 * 1024
 
@@ -111,9 +111,8 @@ class GroupCommit:
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
     ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
-    end. ``on_full`` is called there when the disk is full, and with None when there is room again. Commits of
-    up to ``at_once`` bytes may be written without the thread: ``SMALL``, or ``SMALL_UNSYNCED``, where the log is on a
-    disk of this machine.
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again. ``at_once``
+    is asked for the bytes of a commit that may be written without the thread.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class GroupCommit:
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
         measure: Measure = lambda events, seconds, sync_seconds: None,
-        at_once: int = 0,
+        at_once: Callable[[], int] = lambda: 0,
     ) -> None:
         self.engine = engine
         self._notify = notify
@@ -157,7 +156,7 @@ class GroupCommit:
         log = self.engine.broker.log
         if self._handed or not log.staged:
             return
-        at_once = log.size <= self._most_at_once and not self._jobs
+        at_once = log.size <= self._most_at_once() and not self._jobs
         staged = self.engine.stage(now)
         if at_once and len(staged) == 1 and not staged[0].roll and self._committer.append_now(staged[0]):
             self.engine.advance()
