@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Sequence
 from enum import Enum
-from hashlib import blake2b
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -88,6 +87,8 @@ def prefix() -> str:
 
 def current_folder() -> Path:
     """Where modules are that were compiled from the sources as they are now, if they were."""
+    from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
+
     package = Path(__file__).parents[1]
     digest = blake2b(digest_size=8)
     for each in SOURCES:

@@ -43,7 +43,10 @@ def compile_modules() -> None:
         _run_mypyc(work)
         folder = current_folder()
         remove()
-        shutil.copytree(work / "made", folder)
+        new = FOLDER / ".new"
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(work / "made", new)
+        new.rename(folder)  # so that a process that starts now finds all of it, or nothing
         try:
             _check_imports()
         except CompileError:
