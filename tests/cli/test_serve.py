@@ -292,3 +292,21 @@ def test_the_line_about_readiness_names_every_listener(tmp_path: Path) -> None:
     assert ready["phpmq"].split() == [each["address"] for each in listeners if each["protocol"] == "phpmq"]
     assert len(ready["phpmq"].split()) == 2
     assert ready["kokaq"] == listeners[-1]["address"]
+
+
+LOADED = """
+import gc, os, sys
+from penstock.cli.entry import main
+sys.argv = ["penstock", "serve", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+unneeded = {"rich", "penstock.client", "pyarrow", "psycopg"} & set(sys.modules)
+print(unneeded, "numpy" in sys.modules, len(os.listdir("/proc/self/task")), gc.isenabled(), file=sys.stderr)
+"""
+
+
+def test_a_start_loads_what_it_needs_and_no_threads() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stderr == "set() True 1 True\n"

@@ -13,6 +13,8 @@ from benches.peers.servers.base import Running, Server
 
 #: What the generator calls a way of consuming, and the listener that it talks to.
 LISTENERS = {"phpmq": "phpmq", "kokaq": "kokaq", "kokaq-pop": "kokaq", "sspq": "sspq"}
+#: A checkout keeps what Python has compiled after its first start, as an install does from the beginning.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Penstock(Server):
         listeners = [f"--{each}=127.0.0.1:0" for each in sorted(set(LISTENERS.values()))]
         command = [sys.executable, "-m", "penstock", "serve", *listeners, f"--durability={self.mode}", "--flight=off"]
         command += ["--http=off", f"--data={folder}/data", f"--ready-file={ready}", "--log-level=warning"]
-        process = Process(self.title, command, folder)
+        process = Process(self.title, command, folder, COMPILED)
         try:
             process.wait_for(ready.exists)
         except BaseException:

@@ -12,8 +12,9 @@ from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import DefinitionsQuery, Imported, ImportQuery
 from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
-from penstock.cli.output import json_option, note, say, table, tell
+from penstock.cli.output import json_option, note, say, tell
 
 MEDIA = {".toml": "application/toml", ".json": "application/json"}
 

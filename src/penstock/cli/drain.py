@@ -11,8 +11,9 @@ import msgspec
 from penstock.admin.resources.operations import Drain, NewDrain
 from penstock.cli.api import Api, ApiError, api_options
 from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.displays import counting
 from penstock.cli.errors import CommandError
-from penstock.cli.output import counting, json_option, say, tell, when
+from penstock.cli.output import json_option, say, tell, when
 
 #: Seconds between two looks at what is left.
 LOOK_EVERY = 0.5

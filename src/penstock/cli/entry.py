@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 
 
 def main() -> None:
     """Run the ``penstock`` command."""
+    # NumPy's library for matrices, which nobody here multiplies, has a thread for each processor that spins at first.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()  # until the command is read, too: what is made meanwhile stays
     try:
         from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as can be
 

@@ -11,8 +11,9 @@ import msgspec
 
 from penstock.admin.resources.messages import Job
 from penstock.cli.api import Api, ApiError
+from penstock.cli.displays import counting, measuring
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
-from penstock.cli.output import amount, counting, measuring, note, say, tell
+from penstock.cli.output import amount, note, say, tell
 
 #: Seconds between two looks: at first, and at most.
 FIRST_LOOK = 0.05

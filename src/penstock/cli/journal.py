@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
+from penstock.cli.displays import measuring, table
 from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.journal_argument import journal_argument
 from penstock.cli.journal_transfer import copy, init, upgrade
-from penstock.cli.output import amount, json_option, measuring, moment, say, table, tell
+from penstock.cli.output import amount, json_option, moment, say, tell
 from penstock.journal import Follower, Journal
 from penstock.journal.contract import ExtentInfo, Repair, Verdict
 from penstock.schema import Kind

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.displays import measuring
 from penstock.cli.journal_argument import JournalType
-from penstock.cli.output import amount, json_option, measuring, say, tell
+from penstock.cli.output import amount, json_option, say, tell
 from penstock.journal import Journal
 from penstock.journal.transfer import copy_journal
 

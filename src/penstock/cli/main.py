@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 
 import click
@@ -54,6 +55,7 @@ class Commands(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         found = importlib.import_module(f"penstock.cli.{cmd_name}").command
+        gc.enable()  # which it was not while all of this was read: see ``entry``
         assert isinstance(found, click.Command)
         return found
 

@@ -10,7 +10,8 @@ import msgspec
 
 from penstock.admin.resources.common import PageQuery
 from penstock.cli.api import Api, with_options
-from penstock.cli.output import note, table, tell
+from penstock.cli.displays import table
+from penstock.cli.output import note, tell
 
 #: Entries that are asked for at a time.
 PAGE = 500

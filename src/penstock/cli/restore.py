@@ -8,7 +8,8 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from penstock.cli.output import amount, json_option, measuring, moment, say, tell
+from penstock.cli.displays import measuring
+from penstock.cli.output import amount, json_option, moment, say, tell
 from penstock.journal import is_url, open_journal
 from penstock.journal.backup import Manifest, check_backup, read_manifest, restore_backup
 from penstock.journal.transfer import copy_journal

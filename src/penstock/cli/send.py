@@ -13,7 +13,8 @@ from typing import IO, Any
 
 import click
 
-from penstock.cli.output import counting, json_option, note, run, say, tell
+from penstock.cli.displays import counting
+from penstock.cli.output import json_option, note, run, say, tell
 from penstock.cli.protocol_help import able, told, with_protocols
 from penstock.client import Disconnected, Outgoing, Published, Refused, aio
 

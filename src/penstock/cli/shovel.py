@@ -14,8 +14,9 @@ import click
 from msgspec import Struct
 
 from penstock.cli.acknowledgement import acknowledge
+from penstock.cli.displays import counting
 from penstock.cli.errors import INTERRUPTED
-from penstock.cli.output import counting, json_option, note, run, tell
+from penstock.cli.output import json_option, note, run, tell
 from penstock.cli.protocol_help import told
 from penstock.client import Outgoing, aio
 from penstock.client.consumer import Consumer

@@ -23,8 +23,9 @@ from penstock.admin.resources.sql import (
     SqlQuery,
 )
 from penstock.cli.api import Api, api_options
+from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
-from penstock.cli.output import json_option, note, table, tell
+from penstock.cli.output import json_option, note, tell
 
 FORMATS = {".csv": "csv", ".parquet": "parquet"}
 MIB = 2**20

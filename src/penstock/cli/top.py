@@ -23,8 +23,9 @@ from penstock.admin.resources.common import Order, Page
 from penstock.admin.resources.operations import Overview
 from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueSummary
 from penstock.cli.api import Api, api_options
+from penstock.cli.displays import table, table_of
 from penstock.cli.errors import CommandError
-from penstock.cli.output import escape, json_option, say, table, table_of, tell
+from penstock.cli.output import escape, json_option, say, tell
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
 #: Queues that are asked for where no screen says how many fit, and at most.

@@ -8,7 +8,8 @@ import numpy as np
 from msgspec import to_builtins
 
 from penstock.cli.bench.run import Result
-from penstock.cli.output import say, table
+from penstock.cli.displays import table
+from penstock.cli.output import say
 
 COLUMNS = ["", "size", "connections", "messages/s", "MB/s", "p50 ms", "p90", "p99", "p99.9", "max"]
 PERCENTILES = (50, 90, 99, 99.9, 100)

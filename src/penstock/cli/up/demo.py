@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from rich.text import Text
 
+from penstock.cli.displays import table
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
-from penstock.cli.output import note, table, tell
+from penstock.cli.output import note, tell
 from penstock.cli.up.agreement import Comparison, compare, history, sample
 from penstock.cli.up.traffic import Addresses, ClientCounts, run
 

@@ -185,7 +185,7 @@ class Log(Protocol):
     def forget_unused(self) -> bool:
         """Of blocks that were read and kept, forget all if none was asked for since the last call.
 
-        Returns whether there were any. Any thread may call it, every second or so.
+        Returns whether there were any. Any thread may call it, a few times a second at most.
         """
 
     def close(self) -> None:

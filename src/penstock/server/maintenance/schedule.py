@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from penstock.journal.errors import LogAway, LogError
+from penstock.server.maintenance.idle_memory import IdleMemory
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
 from penstock.server.process.allocator import trim_heap
 from penstock.server.runtime import Runtime
@@ -28,6 +31,7 @@ class Maintenance:
     def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
         self._runtime = runtime
         self._upkeep = upkeep
+        self._memory = IdleMemory(runtime, upkeep.log)
         self._tasks: list[asyncio.Task[None]] = []
         #: What goes on in another thread.
         self._reading: asyncio.Future[RemovalPlan] | None = None
@@ -46,7 +50,10 @@ class Maintenance:
 
     def start(self) -> None:
         """Begin."""
-        self._tasks = [self._runtime.loop.create_task(each) for each in (self._watch(), self._run())]
+        self._tasks = [self._runtime.loop.create_task(each) for each in self._chores()]
+
+    def _chores(self) -> Iterable[Coroutine[Any, Any, None]]:
+        return self._watch(), self._run(), self._memory.run()
 
     @property
     def busy(self) -> bool:
@@ -73,11 +80,6 @@ class Maintenance:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(LogError, OSError):  # a disk that can't be asked is found out by who writes to it
                 self.watch_disk()
-            if self._upkeep.log.forget_unused():
-                await self._trim_heap()
-
-    async def _trim_heap(self) -> None:
-        await self._runtime.loop.run_in_executor(None, trim_heap)
 
     def watch_disk(self) -> None:
         """Refuse publishing while the disk is nearly full, and tell the operator when that changes."""
@@ -127,7 +129,7 @@ class Maintenance:
             reason = str(error) if isinstance(error, OSError | LogError) else repr(error)
             self._runtime.upkeep_trouble = reason
             self._runtime.log.error("upkeep failed; the log has everything", reason=reason)
-        await self._trim_heap()
+        await self._runtime.loop.run_in_executor(None, trim_heap)
 
     async def _tidy(self) -> None:
         """Checkpoint, then give space back."""

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.tls_errors import handshake_reason
 from penstock.server.network.access import Peer, plain_address
 from penstock.server.network.proxy_protocol import ProxyError, read_header
 
@@ -173,6 +172,8 @@ class Acceptor:
         try:
             await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)
         except OSError as error:
+            from penstock.client.tls_errors import handshake_reason  # noqa: PLC0415 - a start need not wait for the client
+
             self._runtime.count("failed_handshakes")
             reason = handshake_reason(error, "client")
             self._runtime.log.warning("TLS handshake failed", protocol=self._protocol, peer=peer.address, reason=reason)

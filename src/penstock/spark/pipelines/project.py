@@ -22,6 +22,8 @@ configuration:
   # Where the broker's Flight endpoint is.
   penstock.endpoint: {endpoint}
   spark.sql.session.timeZone: UTC
+  # One table after the other: streams that start together can meet a race in Spark ("Illegal size … of collection").
+  spark.sql.pipelines.execution.maxConcurrentFlows: "1"
   # Spark keeps what it knows of the tables in this folder, so that the next run finds them. These are settings that
   # only a starting Spark takes: this is how it gets them from here.
   spark.driver.extraJavaOptions: {java}
@@ -91,10 +93,10 @@ def create(folder: str, endpoint: str) -> Iterator[str]:
 
 
 def _java_options(folder: Path) -> str:
-    """What makes Spark remember tables, and where; and room on the stack for the long lists of a pipeline's plans."""
+    """What makes Spark remember tables, and where."""
     options = {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": f"{folder}/tables",
         "derby.system.home": str(folder),
     }
-    return " ".join(["-Xss4m", *(f'"-D{name}={value}"' for name, value in options.items())])
+    return " ".join(f'"-D{name}={value}"' for name, value in options.items())

@@ -1,0 +1,109 @@
+"""What work has left over in memory is given back when the broker rests, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.core.recovery.table import Table
+from penstock.journal.files.log import FileLog
+from penstock.server.engine.commits import InlineCommit
+from penstock.server.engine.engine import Engine
+from penstock.server.maintenance import idle_memory
+from penstock.server.maintenance.idle_memory import WORK, IdleMemory
+from penstock.server.process.collector import free_spares
+from penstock.server.process.logs import Logger
+from penstock.server.process.options import BrokerOptions
+from penstock.server.runtime import Runtime
+from support.simdisk import SimDisk
+
+
+class Scene:
+    """A broker without peers on a log in files."""
+
+    def __init__(self) -> None:
+        self.log = FileLog(SimDisk())
+        engine = Engine(self.log, Table(), 1)
+        self.runtime = Runtime(BrokerOptions(), engine, InlineCommit(engine), Logger())
+        self.memory = IdleMemory(self.runtime, self.log)
+
+    def work(self, messages: int) -> None:
+        """Publish so many."""
+        broker = self.runtime.broker
+        queue = broker.queue("default", "x") or broker.create_queue("default", "x", 1)
+        broker.publish(broker.connect(1, b"test"), queue, [b"x"] * messages, 1)
+        self.runtime.engine.commit(1)
+
+
+def live(story: Callable[[Scene], Awaitable[None]]) -> None:
+    async def told() -> None:
+        scene = Scene()
+        try:
+            await story(scene)
+        finally:
+            scene.runtime.stop()
+            scene.log.close()
+
+    asyncio.run(told())
+
+
+def test_the_heap_is_trimmed_once_after_work() -> None:
+    async def story(scene: Scene) -> None:
+        look = scene.memory.look
+        scene.work(WORK)
+        assert not look(), "there was work just now"
+        assert look()
+        assert not look(), "there was none since"
+        scene.work(10)
+        assert [look(), look()] == [False, False], "too little to be worth it"
+
+    live(story)
+
+
+def test_nothing_is_given_back_while_peers_talk() -> None:
+    async def story(scene: Scene) -> None:
+        scene.work(WORK)
+        for at in range(1, 4):
+            scene.runtime.received_at = float(at)
+            assert not scene.memory.look()
+        assert scene.memory.look()
+
+    live(story)
+
+
+def test_blocks_that_were_read_for_a_backlog_are_forgotten() -> None:
+    async def story(scene: Scene) -> None:
+        scene.work(1)
+        last = scene.log.end - 1
+        scene.log.message(last)
+        scene.memory.look()
+        assert scene.log._locator._stretches, "one was asked for just now"
+        scene.memory.look()
+        assert not scene.log._locator._stretches
+
+    live(story)
+
+
+def test_with_many_peers_or_queues_nobody_waits_for_a_look_at_all_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(idle_memory, "free_spares", lambda: looks.append(1))
+
+    async def story(scene: Scene) -> None:
+        for few in (1_000, 0):
+            monkeypatch.setattr(idle_memory, "FEW", few)
+            scene.work(WORK)
+            assert [scene.memory.look(), scene.memory.look()] == [False, True]
+        assert len(looks) == 1
+
+    live(story)
+
+
+def test_spare_objects_are_freed() -> None:
+    many = [tuple(range(size)) for size in range(1, 11) for _ in range(500)]
+    del many
+    before = sys.getallocatedblocks()
+    free_spares()
+    assert before - sys.getallocatedblocks() > 2_000
