@@ -29,9 +29,10 @@ def compiled_modules() -> None:
 
 @pytest.mark.usefixtures("compiled_modules")
 class TestCompiled:
-    def test_the_core_does_the_same(self) -> None:
-        """All tests of the core once more, with fewer examples of each property."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/core"]
+    def test_the_core_and_the_codecs_do_the_same(self) -> None:
+        """Their tests once more, with fewer examples of each property, and no vectors of what is not compiled."""
+        tests = ["tests/core", "tests/wire", "-k", "not vectors or phpmq"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
             command,
             cwd=ROOT,

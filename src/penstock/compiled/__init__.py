@@ -20,9 +20,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: What is compiled: what the core does for every message, a third less work then. Not codecs: what they do for many
-#: messages is done by C already (measured: no gain). Nor what is seldom needed, consists of msgspec's structs, or
-#: compares tuples by identity (``request_ids``), which compiled code makes anew.
+#: What is compiled: what the core does for every message, and the inner loop of PHPMQ's decoder. Not the rest of the
+#: codecs, most of whose work is done by C already (measured: no gain). Nor what is seldom needed, consists of msgspec's
+#: structs, or compares tuples by identity (``request_ids``), which compiled code makes anew.
 MODULES = (
     "penstock.core.commands.dead_letters",
     "penstock.core.commands.dispatch",
@@ -39,12 +39,13 @@ MODULES = (
     "penstock.core.structures.indexed_lanes",
     "penstock.core.structures.lane",
     "penstock.core.structures.ordered",
+    "penstock.wire.phpmq.runs",
 )
 #: The library that has the code of all of them; the extension modules only point into it.
 GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 #: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
-SOURCES = ("compiled", "core", "schema.py")
+SOURCES = ("compiled", "core", "schema.py", "wire")
 #: Where they are.
 FOLDER = Path(__file__).parent / "native"
 VARIABLE = "PENSTOCK_COMPILED"
