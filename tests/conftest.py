@@ -50,6 +50,7 @@ LONG = (
     "spark/test_project.py",
     "spark/test_registration.py",
     "spark/test_session.py",
+    "test_compiled.py::TestCompiled",
     "test_docs.py",
     "test_setup.py",
 )

@@ -30,8 +30,8 @@ def compiled_modules() -> None:
 @pytest.mark.usefixtures("compiled_modules")
 class TestCompiled:
     def test_the_core_and_the_codecs_do_the_same(self) -> None:
-        """Their tests once more, with fewer examples of each property, and no vectors of what is not compiled."""
-        tests = ["tests/core", "tests/wire", "-k", "not vectors or phpmq"]
+        """Tests of what is compiled once more, with fewer examples of each property."""
+        tests = ["tests/core", "tests/wire/test_phpmq.py", "tests/wire/test_phpmq_properties.py"]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
             command,
@@ -46,9 +46,13 @@ class TestCompiled:
     def test_the_command_runs_compiled(self) -> None:
         told = penstock("compile", "--check", PENSTOCK_COMPILED="required")
         assert (told.code, told.out) == (0, "Penstock runs compiled\n")
+        told = penstock("compile", "--check", "--json", PENSTOCK_COMPILED="off")
+        assert (told.code, told.json) == (4, [{"compiled": False, "runs": "from source: PENSTOCK_COMPILED=off"}])
         assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
         again = penstock("compile", PENSTOCK_COMPILED="auto")
         assert (again.code, again.err) == (0, "compiled already, and up to date\n")
+        again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
+        assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
 
 
 class TestWhetherTheyAreUsed:

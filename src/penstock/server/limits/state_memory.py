@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from penstock.core.queue import PLAIN_LANES, Queue
 from penstock.server.engine.engine import Engine
 
-#: Bytes, measured compiled and not, and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
+#: Bytes, measured compiled and not, and rounded up. A waiting message: less where chunks are packed, with a time to
+#: live in any case.
 WAITING = 22
 #: One that is noted a second time, so that it is found by its ID: delayed, dead, or of one of very many priorities.
 INDEXED = 20
