@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 import subprocess
 from pathlib import Path
 
@@ -360,3 +361,17 @@ class TestTLS:
                     await aio.connect(f"phpmq+tls://127.0.0.1?ca={tmp_path / name}")
 
         run(main())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_closing_a_connection_that_the_broker_has_just_reset(protocol: str) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = await aio.connect(f"{protocol}://127.0.0.1:{server.getsockname()[1]}")
+            peer = server.accept()[0]
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            await client.close()
+            assert not client.parted
+
+    run(main())

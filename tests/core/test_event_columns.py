@@ -87,7 +87,7 @@ def test_strings_come_with_their_row_and_requests_with_their_time() -> None:
 def test_details_are_found_by_their_row() -> None:
     batch = EventBatch(1)
     for name in (b"one", b"two"):
-        batch.add_others(Kind.NAMESPACE_CREATED, NOW, 0, b"test", 1, {"detail": [name]})
+        batch.add_others(Kind.QUEUE_CONFIGURED, NOW, 0, b"test", 1, {"detail": [name]})
     events = gathered([block_of(batch), acknowledged(3, [1])])
     assert events.strings("detail", 1, 2) == [(1, b"two")]
     assert list(events.spans()) == [(0, 1), (1, 2), (2, 3)]

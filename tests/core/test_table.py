@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tracemalloc
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.recovery.column_storage import MOVED, extend, filled, is_one_value, keep
+from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
 from penstock.journal.format.block import Block, encode, parse
@@ -148,3 +150,47 @@ def test_retries_that_all_have_used_alike_are_not_forgotten() -> None:
     table.meta.queues[number].counters["published"] = 3
     [found] = restore(table, 20_000).queues.values()
     assert found.published_retries == dict.fromkeys((10_000 + rows).tolist(), 2)
+
+
+def test_queues_that_come_and_go_cost_the_same_however_much_waits_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are moved as often as there are groups of events, not as often as there are queues."""
+    table, queues, moved = Table(), 100, 0
+    table.apply(many_blocks(2000, 0))
+
+    def counted(change: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+        def do(column: Array, given: Array) -> Array:
+            nonlocal moved
+            moved += len(column)
+            return change(column, given)
+
+        return do
+
+    for change in (extend, keep):
+        monkeypatch.setattr(f"penstock.core.recovery.table.{change.__name__}", counted(change))
+    table.apply(come_and_go(table, queues))
+    assert sorted(Counter(table.columns["queue"].tolist()).values()) == [1] * (queues // 4) + [2000]
+    assert len(table.meta.queues) == 1 + queues // 2
+    assert sum(entry.counters["purged"] for entry in table.meta.queues.values()) == queues // 4
+    assert sum(entry.counters["published"] for entry in table.meta.queues.values()) == 2000 + queues // 2
+    assert moved < 20 * 2000
+
+
+def come_and_go(table: Table, queues: int) -> Iterator[Block]:
+    """Each gets a message. Every second one loses it and is deleted, every fourth is purged, one of them again."""
+    broker, kept = restore(table, table.meta.position), []
+    for number in range(queues):
+        queue = broker.create_queue("default", f"queue {number}", 1)
+        message = broker.log.next_position
+        broker.log.messages(1, queue.id, b"test", [b"x"], {})
+        if number % 2:
+            broker.log.others(Kind.ACKNOWLEDGED, 1, queue.id, b"test", 1, {"message": array("Q", [message])})
+            assert broker.delete_queue(queue, 1)
+        else:
+            kept.append(queue)
+    purged = kept[::2]
+    for queue in purged:
+        broker.log.other(Kind.PURGED, 1, queue.id, b"test", count=1)
+    broker.configure_queue(purged[0], purged[0].policy, 1)
+    for _ in range(2):
+        broker.log.other(Kind.PURGED, 1, purged[0].id, b"test", count=0)
+    yield from blocks_of(broker)

@@ -13,7 +13,7 @@ from penstock.core.recovery.table import Table
 from penstock.journal import committer
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.errors import LogFailed
-from penstock.server.engine.commits import SMALL, GroupCommit
+from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, GroupCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.upkeep import Retention
@@ -71,12 +71,15 @@ def test_jobs_run_in_the_thread_that_writes() -> None:
     assert threads == ["penstock-journal"]
 
 
-def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("small", [SMALL, SMALL_UNSYNCED])
+def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(
+    monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
     monkeypatch.setattr(committer, "QUICK", 10.0)
     opened = open_folder(SimDisk(), MORNING)
     engine, broker = opened.engine, opened.engine.broker
     told = threading.Event()
-    commits = GroupCommit(engine, told.set, lambda error: None, quick=True)
+    commits = GroupCommit(engine, told.set, lambda error: None, at_once=lambda: small)
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")
@@ -87,11 +90,11 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(monkeypa
     while commits._committer._wanted.is_set() or commits._committer._appending.locked():
         time.sleep(0.001)
     told.clear()
-    broker.publish(connection, queue, [b"small"], MORNING)
+    broker.publish(connection, queue, [bytes(small - 1000)], MORNING)
     commits.flush(MORNING)
     assert broker.committed == broker.log.next_position
     assert not told.is_set()
-    broker.publish(connection, queue, [bytes(SMALL)], MORNING)
+    broker.publish(connection, queue, [bytes(small)], MORNING)
     commits.flush(MORNING)
     assert told.wait(10)
     commits.close(MORNING)
@@ -103,7 +106,7 @@ def test_a_catalogue_that_a_small_commit_asks_for_is_committed_too(monkeypatch: 
     monkeypatch.setattr(committer, "QUICK", 10.0)
     opened = open_folder(SimDisk(), MORNING, OwnerOptions(extent_bytes=2000, reserve=4096))
     engine, broker = opened.engine, opened.engine.broker
-    commits = GroupCommit(engine, lambda: None, lambda error: None, quick=True)
+    commits = GroupCommit(engine, lambda: None, lambda error: None, at_once=lambda: SMALL)
     broker.create_namespace("default", MORNING)
     queue = broker.create_queue("default", "q", MORNING)
     connection = broker.connect(1, b"test")

@@ -12,6 +12,7 @@ from penstock.core.queue import Miscounted
 from penstock.journal import committer
 from penstock.server import runtime as runtime_module
 from penstock.server.engine.cache import RecentMessages
+from penstock.server.engine.commits import SMALL
 from penstock.server.network import session as session_module
 from support.inprocess import InProcess, running
 from support.raw import (
@@ -162,7 +163,7 @@ class TestWhatWasReadCounts:
         monkeypatch.setattr(committer, "QUICK", 10.0)
 
         async def scene(broker: InProcess) -> None:
-            broker.commits._quick = True
+            broker.commits._most_at_once = lambda: SMALL
             filler, wire = broker.phpmq()
             filler.data_received(publish("q", b"the first of a queue"))
             await broker.settle()

@@ -170,14 +170,14 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         self.fail(Closed(f"{self.address}: the client was closed"))
         transport = self._transport
         assert transport is not None
-        if transport.can_write_eof() and not transport.is_closing():
-            transport.write_eof()
-        else:
-            transport.close()
         try:
+            if transport.can_write_eof() and not transport.is_closing():
+                transport.write_eof()
+            else:
+                transport.close()
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._gone.wait()
-        except TimeoutError:
+        except OSError:  # TimeoutError is one; the others: the broker has reset the connection just now
             transport.abort()
             await self._gone.wait()
             self.parted = False

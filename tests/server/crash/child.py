@@ -26,7 +26,7 @@ from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal import committer
 from penstock.journal.contract import Durability, OwnerOptions
 from penstock.journal.files.disk import RealDisk
-from penstock.server.engine.commits import GroupCommit
+from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, GroupCommit
 from penstock.server.maintenance.upkeep import RemovalPlan, Retention, Step
 from server.crash.notes import Notes, number_of, payload
 from support.journals import open_folder
@@ -59,7 +59,10 @@ class Child:
         self.broker = self.engine.broker
         self.wanted = Event()
         sync_every = SYNC_EVERY if durability is Durability.INTERVAL else None
-        self.commits = GroupCommit(self.engine, self.wanted.set, self.fail, sync_every=sync_every, quick=True)
+        at_once = SMALL_UNSYNCED if durability is Durability.OS else SMALL
+        self.commits = GroupCommit(
+            self.engine, self.wanted.set, self.fail, sync_every=sync_every, at_once=lambda: at_once
+        )
         self.connections: list[Connection] = []
         self.next_connection = 1
         #: Messages that a client has been given and not settled.

@@ -25,8 +25,14 @@ _WANTED = COLUMN.keys() - _UNWANTED
 _NUMBERS = {name for name in _WANTED if COLUMN[name].type != "binary"}
 _STRINGS = _WANTED - _NUMBERS - {"payload"}
 
+#: Queues and namespaces come and go among messages: thousands of them may, and none says anything of a message.
+CATALOGUE_KINDS = (Kind.QUEUE_CREATED, Kind.QUEUE_DELETED, Kind.NAMESPACE_CREATED, Kind.NAMESPACE_DELETED)
+
 _MANY = np.zeros(256, np.bool_)
-_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+_MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, *CATALOGUE_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
+#: Who purges thousands of queues does it at once.
+_PURGE = np.zeros(256, np.bool_)
+_PURGE[[Kind.PURGED, Kind.DEAD_PURGED]] = True
 
 
 class EventBlock(Protocol):
@@ -173,12 +179,13 @@ class Events:
         return found[bisect_left(found, (low,)) : bisect_left(found, (high,))]
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into spans: one event about a queue, or many about messages, leases and writers."""
+        """Cut the rows into spans: one event about all that a queue has, or many of other kinds, or many purges."""
         if not self.count:
             return
         cuts = np.zeros(self.count, np.bool_)
         cuts[0] = True
         cuts[1:] = self.singular[1:] | self.singular[:-1]
+        cuts[1:] &= ~(_PURGE[self.kinds[1:]] & (self.kinds[1:] == self.kinds[:-1]))
         starts = np.flatnonzero(cuts).tolist()
         yield from zip(starts, [*starts[1:], self.count], strict=True)
 

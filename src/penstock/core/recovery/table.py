@@ -4,9 +4,9 @@ A table has one row for every message that is alive. It is what a checkpoint hol
 checkpoint's table, plus the blocks after it. Applying a block is numpy over columns, nothing goes message by message.
 
 That works because every event tells the *whole* state of its message after it (``schema.STATE_KINDS``), or that the
-message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about whole
-queues are applied one by one, between the spans of events about messages. Leases and writers are no
-part of that: they say nothing of a message, and are kept beside the rows.
+message is no more (``FINAL_KINDS``): of many events about one message only the last counts. Rare events about all that
+a queue has are applied one by one, between the spans of events about messages. Leases, writers, and queues that come
+and go are no part of that: they say nothing of a message, and are kept beside the rows.
 
 Columns in which every row has the default are not kept, and one that has the same value in all of them is kept as that
 value; ``column_storage`` has the rest. So a plain waiting message costs 16 bytes, and 8 where there is one queue whose
@@ -23,7 +23,7 @@ import numpy as np
 from penstock.core.catalogue import CatalogueDetail, HeldDetail, QueueEntry
 from penstock.core.leases import LeaseEnd, LeaseEntry
 from penstock.core.recovery.column_storage import extend, filled, is_one_value, keep
-from penstock.core.recovery.event_columns import Array, EventBlock, Events
+from penstock.core.recovery.event_columns import CATALOGUE_KINDS, Array, EventBlock, Events
 from penstock.core.writers import ChunkKey, WriterEntry
 from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 
@@ -61,6 +61,9 @@ _FINAL = np.zeros(256, np.bool_)
 _FINAL[list(FINAL_KINDS)] = True
 _SPARK = np.zeros(256, np.bool_)
 _SPARK[list(SPARK_KINDS)] = True
+_CATALOGUE = np.zeros(256, np.bool_)
+_CATALOGUE[list(CATALOGUE_KINDS)] = True
+_NO_MESSAGE = _SPARK | _CATALOGUE
 _COUNTED = {Kind.ACKNOWLEDGED: "acknowledged", Kind.POPPED: "popped", Kind.DROPPED: "dropped"}
 
 
@@ -158,25 +161,37 @@ class Table:
     def _apply_group(self, events: Events) -> None:
         events.finish()
         for start, stop in events.spans():
-            if events.singular[start]:
+            kind = int(events.kinds[start])
+            if kind == Kind.PURGED:
+                self._purge(events, start, stop, lambda reasons: reasons == 0)
+            elif kind == Kind.DEAD_PURGED:
+                self._purge(events, start, stop, lambda reasons: reasons != 0)
+            elif events.singular[start]:
                 self._apply_one(events, start)
             else:
                 self._apply_span(events, start, stop)
         self.meta.position = events.end
 
     def _apply_span(self, events: Events, start: int, stop: int) -> None:
-        """Events about messages only: new ones first, then the last word about each."""
-        self._add_messages(events, *events.message_range(start, stop))
+        """New queues first, then new messages, then the last word about each; queues that are deleted go last.
+
+        So however many queues come and go, the rows are worked on once. A queue's number is never used again.
+        """
         low, high = events.other_range(start, stop)
-        if low == high:
-            return
         kinds = events.other_kinds[low:high]
-        which: Array | slice = slice(low, high)
-        if (held := _SPARK[kinds]).any():
-            for each in (low + np.flatnonzero(held)).tolist():
-                self._apply_held(events, each)
-            which = low + np.flatnonzero(~held)
-            kinds = kinds[~held]
+        deleted = [each for each in _chosen(_CATALOGUE, kinds, low) if not self._apply_catalogue(events, each)]
+        self._add_messages(events, *events.message_range(start, stop))
+        for each in _chosen(_SPARK, kinds, low):
+            self._apply_held(events, each)
+        rest = ~_NO_MESSAGE[kinds]
+        self._apply_last_words(events, slice(low, high) if rest.all() else low + np.flatnonzero(rest))
+        self._delete_queues(events.queues[events.other_rows[deleted]].tolist())
+
+    def _apply_last_words(self, events: Events, which: Array | slice) -> None:
+        """Events about messages that are there."""
+        kinds = events.other_kinds[which]
+        if not kinds.size:
+            return
         queues = events.queues[events.other_rows[which]]
         for kind, name in _COUNTED.items():
             self._count(name, queues[kinds == kind])
@@ -186,7 +201,7 @@ class Table:
             self._count("moved_in", queues[origins != 0])
         messages = events.numbers("message")[which]
         last = _last_of_each(messages)
-        rows = low + last if isinstance(which, slice) else which[last]
+        rows = which.start + last if isinstance(which, slice) else which[last]
         self._update(events, rows, messages[last], kinds[last], queues[last])
 
     def _update(self, events: Events, which: Array, messages: Array, kinds: Array, queues: Array) -> None:
@@ -284,25 +299,10 @@ class Table:
     def _apply_one(self, events: Events, row: int) -> None:
         queue = int(events.queues[row])
         other = int(np.searchsorted(events.other_rows, row))
-        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
+        detail = _detail(events, other)
         match Kind(int(events.kinds[row])):
-            case Kind.PURGED:
-                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons == 0)
-            case Kind.DEAD_PURGED:
-                self._purge(queue, detail, events.numbers("count")[other], lambda reasons: reasons != 0)
-            case Kind.QUEUE_CREATED:
-                self.meta.queues[queue] = msgspec.json.decode(detail, type=QueueEntry)
-                self.meta.next_queue_id = max(self.meta.next_queue_id, queue + 1)
             case Kind.QUEUE_CONFIGURED:
                 self.meta.queues[queue].policy = msgspec.json.decode(detail, type=QueueEntry).policy
-            case Kind.QUEUE_DELETED:
-                del self.meta.queues[queue]
-                self.meta.requests.pop(queue, None)
-                self._drop_orphans()
-            case Kind.NAMESPACE_CREATED:
-                self.meta.namespaces.append(detail.decode())
-            case Kind.NAMESPACE_DELETED:
-                self.meta.namespaces = [name for name in self.meta.namespaces if name != detail.decode()]
             case Kind.HELD:
                 self._take_held(detail)
             case Kind.CATALOGUE:
@@ -310,6 +310,28 @@ class Table:
                 self._take_catalogue(detail, begins=begins)
             case _:
                 pass
+
+    def _apply_catalogue(self, events: Events, other: int) -> bool:
+        """False for a queue that is deleted: what this span has of it comes first."""
+        queue, detail = int(events.queues[events.other_rows[other]]), _detail(events, other)
+        match Kind(int(events.other_kinds[other])):
+            case Kind.QUEUE_CREATED:
+                self.meta.queues[queue] = msgspec.json.decode(detail, type=QueueEntry)
+                self.meta.next_queue_id = max(self.meta.next_queue_id, queue + 1)
+            case Kind.NAMESPACE_CREATED:
+                self.meta.namespaces.append(detail.decode())
+            case Kind.NAMESPACE_DELETED:
+                self.meta.namespaces = [name for name in self.meta.namespaces if name != detail.decode()]
+            case _:
+                return False
+        return True
+
+    def _delete_queues(self, queues: list[int]) -> None:
+        for queue in queues:
+            del self.meta.queues[queue]
+            self.meta.requests.pop(queue, None)
+        if queues:
+            self._drop_orphans()
 
     def _take_catalogue(self, detail: bytes, *, begins: bool) -> None:
         """It says what is known already, except at the beginning and after a loss of events."""
@@ -351,19 +373,29 @@ class Table:
             surplus = int(here[number]) - (counters["published"] + counters["moved_in"] - gone)
             counters["moved_in" if surplus > 0 else "dropped"] += abs(surplus)
 
-    def _purge(self, queue: int, detail: bytes, count: int, state: Callable[[Array], Array]) -> None:
-        spared = np.array(msgspec.json.decode(detail) if detail else [], np.uint64)
-        gone = (self.columns["queue"] == queue) & state(self.column("reason"))
-        gone[self._rows_of(spared)] = False
-        if self.meta.complete and int(gone.sum()) != count:
-            raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {int(gone.sum())} were there")
-        self.meta.queues[queue].counters["purged"] += int(count)
+    def _purge(self, events: Events, start: int, stop: int, state: Callable[[Array], Array]) -> None:
+        """What queues had in this state is gone, but for what was spared."""
+        low, high = events.other_range(start, stop)
+        numbers = events.numbers("count")[low:high].tolist()
+        counts: dict[int, int] = dict(zip(events.queues[start:stop].tolist(), numbers, strict=True))
+        if len(counts) < stop - start:  # one queue twice: what each of them spared is its own
+            for row in range(start, stop):
+                self._purge(events, row, row + 1, state)
+            return
+        spared = [each for _, detail in events.strings("detail", low, high) for each in msgspec.json.decode(detail)]
+        gone = np.isin(self.columns["queue"], list(counts)) & state(self.column("reason"))
+        gone[self._rows_of(np.array(spared, np.uint64))] = False
+        found = np.bincount(self.columns["queue"][gone], minlength=max(counts) + 1)
+        for queue, count in counts.items():
+            if self.meta.complete and found[queue] != count:
+                raise Inconsistent(f"a purge of queue {queue} says {count} messages, but {found[queue]} were there")
+            self.meta.queues[queue].counters["purged"] += count
         self._keep(~gone)
 
     # Leases and writers
 
     def _apply_held(self, events: Events, other: int) -> None:
-        detail = next((value for _, value in events.strings("detail", other, other + 1)), b"")
+        detail = _detail(events, other)
         row = events.other_rows[other]
         match Kind(int(events.other_kinds[other])):
             case Kind.LEASED:
@@ -458,6 +490,16 @@ class Table:
     def _keep(self, mask: Array) -> None:
         for name in list(self.columns):
             self.columns[name] = keep(self.columns.pop(name), mask)
+
+
+def _chosen(kinds: Array, found: Array, low: int) -> list[int]:
+    """The numbers of those events that are of these kinds; the first has number ``low``."""
+    chosen: list[int] = (low + np.flatnonzero(kinds[found])).tolist()
+    return chosen
+
+
+def _detail(events: Events, other: int) -> bytes:
+    return next((value for _, value in events.strings("detail", other, other + 1)), b"")
 
 
 def _last_of_each(values: Array) -> Array:

@@ -276,8 +276,17 @@ def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
         parts.append(_TWO_OFFSETS.pack(0, len(values[0])))
         _add_padded(parts, values[0])
         return
-    _add_padded(parts, array("i", accumulate(map(len, values), initial=0)).tobytes())
+    _add_padded(parts, _offsets(values))
     _add_padded(parts, b"".join(values))
+
+
+def _offsets(values: list[bytes]) -> bytes:
+    """Where each value begins, and where the last one ends."""
+    if len(values) <= FEW_ROWS:
+        return array("i", accumulate(map(len, values), initial=0)).tobytes()
+    offsets = np.zeros(len(values) + 1, _OFFSET)
+    offsets[1:] = np.fromiter(map(len, values), _OFFSET, len(values)).cumsum()
+    return offsets.tobytes()
 
 
 def _add_padded(parts: list[bytes], data: bytes) -> None:

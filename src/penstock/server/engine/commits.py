@@ -19,8 +19,9 @@ from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
-#: Bytes of a commit that is small.
+#: Bytes of a commit that is small; and where none is ever synced, so that it is a copy to the system's memory.
 SMALL = 16 * 1024
+SMALL_UNSYNCED = 512 * 1024
 
 
 class CommitDriver(Protocol):
@@ -110,8 +111,8 @@ class GroupCommit:
 
     ``notify`` is called in that thread after each commit: have the broker's thread call ``advance`` then.
     ``on_failure`` is called there once, when the disk has failed: nothing was or will be confirmed, and the broker must
-    end. ``on_full`` is called there when the disk is full, and with None when there is room again. With ``quick``, the
-    log is on a disk of this machine, and what is small may be written without the thread.
+    end. ``on_full`` is called there when the disk is full, and with None when there is room again. ``at_once``
+    is asked for the bytes of a commit that may be written without the thread.
     """
 
     def __init__(
@@ -123,11 +124,11 @@ class GroupCommit:
         on_full: Callable[[LogFull | None], None] = lambda _: None,
         sync_every: float | None = None,
         measure: Measure = lambda events, seconds, sync_seconds: None,
-        quick: bool = False,
+        at_once: Callable[[], int] = lambda: 0,
     ) -> None:
         self.engine = engine
         self._notify = notify
-        self._quick = quick
+        self._most_at_once = at_once
         self._handed: deque[Staged] = deque()
         self._jobs: deque[Callable[[], None]] = deque()
         self._committer = Committer(
@@ -155,7 +156,7 @@ class GroupCommit:
         log = self.engine.broker.log
         if self._handed or not log.staged:
             return
-        at_once = self._quick and log.size <= SMALL and not self._jobs
+        at_once = log.size <= self._most_at_once() and not self._jobs
         staged = self.engine.stage(now)
         if at_once and len(staged) == 1 and not staged[0].roll and self._committer.append_now(staged[0]):
             self.engine.advance()

@@ -17,7 +17,7 @@ from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
 from penstock.server.admin.tokens import KeptTokens, TokenFile, TokenStore
-from penstock.server.engine.commits import CommitDriver, GroupCommit, InlineCommit
+from penstock.server.engine.commits import SMALL, SMALL_UNSYNCED, CommitDriver, GroupCommit, InlineCommit
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.start import Opened
 from penstock.server.flight.answers import ServingAnswers
@@ -38,6 +38,8 @@ from penstock.server.runtime import Runtime
 
 #: Seconds between two words to systemd while a start waits for its first commit.
 STILL_SECONDS = 0.1
+#: Peers up to which the loop writes commits itself that are not synced, though they are larger.
+FEW_PEERS = 2
 #: A last checkpoint may keep another broker from taking over, so it is only written where it is a small one: of so many
 #: messages, and events since the one before. Who stands by has the state anyway.
 SMALL_CHECKPOINT = 200_000
@@ -116,10 +118,21 @@ class Serving:
             on_full=filled,
             sync_every=every,
             measure=measure,
-            quick=self._journal.lease is None,
+            at_once=self._most_at_once,
         )
         commits.start()
         return commits
+
+    def _most_at_once(self) -> int:
+        """Bytes of a commit that the loop may write itself: nobody must wait for long, or for a database.
+
+        Without a sync it is a copy to the system's memory. With more peers the thread is worth it all the same: the
+        loop reads from the others meanwhile, and the next commit is a larger one.
+        """
+        if self._journal.lease is not None:
+            return 0
+        synced = self._options.journal.durability != "os"
+        return SMALL if synced or len(self._runtime.sessions) > FEW_PEERS else SMALL_UNSYNCED
 
     def fail(self, error: Exception) -> None:
         """The broker can't go on: nothing more is confirmed, or handed out."""
