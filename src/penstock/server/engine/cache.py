@@ -143,6 +143,7 @@ class RecentMessages:
     ) -> list[T | None]:
         found: list[T | None] = []
         start = 0
+        ascending = sorted(positions) == positions  # as a rule: then those of a batch need not be looked at one by one
         while start < len(positions):
             at = self._holding(positions[start])
             stop = start + 1
@@ -151,8 +152,11 @@ class RecentMessages:
             else:
                 recent = cast(KeptMessages, self._batches[at])
                 first, end = recent.first, recent.end
-                while stop < len(positions) and first <= positions[stop] < end:
-                    stop += 1
+                if ascending:
+                    stop = bisect_left(positions, end, stop)
+                else:
+                    while stop < len(positions) and first <= positions[stop] < end:
+                        stop += 1
                 found += take(recent, positions[start:stop])
                 if note is not None:
                     note(recent, stop - start)

@@ -18,7 +18,7 @@ class Ids:
     def __init__(self, identity: int, broker: Broker) -> None:
         self.identity = identity
         self._broker = broker
-        self._prefix = b"%016x" % identity
+        self._text = b"%016x%%016x" % identity
         self._raw_prefix = identity.to_bytes(8, "big")
 
     def raw(self, queue: Queue, position: int) -> bytes:
@@ -34,9 +34,9 @@ class Ids:
 
     def texts(self, queue: Queue, positions: Sequence[int]) -> list[bytes]:
         """The IDs of messages as 32 lowercase hex characters each."""
-        prefix = self._prefix
         if not queue.asked:
-            return [b"%b%016x" % (prefix, position) for position in positions]
+            text = self._text
+            return [text % position for position in positions]
         return [hexlify(self.raw(queue, position)) for position in positions]
 
     def is_ours(self, raw: bytes) -> bool:

@@ -574,12 +574,16 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         queue, waiting = self.outbox[0]
         outs: list[Out] = []
         size = 0
-        count = len(waiting)
-        while waiting and len(outs) < PUMP_MESSAGES and (not outs or size + waiting[0].item.size <= most):
-            out = waiting.popleft()
-            if self.connection.out.get(out.item.position) is out:  # it may have been taken back meanwhile
+        count, still_out = len(waiting), self.connection.out.get
+        while waiting and len(outs) < PUMP_MESSAGES:
+            out = waiting[0]
+            item = out.item
+            if outs and size + item.size > most:
+                break
+            waiting.popleft()
+            if still_out(item.position) is out:  # it may have been taken back meanwhile
                 outs.append(out)
-                size += out.item.size
+                size += item.size
         count -= len(waiting)
         if not waiting:
             self.outbox.popleft()
