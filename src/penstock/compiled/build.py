@@ -28,6 +28,7 @@ mypy_path = .
 explicit_package_bases = true
 follow_imports = silent
 ignore_missing_imports = true
+disable_error_code = var-annotated
 [mypy-numpy.*]
 follow_imports = skip
 """
