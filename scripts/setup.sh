@@ -53,6 +53,10 @@ install() {
   # Fuzzing is optional equipment: where it cannot be had, its tests skip and say so.
   "$PY" -m pip install --quiet --disable-pip-version-check --only-binary :all: --editable '.[fuzz]' 2>/dev/null ||
     echo "set-up: atheris could not be installed (no wheel for this Python?); the fuzzing tests will be skipped" >&2
+  # So is compiling: without a C compiler everything runs from source.
+  local said
+  said="$("$PY" -m penstock compile 2>&1)" ||
+    printf 'set-up: nothing was compiled, so Penstock runs from source (%s)\n' "${said%%$'\n'*}" >&2
   printf '%s' "$WANTED" > "$STAMP"
 }
 

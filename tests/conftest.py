@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 # The same examples every time (a failure on one machine is a failure on all), no stop-watch (machines are busy), and
 # nothing written into the checkout. Coverage-guided fuzzing is where new inputs come from.
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+#: Of each property, unless a test says how many.
+EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", "100"))
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 settings.load_profile("repeatable")
 
 #: Kills, clusters, browsers and whole runs, as what their names begin with. ``scripts/test --quick`` leaves them
@@ -48,9 +50,14 @@ LONG = (
     "spark/test_project.py",
     "spark/test_registration.py",
     "spark/test_session.py",
+    "test_compiled.py::TestCompiled",
     "test_docs.py",
     "test_setup.py",
 )
+
+# Tests see the sources, parts of which they replace. ``test_compiled.py`` runs those of the core compiled as well.
+# Commands that tests start are told the same.
+os.environ.setdefault("PENSTOCK_COMPILED", "off")
 
 # A run started in the background of a script inherits that Ctrl-C is ignored, and so would every command it starts. The
 # tests of Ctrl-C need it as it is on a terminal.

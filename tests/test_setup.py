@@ -34,6 +34,7 @@ case "$*" in
     if [ -n "${{FAKE_VENV_INTERRUPTED:-}}" ]; then kill -KILL $PPID; fi ;;
   "-m pip install"*"[fuzz]"*) exit ${{FAKE_NO_ATHERIS:-0}} ;;
   "-m pip install"*) sleep ${{FAKE_SLOW:-0}}; exit ${{FAKE_PIP_FAILS:-0}} ;;
+  "-m penstock compile") if [ -n "${{FAKE_NO_COMPILER:-}}" ]; then echo "penstock: no C compiler" >&2; exit 1; fi ;;
   "-m pytest"*--unknown*) exit 4 ;;
   "-m pytest"*) echo "pytest ran" ;;
 esac
@@ -156,6 +157,12 @@ class TestMissing:
         code, out, err = checkout.run(FAKE_NO_ATHERIS="1")
         assert (code, out) == (0, "pytest ran\n")
         assert "the fuzzing tests will be skipped" in err
+
+    def test_no_compiler_is_no_error(self, checkout: Checkout) -> None:
+        checkout.fake_python()
+        code, out, err = checkout.run(FAKE_NO_COMPILER="1")
+        assert (code, out) == (0, "pytest ran\n")
+        assert "set-up: nothing was compiled, so Penstock runs from source (penstock: no C compiler)\n" in err
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_no_right_to_write(self, checkout: Checkout) -> None:

@@ -17,4 +17,9 @@ The packages, each importing only what ARCHITECTURE.md allows it to:
 
 What several of them share: :mod:`penstock.protocols` (the table of protocols), :mod:`penstock.schema` (kinds and
 columns of events), :mod:`penstock.patterns` (how queues are picked by name).
+:mod:`penstock.compiled` is imported first: it leads imports to modules that were compiled.
 """
+
+from penstock import compiled
+
+__all__ = ["compiled"]

@@ -154,7 +154,7 @@ def test_an_error_before_a_command_runs_is_one_line_too(monkeypatch: pytest.Monk
 def test_help_and_version() -> None:
     told = penstock("-h").out
     assert all(name in told for name in COMMANDS)
-    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").out)
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S* \(from source.*\)\n", penstock("--version").out)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

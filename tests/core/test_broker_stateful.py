@@ -561,7 +561,7 @@ class SmallSteps(BrokerMachine):
 TestBroker = BrokerMachine.TestCase
 TestSmallSteps = SmallSteps.TestCase
 TestSmallSteps.settings = settings(
-    max_examples=5_000 if LONG else 60,
+    max_examples=5_000 if LONG else 3 * settings().max_examples // 5,
     stateful_step_count=60,
     derandomize=not LONG,
     deadline=None,
@@ -569,7 +569,7 @@ TestSmallSteps.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestBroker.settings = settings(
-    max_examples=5_000 if LONG else 300,
+    max_examples=5_000 if LONG else 3 * settings().max_examples,
     stateful_step_count=80,
     derandomize=not LONG,
     deadline=None,

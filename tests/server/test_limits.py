@@ -351,7 +351,7 @@ def test_a_list_of_as_many_queues_as_there_may_be_fits_into_a_block() -> None:
     broker.create_namespace(name, 1)
     namespace = size() - empty
     queue = broker.create_queue(name, name, 1)
-    for counter in queue.counters.__slots__:
+    for counter in queue.counters.as_dict():
         setattr(queue.counters, counter, 2**50)
     each = size() - namespace - empty
     assert empty + MOST_NAMESPACES * namespace + MOST_QUEUES * each < MAX_BLOCK

@@ -33,7 +33,7 @@ def _sum(project: Path, table: str, what: str) -> int:
 
 def test_a_project_runs_as_generated_and_again(new_broker: Callable[..., SparkBroker], tmp_path: Path) -> None:
     broker, project = new_broker(), tmp_path / "my-project"
-    before = set(tmp_path.iterdir())
+    before, resources = set(tmp_path.iterdir()), _resources()
     assert penstock("pipeline", "init", project, "--endpoint", broker.endpoint).code == 0
     for published in (50, 57):
         broker.publish("jobs", *[b"x"] * (published - _published(project)))
@@ -43,7 +43,13 @@ def test_a_project_runs_as_generated_and_again(new_broker: Callable[..., SparkBr
         assert _published(project) == _sum(project, "messages", "count(distinct position)") == published
         assert _sum(project, "queue_minutes", "sum(published)") == published
     assert set(tmp_path.iterdir()) - before <= {project, tmp_path / "local"}
+    assert _resources() == resources
 
 
 def _published(project: Path) -> int:
     return _sum(project, "messages", "count(*)") if (project / "tables").exists() else 0
+
+
+def _resources() -> set[Path]:
+    """Where Hive would put what it downloads."""
+    return set(Path("/tmp").glob("*_resources"))  # where Java's temporary files are, whatever Python's folder is

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from penstock.cli.main import main
+from penstock.compiled import VARIABLE
 
 COMMAND = [sys.executable, "-m", "penstock"]
 
@@ -28,7 +29,7 @@ class Outcome(NamedTuple):
 
 def environment(**extra: str) -> dict[str, str]:
     """Ours, without anything that would configure a broker; and no processes beside it, which take a while."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    kept = {name: value for name, value in os.environ.items() if name == VARIABLE or not name.startswith("PENSTOCK_")}
     return {**kept, "COLUMNS": "200", "PENSTOCK_FLIGHT": "off", "PENSTOCK_HTTP": "off", **extra}
 
 

@@ -23,6 +23,7 @@ CODES = {
     "penstock.client.errors.Refused": REFUSED,
     "penstock.client.errors.NoMessage": REFUSED,
     "penstock.client.errors.ClientError": FAILED,
+    "penstock.compiled.build.CompileError": FAILED,
     "penstock.journal.errors.JournalDamaged": FAILED,
     "penstock.journal.errors.LogError": REFUSED,
     "penstock.protocols.ProtocolError": WRONG_USE,

@@ -7,6 +7,7 @@ import importlib
 
 import click
 
+from penstock import compiled
 from penstock.cli.errors import CommandGroup
 
 #: The commands in the order of the help. Each is ``command`` in the module of its name, which is read when it is used.
@@ -37,6 +38,7 @@ COMMANDS = (
     "definitions",
     "journal",
     "pipeline",
+    "compile",
     "completion",
 )
 
@@ -61,7 +63,9 @@ class Commands(CommandGroup):
 @click.group(
     "penstock", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name="penstock", prog_name="penstock", message="%(prog)s %(version)s")
+@click.version_option(
+    package_name="penstock", prog_name="penstock", message=f"%(prog)s %(version)s ({compiled.state.value})"
+)
 def main() -> None:
     """A durable message broker that speaks PHPMQ, SSPQ and Kokaq on one set of queues.
 

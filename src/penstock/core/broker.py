@@ -6,12 +6,19 @@ A command takes the time as an argument, changes the state, stages what happened
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType, MethodType
+
 from penstock.core import commands
 from penstock.core.state import BrokerState
 
 
 class Broker(BrokerState):
     """All queues. The commands are bound here as they are, so that calling one costs nothing more."""
+
+    def __init__(self, next_position: int = 1) -> None:
+        super().__init__(next_position)
+        for name, function in _COMPILED.items():
+            self.__dict__[name] = MethodType(function, self)
 
     create_namespace = commands.queues.create_namespace
     delete_namespace = commands.queues.delete_namespace
@@ -70,3 +77,7 @@ class Broker(BrokerState):
     catalogue = commands.lifecycle.catalogue
     drain = commands.lifecycle.drain
     check = commands.lifecycle.check
+
+
+#: Commands that are compiled. Such functions do not become methods by being in a class, so each broker binds its own.
+_COMPILED = {name: each for name, each in vars(Broker).items() if isinstance(each, BuiltinFunctionType)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from penstock.core.budget import LOOK
@@ -21,6 +22,7 @@ from penstock.core.structures.request_ids import RequestIds
 PLAIN_LANES = 32
 
 
+@mypyc_attr(native_class=False)
 class Miscounted(AssertionError):
     """A queue has lost or invented a message: the broker must not go on."""
 
@@ -118,10 +120,13 @@ class Subscription:
         return self.connection.given.get(self.queue.id, 0)
 
 
+COUNTERS = ("acknowledged", "dropped", "moved_in", "moved_out", "popped", "published", "purged")
+
+
 class QueueCounters:
     """What has come in and gone out, since the queue was made."""
 
-    __slots__ = ("acknowledged", "dropped", "moved_in", "moved_out", "popped", "published", "purged")
+    __slots__ = COUNTERS
 
     def __init__(self) -> None:
         self.published = self.moved_in = 0
@@ -129,7 +134,7 @@ class QueueCounters:
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in COUNTERS}
 
     @property
     def balance(self) -> int:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core import budget
 from penstock.core.events import EventLog
 from penstock.core.leases import Lease
@@ -45,6 +47,7 @@ class WaitEnded(NamedTuple):
 Effect = DeliveryEffect | WaitEnded
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the broker is one. Compiled, it takes no weak references
 class BrokerState:
     """Everything the broker knows. Commands are functions of it."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core import budget
 from penstock.core.commands.expiry import dead_letter_expired
 from penstock.core.queue import Connection, Out, Queue, Subscription
@@ -15,6 +17,7 @@ from penstock.core.structures.lane import Item
 RESUME = 100
 
 
+@mypyc_attr(native_class=False)
 class TryAgain(Exception):
     """So many expired messages stand before the next one that it takes another tick to get there: ask again then."""
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from penstock.core.queue import PLAIN_LANES, Queue
 from penstock.server.engine.engine import Engine
 
-#: Bytes, measured and rounded up. A waiting message: less where chunks are packed, with a time to live in any case.
+#: Bytes, measured compiled and not, and rounded up. A waiting message: less where chunks are packed, with a time to
+#: live in any case.
 WAITING = 22
 #: One that is noted a second time, so that it is found by its ID: delayed, dead, or of one of very many priorities.
 INDEXED = 20
@@ -20,14 +21,14 @@ INDEXED = 20
 ASIDE = 500
 #: A different priority, with deadlines of its own.
 PRIORITY = 1_500
-OUT = 400
+OUT = 425
 #: The noted end of a lock, beside the message that is out.
 LOCK = 200
 #: A message of which something is noted: deliveries, retries, its rank, its place.
 NOTE = 200
 REQUEST = 220
 ASKED = 220
-QUEUE = 3_900
+QUEUE = 4_200
 WRITER = 400
 PARTITION = 200
 #: Queues that are counted in one round.

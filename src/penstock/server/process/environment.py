@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from penstock import compiled
+
 PREFIX = "PENSTOCK_"
 #: Read elsewhere: the file of the broker's options, and where commands find a broker and their token.
-_OTHERS = (f"{PREFIX}CONFIG", f"{PREFIX}URL", f"{PREFIX}TOKEN")
+_OTHERS = (f"{PREFIX}CONFIG", f"{PREFIX}URL", f"{PREFIX}TOKEN", compiled.VARIABLE)
 #: What Kubernetes, and Docker's links before it, tell of a service. No option may ever have a name like these.
 _SERVICE = re.compile(
     r"PENSTOCK(_[A-Z0-9_]+?)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from penstock import compiled
 from penstock.journal.errors import JournalRefused, LogError
 from penstock.server.admin.tokens import TokensUnreadable
 from penstock.server.network.listeners import ListenError
@@ -30,6 +31,8 @@ def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
         log.warning("an environment variable names no option, and is passed over", **unknown.facts())
     if variables and variables.services:
         log.debug("environment variables of a service are passed over", variables=" ".join(variables.services))
+    if compiled.state in {compiled.State.STALE, compiled.State.BROKEN}:
+        log.warning("the broker does not run compiled", reason=compiled.state.value)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return _told(runner.run(_live(options, log)), log)

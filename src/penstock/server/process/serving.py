@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock import compiled
 from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
@@ -199,7 +200,7 @@ class Serving:
         for each in listening:
             self._admin.listeners.setdefault(each.protocol, []).append(each.address)
         told = {protocol: " ".join(addresses) for protocol, addresses in self._admin.listeners.items()}
-        self._log.info("ready", **told)
+        self._log.info("ready", **told, code=compiled.state.value)
         notify("READY=1\nSTATUS=serving")
 
     def reload_certificates(self) -> None:

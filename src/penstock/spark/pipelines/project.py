@@ -98,5 +98,7 @@ def _java_options(folder: Path) -> str:
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": f"{folder}/tables",
         "derby.system.home": str(folder),
+        # It would be a new folder in the system's own for temporary files with every run, and stay there.
+        "hive.downloaded.resources.dir": f"{folder}/storage/resources",
     }
     return " ".join(f'"-D{name}={value}"' for name, value in options.items())

@@ -38,6 +38,7 @@ from penstock.wire.phpmq.frames import (
     Requeue,
     Style,
 )
+from penstock.wire.phpmq.runs import contents_of_run
 from penstock.wire.stream import StreamDecoder, WireError, too_large
 
 #: The packets of each type and packet count, in the order in which we send them.
@@ -307,23 +308,9 @@ class ServerDecoder(_Decoder):
         ttl, tail = self._tail(data, head_end, form) if with_ttl else (None, b"")
         if with_ttl and not tail:
             return pos
-        head = data[pos:head_end]
-        sizes, joint_size, line_end = form.sizes[packet], form.joint_size, form.line_end
         limit = self.max_payload if make is Publish else MAX_ID
-        end = len(data) - len(tail)
-        contents: list[bytes] = []
-        at = pos
-        while data.startswith(head, at):
-            joint = at + len(head)
-            start = joint + joint_size
-            size = sizes[data[joint:start]]
-            stop = start + size
-            if stop > end or size > limit or (tail and not data.startswith(tail, stop)):
-                break
-            contents.append(data[start:stop])
-            at = pos = stop + len(tail)
-            if line_end and data.startswith(line_end, at):
-                at += len(line_end)
+        like = data[pos:head_end], form.sizes[packet], form.joint_size, tail, form.line_end
+        contents, pos = contents_of_run(data, pos, *like, limit)
         if contents:
             frames.append(make(queue, tuple(contents), ttl))
         return pos

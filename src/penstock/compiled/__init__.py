@@ -1,0 +1,138 @@
+"""Modules that may be compiled from their Python source, and whether those that were are used.
+
+``penstock compile`` (:mod:`penstock.compiled.build`) makes extension modules of ``MODULES`` with mypyc. They lie in a
+folder of this package that is named for what they were made of: the Python, its platform, and a checksum of the
+sources. So they are used only where they are what the sources say, with the Python that they were made for. In all
+other cases the sources run, which are complete without any of this.
+
+``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``, with which an import
+fails where they can't be used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+#: What is compiled: what the core does for every message, and the inner loop of PHPMQ's decoder. Not the rest of the
+#: codecs, most of whose work is done by C already (measured: no gain). Nor what is seldom needed, consists of msgspec's
+#: structs, or compares tuples by identity (``request_ids``), which compiled code makes anew.
+MODULES = (
+    "penstock.core.commands.dead_letters",
+    "penstock.core.commands.dispatch",
+    "penstock.core.commands.expiry",
+    "penstock.core.commands.lock",
+    "penstock.core.commands.publish",
+    "penstock.core.commands.receive",
+    "penstock.core.commands.settle",
+    "penstock.core.commands.tick",
+    "penstock.core.events",
+    "penstock.core.queue",
+    "penstock.core.state",
+    "penstock.core.structures.heads",
+    "penstock.core.structures.indexed_lanes",
+    "penstock.core.structures.lane",
+    "penstock.core.structures.ordered",
+    "penstock.wire.phpmq.runs",
+)
+#: The library that has the code of all of them; the extension modules only point into it.
+GROUP = "penstock_compiled"
+LIBRARY = f"{GROUP}__mypyc"
+#: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
+SOURCES = ("compiled", "core", "schema.py", "wire")
+#: Where they are.
+FOLDER = Path(__file__).parent / "native"
+VARIABLE = "PENSTOCK_COMPILED"
+MODES = ("auto", "off", "required")
+
+
+class State(Enum):
+    """Whether compiled modules are used, and why not, in plain words."""
+
+    USED = "compiled"
+    NONE = "from source"
+    OFF = f"from source: {VARIABLE}=off"
+    STALE = "from source: the compiled modules are out of date (penstock compile)"
+    BROKEN = "from source: the compiled modules can not be loaded (penstock compile)"
+
+
+class _Finder:
+    """Leads imports of modules that are compiled to their files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = {name: place(folder, name) for name in (LIBRARY, *MODULES)}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See importlib.abc.MetaPathFinder."""
+        file = self.places.get(name)
+        return None if file is None else spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
+
+
+def place(folder: Path, module: str) -> str:
+    """The file of a compiled module."""
+    return str(folder.joinpath(*module.split(".")).with_suffix(EXTENSION_SUFFIXES[0]))
+
+
+def prefix() -> str:
+    """What the names of folders for this Python begin with."""
+    return EXTENSION_SUFFIXES[0].strip(".").partition(".")[0] + "-"
+
+
+def current_folder() -> Path:
+    """Where modules are that were compiled from the sources as they are now, if they were."""
+    from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
+
+    package = Path(__file__).parents[1]
+    digest = blake2b(digest_size=8)
+    for each in SOURCES:
+        files = [package / each] if each.endswith(".py") else sorted((package / each).rglob("*.py"))
+        for file in files:
+            digest.update(f"{file.relative_to(package)}\0".encode())
+            digest.update(file.read_bytes())
+    return FOLDER / (prefix() + digest.hexdigest())
+
+
+def _mode() -> str:
+    mode = os.environ.get(VARIABLE) or "auto"
+    if mode not in MODES:
+        raise ImportError(f"{VARIABLE} is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
+    return mode
+
+
+def _load(folder: Path) -> State:
+    """Have modules imported from this folder, if the library in it can be loaded."""
+    finder = _Finder(folder)
+    spec = finder.find_spec(LIBRARY)
+    assert spec is not None
+    try:
+        sys.modules[LIBRARY] = module_from_spec(spec)
+    except ImportError:
+        return State.BROKEN
+    sys.meta_path.insert(0, finder)
+    return State.USED
+
+
+def begin() -> State:
+    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process."""
+    mode = _mode()
+    if mode == "off":
+        return State.OFF
+    found = State.NONE
+    if FOLDER.is_dir() and any(FOLDER.glob(f"{prefix()}*")):
+        folder = current_folder()
+        found = _load(folder) if folder.is_dir() else State.STALE
+    if mode == "required" and found is not State.USED:
+        raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}. `penstock compile` compiles it")
+    return found
+
+
+#: What holds for this process.
+state = begin()

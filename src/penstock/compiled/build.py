@@ -1,0 +1,115 @@
+"""Compiles the modules of :mod:`penstock.compiled`, and puts them where the next process finds them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.compiled import FOLDER, GROUP, MODULES, VARIABLE, current_folder, prefix
+
+PACKAGE = Path(__file__).parents[1]
+#: Lines of the compiler's that are shown where it fails.
+SHOWN = 15
+#: Only what is compiled has to be sound; whether it is, `mypy --strict` has said before.
+SETTINGS = (
+    "[mypy]\nmypy_path = .\nexplicit_package_bases = true\nfollow_imports = silent\nignore_missing_imports = true\n"
+)
+
+
+class CompileError(Exception):
+    """It can't be compiled here; the text says why, and what to do."""
+
+
+def is_compiled() -> bool:
+    """Whether modules are there that were compiled from the sources as they are."""
+    return current_folder().is_dir()
+
+
+def compile_modules() -> None:
+    """Compile. What was compiled before for this Python is removed. Raises CompileError."""
+    check_tools()
+    with alone(), tempfile.TemporaryDirectory(prefix="penstock-compile-") as name:
+        work = Path(name)
+        _run_mypyc(work)
+        folder = current_folder()
+        remove()
+        new = FOLDER / ".new"
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(work / "made", new)
+        new.rename(folder)  # so that a process that starts now finds all of it, or nothing
+        try:
+            _check_imports()
+        except CompileError:
+            shutil.rmtree(folder)
+            raise
+
+
+def remove() -> int:
+    """Remove what was compiled for this Python. Returns how many folders there were."""
+    found = list(FOLDER.glob(f"{prefix()}*"))
+    for folder in found:
+        shutil.rmtree(folder)
+    return len(found)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One at a time: others wait."""
+    try:
+        FOLDER.mkdir(exist_ok=True)
+        lock = (FOLDER / ".lock").open("w")
+    except OSError as error:
+        raise CompileError(f"compiled modules can't be kept in {FOLDER}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def check_tools() -> None:
+    """Raises CompileError where something is missing that compiling takes."""
+    missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
+    if missing:
+        raise CompileError(f"{' and '.join(missing)} is not installed: pip install 'penstock[compile]'")
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        raise CompileError(f"there is no C compiler {compiler!r} (Debian: apt-get install gcc libc6-dev)")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.is_file():
+        raise CompileError(f"there is no {header} (Debian: apt-get install python3-dev)")
+
+
+def _run_mypyc(work: Path) -> None:
+    """In a copy of the package: mypyc has to find it outside of site-packages, and writes into its folder."""
+    shutil.copytree(PACKAGE, work / "penstock", ignore=_only_python)
+    (work / "mypy.ini").write_text(SETTINGS)
+    paths = [f"{module.replace('.', '/')}.py" for module in MODULES]
+    steps = Path(__file__).with_name("steps.py")
+    _run([sys.executable, "-P", str(steps), GROUP, str(work / "made"), *paths], cwd=work)
+
+
+def _only_python(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".py") and not Path(folder, name, "__init__.py").is_file()]
+
+
+def _check_imports() -> None:
+    """A process of its own imports all of them."""
+    _run([sys.executable, "-c", f"import {', '.join(MODULES)}"], env={**os.environ, VARIABLE: "required"})
+
+
+def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise CompileError("\n".join(["compiling failed:", *said[-SHOWN:]]))

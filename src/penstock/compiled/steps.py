@@ -1,0 +1,30 @@
+"""Compiles modules with mypyc: a program of its own, run by :mod:`penstock.compiled.build` in a copy of the sources.
+
+It is given the name of the library, the folder for what is made, and the paths of the modules.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mypyc.build import mypycify
+from setuptools import setup
+
+
+def main(group: str, target: str, *paths: str) -> None:
+    """Compile, into the folder."""
+    extensions = mypycify(
+        ["--config-file=mypy.ini", *paths], opt_level="1", debug_level="0", group_name=group, target_dir="c"
+    )
+    for each in extensions:  # a compiler that is newer than mypyc may warn of more
+        each.extra_compile_args = [flag for flag in each.extra_compile_args if flag != "-Werror"]
+    setup(
+        name=group,
+        packages=[],
+        ext_modules=extensions,
+        script_args=["--quiet", "build_ext", f"--build-lib={target}", "--build-temp=objects"],
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,127 @@
+"""Modules that may be compiled: that they do the same compiled, and are used only where they are up to date."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import compiled
+from penstock.compiled import MODULES, State, build
+from support.commands import penstock
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def compiled_modules() -> None:
+    """They are compiled, now if need be. Without a C compiler there is nothing to test."""
+    try:
+        build.check_tools()
+    except build.CompileError as error:
+        pytest.skip(str(error))
+    if not build.is_compiled():
+        build.compile_modules()
+
+
+@pytest.mark.usefixtures("compiled_modules")
+class TestCompiled:
+    def test_the_core_and_the_codecs_do_the_same(self) -> None:
+        """Tests of what is compiled once more, with fewer examples of each property."""
+        tests = ["tests/core", "tests/wire/test_phpmq.py", "tests/wire/test_phpmq_properties.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, compiled.VARIABLE: "required", "HYPOTHESIS_EXAMPLES": "10"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+    def test_the_command_runs_compiled(self) -> None:
+        told = penstock("compile", "--check", PENSTOCK_COMPILED="required")
+        assert (told.code, told.out) == (0, "Penstock runs compiled\n")
+        told = penstock("compile", "--check", "--json", PENSTOCK_COMPILED="off")
+        assert (told.code, told.json) == (4, [{"compiled": False, "runs": "from source: PENSTOCK_COMPILED=off"}])
+        assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
+        again = penstock("compile", PENSTOCK_COMPILED="auto")
+        assert (again.code, again.err) == (0, "compiled already, and up to date\n")
+        again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
+        assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
+
+
+class TestWhetherTheyAreUsed:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(compiled, "FOLDER", tmp_path)
+        monkeypatch.setenv(compiled.VARIABLE, "auto")
+        return tmp_path
+
+    def test_none_are_there(self, folder: Path) -> None:
+        assert compiled.begin() is State.NONE
+
+    def test_those_of_another_python_do_not_count(self, folder: Path) -> None:
+        (folder / "cpython-38-x86_64-linux-gnu-0123456789abcdef").mkdir()
+        assert compiled.begin() is State.NONE
+
+    def test_those_of_other_sources_are_out_of_date(self, folder: Path) -> None:
+        (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
+        assert compiled.begin() is State.STALE
+
+    def test_those_that_can_not_be_loaded_are_left_alone(self, folder: Path) -> None:
+        current = compiled.current_folder()
+        current.mkdir()
+        assert compiled.begin() is State.BROKEN
+        Path(compiled.place(current, compiled.LIBRARY)).write_bytes(b"no library")
+        assert compiled.begin() is State.BROKEN
+        assert compiled.LIBRARY not in sys.modules
+
+    def test_off(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
+        monkeypatch.setenv(compiled.VARIABLE, "off")
+        assert compiled.begin() is State.OFF
+
+    def test_required(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(compiled.VARIABLE, "required")
+        with pytest.raises(ImportError, match="PENSTOCK_COMPILED=required, but Penstock runs from source"):
+            compiled.begin()
+
+    def test_a_wrong_word(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(compiled.VARIABLE, "on")
+        with pytest.raises(ImportError, match="PENSTOCK_COMPILED is auto, off or required, not 'on'"):
+            compiled.begin()
+
+    def test_any_change_of_a_source_is_noticed(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = compiled.current_folder()
+        read = Path.read_bytes
+        monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "policy.py"))
+        assert compiled.current_folder() != before
+
+
+class TestBuild:
+    def test_the_table_names_modules_that_there_are(self) -> None:
+        for module in MODULES:
+            assert (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").is_file()
+            assert module.split(".")[1] in compiled.SOURCES
+
+    def test_what_is_missing_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CC", "there-is-none --fast")
+        with pytest.raises(build.CompileError, match="there is no C compiler 'there-is-none'"):
+            build.check_tools()
+        monkeypatch.setattr(build, "find_spec", lambda name: None)
+        with pytest.raises(build.CompileError, match=r"mypyc and setuptools .* pip install 'penstock\[compile\]'"):
+            build.check_tools()
+
+    def test_a_folder_that_nobody_may_write_into(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setattr(build, "FOLDER", tmp_path / "file" / "native")
+        with pytest.raises(build.CompileError, match="compiled modules can't be kept in"), build.alone():
+            pass
+
+    def test_two_wishes(self) -> None:
+        assert penstock("compile", "--check", "--remove").code == 2
