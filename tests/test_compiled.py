@@ -114,8 +114,14 @@ class TestBuild:
         with pytest.raises(build.CompileError, match="there is no C compiler 'there-is-none'"):
             build.check_tools()
         monkeypatch.setattr(build, "find_spec", lambda name: None)
-        with pytest.raises(build.CompileError, match=r"mypyc and setuptools .* pip install 'penstock\[compile\]'"):
+        with pytest.raises(build.CompileError, match=r"takes mypyc and setuptools: pip install 'penstock\[compile\]'"):
             build.check_tools()
+
+    def test_a_compiler_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "MODULES", ("penstock.core.there_is_none",))
+        with pytest.raises(build.CompileError, match="compiling failed; the sources run as ever") as told:
+            build.compile_modules()
+        assert "there_is_none" in " ".join(told.value.__notes__)
 
     def test_a_folder_that_nobody_may_write_into(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_text("")

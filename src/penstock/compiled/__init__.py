@@ -130,7 +130,7 @@ def begin() -> State:
         folder = current_folder()
         found = _load(folder) if folder.is_dir() else State.STALE
     if mode == "required" and found is not State.USED:
-        raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}. `penstock compile` compiles it")
+        raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}: {VARIABLE}=off penstock compile")
     return found
 
 

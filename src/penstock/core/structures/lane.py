@@ -378,7 +378,7 @@ class Lane:
                 for index, column in enumerate((ranks, ranks if positions is None else positions, *others)):
                     parts[index].append(self._copy(index, column, low, high))
             seen += length
-        empty = [np.empty(0, _TYPES[index]) for index in range(_COLUMNS)]
+        empty: list[NDArray[np.generic]] = [np.empty(0, _TYPES[index]) for index in range(_COLUMNS)]
         return [np.concatenate(part) if part else empty[index] for index, part in enumerate(parts)]
 
     @staticmethod
