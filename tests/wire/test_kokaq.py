@@ -36,6 +36,7 @@ from penstock.wire.kokaq import (
     in_pieces,
     singles,
 )
+from penstock.wire.kokaq.push_runs import MANY
 
 OPERATIONAL, ADMIN, CONTROL = MessageType
 UUID = bytes(range(16))
@@ -73,6 +74,34 @@ def pushes(count: int, **fields: Any) -> Pushes:
         "payloads": tuple(b"%d" % i for i in range(count)),
     }
     return Pushes(**(given | fields))
+
+
+class TestPushesOfOneSize:
+    """Many of them are read together. Whatever is among them, the frames are those of single requests."""
+
+    OTHERS = (
+        {"message_type": ADMIN},
+        {"two_way": False},
+        {"client": 7},
+        {"namespace": "mm"},
+        {"queue": "r"},
+        {"payloads": (b"longer",)},
+    )
+
+    def run(self, count: int) -> Pushes:
+        return pushes(count, payloads=tuple(b"%04d" % i for i in range(count)))
+
+    @pytest.mark.parametrize("count", [MANY - 1, MANY, 3 * MANY])
+    def test_they_are_one_frame(self, count: int) -> None:
+        frames: list[kokaq.KokaqRequest] = [request(), self.run(count)]
+        assert ServerDecoder().feed(encode_requests(frames, CANONICAL)) == frames
+
+    @pytest.mark.parametrize("other", OTHERS, ids=str)
+    @pytest.mark.parametrize("before", [1, MANY // 2, 2 * MANY])
+    def test_another_one_among_them(self, other: dict[str, Any], before: int) -> None:
+        frames = [self.run(before), pushes(1, **{"payloads": (b"same",), **other}), self.run(MANY)]
+        read = ServerDecoder().feed(encode_requests([request(), *frames], CANONICAL))
+        assert list(singles(read)) == list(singles([request(), *frames]))
 
 
 class TestVariantIsLearned:

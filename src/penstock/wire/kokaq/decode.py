@@ -60,6 +60,7 @@ from penstock.wire.kokaq.frames import (
     Tags,
     Variant,
 )
+from penstock.wire.kokaq.push_runs import MANY, pushes_of_one_size
 from penstock.wire.kokaq.runs import MetadataRun
 from penstock.wire.kokaq.shapes import request_shape, shape_at
 from penstock.wire.stream import StreamDecoder, too_large
@@ -337,6 +338,9 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         if not data.startswith(data[pos : pos + 4], stop):
             frames.append(Pushes(*kind, (opaque,), bytes((op_opaque,)), (data[start:stop],), tags))
             return stop
+        if end - pos >= MANY * (stop - pos) and (found := pushes_of_one_size(data, pos, prefix, size)) is not None:
+            frames.append(Pushes(*kind, *found, tags))
+            return pos + len(found[0]) * (stop - pos)
         unpack = _push_and_names(len(names)).unpack_from
         last = end - prefix
         opaques: list[bytes] = []
