@@ -16,6 +16,7 @@ import pytest
 from penstock.journal.contract import GAP, Durability, OwnerOptions
 from penstock.journal.errors import JournalDamaged, JournalRefused, LogError, LogFailed, LogFull
 from penstock.journal.files import tail
+from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.log import FileLog
 from penstock.journal.format.segment import is_segment, segment_name
 from support.batches import acknowledged, published
@@ -370,6 +371,23 @@ def test_a_gap_remains_when_nothing_of_the_last_segment_is_left() -> None:
     for _ in range(2):
         with opened(disk, Durability.OS) as again:
             assert again.end == 2 + GAP
+
+
+def test_nothing_is_missing_in_a_gap() -> None:
+    """The first segment had nothing, and was trimmed. Neither the folder nor `tail`, which is torn, tells of that."""
+    disk, story = SimDisk(), Story(Durability.OS)
+    story.commits(story.open(disk), [b"seen by a reader, then lost"], sync=False)
+    disk.crash("none")
+    log = story.open(disk)
+    story.commits(log, [b"a"])
+    folder = disk.seen[FOLDER]
+    log.trim(log.end)
+    disk.crash("all")
+    disk.seen[FOLDER] = folder  # it was written in another place, for which a full disk has no room
+    disk.unlink(tail.NAME)
+    assert list(filter(is_segment, disk.seen)) == [segment_name(1 + GAP)]
+    with opened(disk, Durability.OS) as again:
+        assert [block.first for block in again.read(0)] == [1 + GAP]
 
 
 def test_interval_damage_below_the_synced_position_is_no_torn_tail() -> None:

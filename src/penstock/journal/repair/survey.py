@@ -174,9 +174,12 @@ class Survey:
 
     @property
     def missing_start(self) -> Range | None:
-        """The positions below the first segment that must be there."""
-        first = self.segments[0].first if self.segments else None
-        return (self.start, first) if first is not None and 0 < self.start < first else None
+        """The positions below the first segment that must be there. None was given out where numbering had a gap."""
+        first = self.segments[0] if self.segments else None
+        if first is None or not self.start:
+            return None
+        below = first.header.after if first.header is not None else first.first
+        return (self.start, below) if self.start < below else None
 
     def reaches(self, position: int) -> bool:
         """Whether the segments have all events from a checkpoint's position on."""
