@@ -103,6 +103,19 @@ class TestPushesOfOneSize:
         read = ServerDecoder().feed(encode_requests([request(), *frames], CANONICAL))
         assert list(singles(read)) == list(singles([request(), *frames]))
 
+    def test_where_they_are_not_alike_it_is_tried_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A try looks at all that was read, so one for each message would be too many."""
+        tried: list[int] = []
+
+        def counted(data: bytes, pos: int, prefix: int, size: int) -> None:
+            tried.append(pos)
+
+        monkeypatch.setattr("penstock.wire.kokaq.decode.pushes_of_one_size", counted)
+        frames = [pushes(1, queue=name, payloads=(b"same",)) for name in "ab" * MANY]
+        read = ServerDecoder().feed(encode_requests([request(), *frames], CANONICAL))
+        assert list(singles(read)) == list(singles([request(), *frames]))
+        assert len(tried) == 1
+
 
 class TestVariantIsLearned:
     def read(self, *type_bytes: int) -> tuple[list[tuple[MessageType, bool]], ServerDecoder]:

@@ -285,6 +285,8 @@ class ServerDecoder(_Decoder[KokaqRequest]):
     def __init__(self, max_payload: int = WIRE_MAX_PAYLOAD) -> None:
         super().__init__(max_payload)
         self._stage = _FIRST_STAGE
+        #: Whether all the pushes that were read may be alike.
+        self._may_be_of_one_size = True
 
     @property
     def variant(self) -> Variant:
@@ -306,6 +308,7 @@ class ServerDecoder(_Decoder[KokaqRequest]):
     def _run(self, data: bytes, pos: int, frames: list[KokaqRequest]) -> int:
         """Take the complete requests that teach nothing about the variant; those that are alike are one frame."""
         last = len(data) - 12
+        self._may_be_of_one_size = True
         while pos <= last:
             after = self._pushes(data, pos, frames)
             if after == pos:
@@ -338,9 +341,12 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         if not data.startswith(data[pos : pos + 4], stop):
             frames.append(Pushes(*kind, (opaque,), bytes((op_opaque,)), (data[start:stop],), tags))
             return stop
-        if end - pos >= MANY * (stop - pos) and (found := pushes_of_one_size(data, pos, prefix, size)) is not None:
-            frames.append(Pushes(*kind, *found, tags))
-            return pos + len(found[0]) * (stop - pos)
+        if self._may_be_of_one_size and end - pos >= MANY * (stop - pos):
+            found = pushes_of_one_size(data, pos, prefix, size)
+            if found is not None:
+                frames.append(Pushes(*kind, *found, tags))
+                return pos + len(found[0]) * (stop - pos)
+            self._may_be_of_one_size = False  # it looked at all that was read: not again before the next read
         unpack = _push_and_names(len(names)).unpack_from
         last = end - prefix
         opaques: list[bytes] = []
