@@ -379,8 +379,9 @@ class Table:
         numbers = events.numbers("count")[low:high].tolist()
         counts: dict[int, int] = dict(zip(events.queues[start:stop].tolist(), numbers, strict=True))
         if len(counts) < stop - start:  # one queue twice: what each of them spared is its own
-            for row in range(start, stop):
-                self._purge(events, row, row + 1, state)
+            middle = (start + stop) // 2
+            self._purge(events, start, middle, state)
+            self._purge(events, middle, stop, state)
             return
         spared = [each for _, detail in events.strings("detail", low, high) for each in msgspec.json.decode(detail)]
         gone = np.isin(self.columns["queue"], list(counts)) & state(self.column("reason"))
