@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
 from penstock.journal.views import arrow
 from penstock.schema import FOREVER, Kind, Reason
-from support.batches import acknowledged, published
+from support.batches import NOW, Rowset, acknowledged, published
 from support.folders import SMALL, Life, QuickDisk
 
 #: What Spark's types become in Arrow, of those that we use.
@@ -187,6 +188,18 @@ class TestEvents:
         assert {row["peer"] for row in found if row["protocol"] == "penstock"} == {None}
 
 
+def span(batch: Rowset) -> range:
+    return range(batch.first, batch.end)
+
+
+def alike(reader: JournalReader, batch: Rowset, number: int, position: int) -> dict[str, Any]:
+    """The row of a message of a batch that has one value for all rows in each column; the queue is not known."""
+    given = dict.fromkeys(["expires_at", "priority", "retries"], number + 1) if number % 2 else {}
+    told = {"name": None, "at": NOW + number, "payload": b"%d" % number, "source": batch.sources[0] or b"? ?", **given}
+    row = expected(position, told, reader.identity) | {"namespace": None}
+    return row if batch.sources[0] else row | {"protocol": None}
+
+
 class TestBatches:
     def fill(self, folder: Path, batches: list[Any]) -> JournalReader:
         log = FileLog(QuickDisk(folder), SMALL)
@@ -219,6 +232,23 @@ class TestBatches:
         reader = self.fill(tmp_path, [published(1 + 8 * n, [bytes(2_000_000)] * 8) for n in range(9)])
         sizes = [sum(map(len, batch.column("payload").to_pylist())) for batch in arrow.read(reader, "messages", 1)]
         assert sizes == [64_000_000, 64_000_000, 16_000_000]
+
+    def test_what_is_alike_in_all_rows_of_a_batch_may_differ_in_the_next(self, tmp_path: Path) -> None:
+        """Whole blocks with one value for all rows, single and put together; and cut ones."""
+        batches, end = [], 1
+        for number, size in enumerate([8200, 8200, 8300, 100, 4100, 4100]):
+            batch = published(end, [b"%d" % number] * size, at=NOW + number)
+            batch.sources = [(b"sspq 1", b"kokaq 2", b"")[number % 3]]
+            if number % 2:
+                told = {"expires_at": "q", "priority": "Q", "retries": "B"}
+                batch.columns |= {name: array(sort, [number + 1] * size) for name, sort in told.items()}
+            batches.append(batch)
+            end = batch.end
+        reader = self.fill(tmp_path, batches)
+        for start, stop in ((1, end), (500, end - 500)):
+            found = [plain(row) for row in rows(reader, "messages", start, stop)]
+            wanted = [alike(reader, batch, number, at) for number, batch in enumerate(batches) for at in span(batch)]
+            assert found == wanted[start - 1 : stop - 1]
 
     def test_payload_bytes_are_not_touched_unless_asked_for(self, tmp_path: Path) -> None:
         self.fill(tmp_path, [published(1, [b"secret" * 100] * 10), acknowledged(11, [1, 2])])

@@ -17,6 +17,8 @@ This module and ``placed`` are the only ones here that need pyarrow (``pip insta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -120,8 +122,9 @@ def _batches(
     reader: BlockReader, wanted: pa.Schema, view: str, grouped: Iterable[list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
     builders = MESSAGE_COLUMNS if view == "messages" else _EVENT_COLUMNS
+    repeats = Repeats()
     for group in grouped:
-        rows = Group(group, reader.identity)
+        rows = Group(group, reader.identity, repeats)
         try:
             arrays = [builders[name](rows) for name in wanted.names]
         except BlockError as error:
@@ -133,13 +136,28 @@ def _batches(
             yield batch.slice(at, MOST_ROWS)
 
 
+class Repeats:
+    """Arrays that have one value in all rows, kept for the next batches: mostly it is the same there."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[object, pa.Array]] = {}
+
+    def get(self, name: str, value: object, kind: pa.DataType, count: int) -> pa.Array:
+        """So many rows of a column. What was kept of it with another value is let go."""
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != value or len(kept[1]) < count:
+            kept = self._kept[name] = (value, pa.repeat(pa.scalar(value, kind), count))
+        return kept[1].slice(0, count)
+
+
 class Group:
     """The rows of one batch, and what several of its columns need."""
 
-    def __init__(self, pieces: list[Piece], identity: int) -> None:
+    def __init__(self, pieces: list[Piece], identity: int, repeats: Repeats) -> None:
         self.pieces = pieces
         self.identity = identity
         self.count = sum(len(piece.rows) for piece in pieces)
+        self._repeats = repeats
 
     def join(self, parts: Callable[[Piece], Array]) -> Array:
         """One array out of one per piece."""
@@ -158,8 +176,12 @@ class Group:
         """A kind per row."""
         return self.join(lambda piece: piece.block.kinds[piece.rows])
 
+    @cached_property
     def positions(self) -> Array:
         """A position per row."""
+        first, end = self.pieces[0].block.first, self.pieces[-1].block.end
+        if end - first == self.count and all(piece.whole for piece in self.pieces):
+            return np.arange(first, end)
         return self.join(lambda piece: piece.rows + piece.block.first)
 
     def binary(self, name: str) -> pa.Array:
@@ -167,11 +189,20 @@ class Group:
         parts = [_binary(piece, name) for piece in self.pieces]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
-    def words(self, code: Callable[[Piece, dict[Any, int]], Array], text: Callable[[Any], str | None]) -> pa.Array:
+    def repeated(self, name: str, value: object, kind: pa.DataType) -> pa.Array:
+        """A column of a view that has one value in all our rows."""
+        return self._repeats.get(name, value, kind, self.count)
+
+    def words(
+        self, name: str, code: Callable[[Piece, dict[Any, int]], Array], text: Callable[[Any], str | None]
+    ) -> pa.Array:
         """A text column of few different values: ``code`` numbers them, adding new ones, ``text`` spells them."""
         values: dict[Any, int] = {}
-        codes = self.join(lambda piece: code(piece, values))
-        return _look_up([text(value) for value in values], codes)
+        codes = [code(piece, values) for piece in self.pieces]
+        words = [text(value) for value in values]
+        if len(words) == 1:
+            return self.repeated(name, words[0], pa.string())
+        return _look_up(words, np.concatenate(codes))
 
 
 # ---------------------------------------------------------------------------------------------- columns of the journal
@@ -180,6 +211,8 @@ class Group:
 def _index(piece: Piece, name: str) -> Array | slice:
     """Which values of a column of message rows, or of other rows, belong to the piece's rows."""
     block = piece.block
+    if piece.whole and block.rows(name) == block.count:
+        return slice(None)
     sort = block.message_rows() if COLUMN[name].rows is Rows.MESSAGES else block.other_rows()
     if len(sort) == len(piece.rows):
         return slice(None)
@@ -192,7 +225,7 @@ def _spread(piece: Piece, name: str) -> Array:
         return np.full(len(piece.rows), column.default, np.int64 if column.type == "q" else np.uint64)
     values = block.column(name)
     if len(values) == block.count:
-        return values[piece.rows]
+        return _rows_of(values, piece)
     whole = np.full(block.count, column.default, values.dtype)
     whole[block.message_rows() if column.rows is Rows.MESSAGES else block.other_rows()] = values
     return whole[piece.rows]
@@ -232,20 +265,24 @@ def piece_sizes(piece: Piece) -> Array:
 
 
 def _position(group: Group) -> pa.Array:
-    return pa.array(group.positions().astype(np.int64, copy=False))
+    return pa.array(group.positions.astype(np.int64, copy=False))
 
 
 def timed(values: Array, missing: Array | None = None) -> pa.Array:
     """Microseconds since 1970 as times."""
-    return pa.array(values.astype(np.int64, copy=False), mask=missing).cast(_TIME)
+    return pa.array(values.astype(np.int64, copy=False), mask=missing).view(_TIME)
 
 
 def _at(group: Group) -> pa.Array:
-    return timed(group.join(lambda piece: piece.block.column("at")[piece.rows].astype(np.int64) + piece.block.base))
+    return timed(
+        group.join(lambda piece: _rows_of(piece.block.column("at"), piece).astype(np.int64) + piece.block.base)
+    )
 
 
 def _nullable_time(name: str) -> Callable[[Group], pa.Array]:
     def build(group: Group) -> pa.Array:
+        if not group.any_has(name):
+            return pa.nulls(group.count, _TIME)
         values = group.numbers(name)
         return timed(values, values == 0)
 
@@ -262,7 +299,7 @@ def ids(identity: int, positions: Array, missing: Array | None = None) -> pa.Arr
 
 
 def _id(group: Group) -> pa.Array:
-    made = ids(group.identity, group.positions())
+    made = ids(group.identity, group.positions)
     if not group.any_has("asked_id"):
         return made
     asked = group.binary("asked_id")
@@ -272,7 +309,7 @@ def _id(group: Group) -> pa.Array:
 def _message(group: Group) -> Array:
     """The position of the message that a row is about; 0 for none."""
     own = group.kinds() == Kind.PUBLISHED
-    return np.where(own, group.positions().astype(np.uint64), group.numbers("message")).astype(np.int64)
+    return np.where(own, group.positions.astype(np.uint64), group.numbers("message")).astype(np.int64)
 
 
 def _message_position(group: Group) -> pa.Array:
@@ -286,12 +323,16 @@ def _message_id(group: Group) -> pa.Array:
 
 
 def _priority(group: Group) -> pa.Array:
+    if not group.any_has("priority"):
+        return group.repeated("priority", Decimal(0), _PRIORITY)
     raw = np.zeros((group.count, 2), np.uint64)
     raw[:, 0] = group.numbers("priority")
     return pa.Array.from_buffers(_PRIORITY, group.count, [None, pa.py_buffer(raw)])
 
 
 def _retries(group: Group) -> pa.Array:
+    if not group.any_has("retries"):
+        return pa.nulls(group.count, pa.int32())
     values = group.numbers("retries").astype(np.int32)
     return pa.array(values, mask=values == FOREVER)
 
@@ -318,8 +359,6 @@ def _source_info(group: Group) -> pa.Array:
 
 
 def _look_up(words: list[str | None], codes: Array) -> pa.Array:
-    if len(words) == 1:
-        return pa.repeat(pa.scalar(words[0], pa.string()), len(codes))
     return pa.array(words, pa.string()).take(pa.array(codes))
 
 
@@ -379,23 +418,28 @@ def _source_codes(piece: Piece, values: dict[Any, int]) -> Array:
 
 
 def _rows_of(column: Array, piece: Piece) -> Array:
-    return column[: len(piece.rows)] if not column.strides[0] else column[piece.rows]
+    """Of a column with a value for every row of the block. If that is one for all, it stays so: steps of 0 bytes."""
+    return column[: len(piece.rows)] if piece.whole or not column.strides[0] else column[piece.rows]
 
 
 def _namespace(group: Group) -> pa.Array:
-    return group.words(_namespace_codes, lambda name: name and name.namespace)
+    return group.words("namespace", _namespace_codes, lambda name: name and name.namespace)
 
 
 def _queue(group: Group) -> pa.Array:
-    return group.words(_queue_codes, lambda name: name and name.queue)
+    return group.words("queue", _queue_codes, lambda name: name and name.queue)
 
 
 def _protocol(group: Group) -> pa.Array:
-    return group.words(_source_codes, lambda source: source.partition(b" ")[0].decode("utf-8", "replace") or None)
+    return group.words("protocol", _source_codes, lambda source: _spell(source.partition(b" ")[0]))
 
 
 def _peer(group: Group) -> pa.Array:
-    return group.words(_source_codes, lambda source: source.partition(b" ")[2].decode("utf-8", "replace") or None)
+    return group.words("peer", _source_codes, lambda source: _spell(source.partition(b" ")[2]))
+
+
+def _spell(word: bytes) -> str | None:
+    return word.decode("utf-8", "replace") or None
 
 
 _WITH_DELIVERIES = [Kind.RETURNED, Kind.REQUEUED, Kind.DEAD, Kind.ACKNOWLEDGED, Kind.POPPED, Kind.DROPPED]

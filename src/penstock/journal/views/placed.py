@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.journal.contract import Follower, HeldExtent, LocatedBlock, Span
 from penstock.journal.errors import Gone, JournalDamaged
 from penstock.journal.format.block import BlockError
-from penstock.journal.views.arrow import MESSAGE_COLUMNS, MESSAGES, Group, ids, piece_sizes, timed
+from penstock.journal.views.arrow import MESSAGE_COLUMNS, MESSAGES, Group, Repeats, ids, piece_sizes, timed
 from penstock.journal.views.merge import merged
 from penstock.journal.views.selection import Piece
 from penstock.schema import MESSAGE_KINDS
@@ -60,7 +60,7 @@ class Holding:
         ordered, back = _sorted(places)
         pieces = list(self._pieces(ordered, verify="payload" in columns))
         shape = pa.schema([MESSAGES.field(name) for name in columns])
-        group = Group(pieces, self._reader.identity)
+        group = Group(pieces, self._reader.identity, Repeats())
         try:
             arrays = [_COLUMNS[name](group) for name in columns]
         except BlockError as error:
@@ -124,7 +124,7 @@ def _sorted(places: Places) -> tuple[Places, npt.NDArray[np.intp] | None]:
 
 
 def _positions(group: Group) -> npt.NDArray[Any]:
-    own = group.positions().astype(np.uint64)
+    own = group.positions.astype(np.uint64)
     if not group.any_has("original"):
         return own
     original = group.numbers("original").astype(np.uint64)

@@ -41,6 +41,8 @@ class Piece(NamedTuple):
     rows: Index
     #: Where the position of every queue's name is looked up at most: the end of what may be read.
     limit: int
+    #: Whether these are known to be all rows of the block, in order: its columns can be taken as they are.
+    whole: bool = False
 
     def name_of(self, number: int) -> QueueName | None:
         """The name of a queue that the block mentions."""
@@ -64,19 +66,30 @@ class Selection:
         block, extent = found
         if self._messages and not block.messages:
             return None
+        limit = min(block.end, self.stop)
+        if self._wants_all(block, extent):
+            return Piece(block, extent, np.arange(block.count), limit, whole=True)
         mask = self._kinds[block.kinds]
         mask[: max(self.start - block.first, 0)] = False
         mask[max(self.stop - block.first, 0) :] = False
         if self.queues is not None:
             mask &= self._of_queues(block, extent)
         rows = np.flatnonzero(mask)
-        return Piece(block, extent, rows, min(block.end, self.stop)) if rows.size else None
+        return Piece(block, extent, rows, limit) if rows.size else None
+
+    def _wants_all(self, block: Block, extent: HeldExtent) -> bool:
+        """Whether every row is wanted, as far as that is told by columns with one value for all rows."""
+        if block.first < self.start or block.end > self.stop or not _alike(block.kinds):
+            return False
+        if not self._kinds[block.kinds[0]]:
+            return False
+        return self.queues is None or (_alike(block.queues) and bool(self._of_queues(block, extent)))
 
     def _of_queues(self, block: Block, extent: HeldExtent) -> Any:
         if extent is not self._extent:  # a number may mean another queue there
             self._extent, self._verdicts = extent, {}
         numbers = block.queues
-        if not numbers.strides[0]:  # one value for all rows
+        if _alike(numbers):
             return self._wants(int(numbers[0]), block)
         wanted = [number for number in np.unique(numbers).tolist() if self._wants(number, block)]
         return np.isin(numbers, wanted)
@@ -112,6 +125,11 @@ def groups(pieces: Iterable[Piece], *, payloads: bool) -> Iterator[list[Piece]]:
             group, held, held_bytes = [], 0, 0
     if group:
         yield group
+
+
+def _alike(values: npt.NDArray[Any]) -> bool:
+    """Whether a column of a block has one value for all rows, and is stored so."""
+    return not values.strides[0]
 
 
 def _bytes(piece: Piece) -> int:
