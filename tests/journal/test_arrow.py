@@ -245,10 +245,9 @@ class TestBatches:
             batches.append(batch)
             end = batch.end
         reader = self.fill(tmp_path, batches)
-        for start, stop in ((1, end), (500, end - 500)):
-            found = [plain(row) for row in rows(reader, "messages", start, stop)]
-            wanted = [alike(reader, batch, number, at) for number, batch in enumerate(batches) for at in span(batch)]
-            assert found == wanted[start - 1 : stop - 1]
+        found = [plain(row) for row in rows(reader, "messages", 500, end - 50)]
+        wanted = [alike(reader, batch, number, at) for number, batch in enumerate(batches) for at in span(batch)]
+        assert found == wanted[499:-50]
 
     def test_payload_bytes_are_not_touched_unless_asked_for(self, tmp_path: Path) -> None:
         self.fill(tmp_path, [published(1, [b"secret" * 100] * 10), acknowledged(11, [1, 2])])
