@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,23 @@ class TestWhetherTheyAreUsed:
         monkeypatch.setenv(compiled.VARIABLE, "on")
         with pytest.raises(ImportError, match="PENSTOCK_COMPILED is auto, off or required, not 'on'"):
             compiled.begin()
+
+    @pytest.mark.parametrize(
+        ("word", "reason"),
+        [("yes", " is auto, off or required, not 'yes'"), ("required", "=required, but Penstock runs from source: ")],
+    )
+    def test_the_command_says_in_a_line_what_is_refused(self, tmp_path: Path, word: str, reason: str) -> None:
+        """With a copy of what it takes, in which nothing is compiled."""
+        for part in ("__init__.py", "compiled/__init__.py", "cli/__init__.py", "cli/entry.py"):
+            (tmp_path / "penstock" / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "src" / "penstock" / part, tmp_path / "penstock" / part)
+        run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
+        env = {**os.environ, "PYTHONPATH": str(tmp_path), compiled.VARIABLE: word}
+        done = run([sys.executable, "-c", "from penstock.cli.entry import main; main()"], env=env)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"penstock: PENSTOCK_COMPILED{reason}")
+        done = run([sys.executable, "-c", "import penstock.schema"], env=env)
+        assert (done.returncode, reason in done.stderr.splitlines()[-1]) == (1, True)
 
     def test_any_change_of_a_source_is_noticed(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = compiled.current_folder()

@@ -5,8 +5,9 @@ folder of this package that is named for what they were made of: the Python, its
 sources. So they are used only where they are what the sources say, with the Python that they were made for. In all
 other cases the sources run, which are complete without any of this.
 
-``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``, with which an import
-fails where they can't be used.
+``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``. Where they are
+required and can't be used, or the variable has another value, every import of a module of Penstock's fails; the
+``penstock`` command, which is told by ``refusal``, says so in a line.
 """
 
 from __future__ import annotations
@@ -76,6 +77,21 @@ class _Finder:
         return None if file is None else spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
 
 
+class _Refuser:
+    """Has imports fail."""
+
+    #: What the command is made of up to the place where it looks at ``refusal``.
+    ALLOWED = ("penstock.__main__", "penstock.cli", "penstock.cli.entry")
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """See importlib.abc.MetaPathFinder."""
+        if name.startswith("penstock.") and name not in self.ALLOWED:
+            raise ImportError(self.reason)
+
+
 def place(folder: Path, module: str) -> str:
     """The file of a compiled module."""
     return str(folder.joinpath(*module.split(".")).with_suffix(EXTENSION_SUFFIXES[0]))
@@ -121,7 +137,10 @@ def _load(folder: Path) -> State:
 
 
 def begin() -> State:
-    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process."""
+    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process.
+
+    Raises ImportError where that is not what the variable asks for.
+    """
     mode = _mode()
     if mode == "off":
         return State.OFF
@@ -134,5 +153,13 @@ def begin() -> State:
     return found
 
 
-#: What holds for this process.
-state = begin()
+def _decide() -> tuple[State, str]:
+    try:
+        return begin(), ""
+    except ImportError as error:
+        sys.meta_path.insert(0, _Refuser(str(error)))
+        return State.NONE, str(error)
+
+
+#: What holds for this process, and why nothing may be imported, if that is so.
+state, refusal = _decide()
