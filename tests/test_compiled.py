@@ -57,8 +57,16 @@ class TestCompiled:
         assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
         again = penstock("compile", PENSTOCK_COMPILED="auto")
         assert (again.code, again.err) == (0, "compiled already, and up to date\n")
+        assert build.compile_modules() is False  # nor twice, by two that were started at the same time
         again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
         assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
+
+    def test_those_of_which_a_part_is_missing_are_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(compiled.VARIABLE, "auto")
+        for module in (build, compiled):
+            monkeypatch.setattr(module, "MODULES", (*MODULES, "penstock.core.there_is_none"))
+        assert compiled.begin() is State.BROKEN
+        assert not build.is_compiled()  # so that `penstock compile`, which is what that state asks for, does it
 
 
 class TestWhetherTheyAreUsed:
@@ -83,7 +91,10 @@ class TestWhetherTheyAreUsed:
         current = compiled.current_folder()
         current.mkdir()
         assert compiled.begin() is State.BROKEN
-        Path(compiled.place(current, compiled.LIBRARY)).write_bytes(b"no library")
+        for module in (compiled.LIBRARY, *MODULES):
+            file = Path(compiled.place(current, module))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"no library")
         assert compiled.begin() is State.BROKEN
         assert compiled.LIBRARY not in sys.modules
 
@@ -152,5 +163,42 @@ class TestBuild:
         with pytest.raises(build.CompileError, match="compiled modules can't be kept in"), build.alone():
             pass
 
+    def test_sources_that_change_meanwhile(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = shutil.copytree(compiled.PACKAGE / "core", tmp_path / "penstock" / "core").parent
+        monkeypatch.setattr(build, "PACKAGE", package)
+        for module in (build, compiled):
+            monkeypatch.setattr(module, "FOLDER", tmp_path / "native")
+        monkeypatch.setattr(compiled, "SOURCES", ("core",))
+        monkeypatch.setattr(build, "is_compiled", lambda: False)
+
+        def edited(work: Path) -> None:
+            (work / "made").mkdir()
+            (package / "core" / "policy.py").write_text("# another policy")
+
+        monkeypatch.setattr(build, "_run_mypyc", edited)
+        with pytest.raises(build.CompileError, match="the sources were changed while they were compiled"):
+            build.compile_modules()
+        assert [path.name for path in (tmp_path / "native").iterdir()] == [".lock"]
+
+    def test_a_removal_that_is_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is left is not taken for something that was compiled, and goes with the next removal."""
+        monkeypatch.setattr(build, "FOLDER", tmp_path)
+        folder = tmp_path / f"{compiled.prefix()}0123456789abcdef"
+        for part in ("a", "b"):
+            (folder / part).mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                build.remove()
+        assert (folder.exists(), (tmp_path / ".removed").is_dir()) == (False, True)
+        folder.mkdir()
+        assert (build.remove(), build.remove()) == (1, 0)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
     def test_two_wishes(self) -> None:
         assert penstock("compile", "--check", "--remove").code == 2
+
+
+def interrupted(path: Path, ignore_errors: bool = False) -> None:
+    if not ignore_errors:
+        raise KeyboardInterrupt

@@ -47,8 +47,9 @@ GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 #: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
 SOURCES = ("compiled", "core", "schema.py", "wire")
+PACKAGE = Path(__file__).parents[1]
 #: Where they are.
-FOLDER = Path(__file__).parent / "native"
+FOLDER = PACKAGE / "compiled" / "native"
 VARIABLE = "PENSTOCK_COMPILED"
 MODES = ("auto", "off", "required")
 
@@ -102,11 +103,10 @@ def prefix() -> str:
     return EXTENSION_SUFFIXES[0].strip(".").partition(".")[0] + "-"
 
 
-def current_folder() -> Path:
+def current_folder(package: Path = PACKAGE) -> Path:
     """Where modules are that were compiled from the sources as they are now, if they were."""
     from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
 
-    package = Path(__file__).parents[1]
     digest = blake2b(digest_size=8)
     for each in SOURCES:
         files = [package / each] if each.endswith(".py") else sorted((package / each).rglob("*.py"))
@@ -124,8 +124,10 @@ def _mode() -> str:
 
 
 def _load(folder: Path) -> State:
-    """Have modules imported from this folder, if the library in it can be loaded."""
+    """Have modules imported from this folder, if all of them are there and the library can be loaded."""
     finder = _Finder(folder)
+    if not all(map(os.path.exists, finder.places.values())):
+        return State.BROKEN
     spec = finder.find_spec(LIBRARY)
     assert spec is not None
     try:
