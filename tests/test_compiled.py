@@ -98,6 +98,11 @@ class TestWhetherTheyAreUsed:
         assert compiled.begin() is State.BROKEN
         assert compiled.LIBRARY not in sys.modules
 
+    def test_a_folder_that_can_not_be_looked_into(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
+        monkeypatch.setattr(compiled, "current_folder", lambda: folder / ("x" * 1000))  # as without permission
+        assert compiled.begin() is State.STALE
+
     def test_off(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
         monkeypatch.setenv(compiled.VARIABLE, "off")

@@ -124,9 +124,9 @@ def _mode() -> str:
 
 
 def _load(folder: Path) -> State:
-    """Have modules imported from this folder, if all of them are there and the library can be loaded."""
+    """Have modules imported from this folder, if all of them can be read and the library can be loaded."""
     finder = _Finder(folder)
-    if not all(map(os.path.exists, finder.places.values())):
+    if not all(os.access(file, os.R_OK) for file in finder.places.values()):
         return State.BROKEN
     spec = finder.find_spec(LIBRARY)
     assert spec is not None
@@ -149,7 +149,7 @@ def begin() -> State:
     found = State.NONE
     if FOLDER.is_dir() and any(FOLDER.glob(f"{prefix()}*")):
         folder = current_folder()
-        found = _load(folder) if folder.is_dir() else State.STALE
+        found = _load(folder) if os.path.isdir(folder) else State.STALE  # which is no error without permission
     if mode == "required" and found is not State.USED:
         raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}: {VARIABLE}=off penstock compile")
     return found
