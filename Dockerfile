@@ -5,14 +5,23 @@
 #   docker run --rm -v penstock-data:/data -p 127.0.0.1:9100:9100 -p 127.0.0.1:8888:8888 -p 127.0.0.1:9420:9420 penstock
 
 FROM python:3.12-slim AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+# What compiling takes stays in this stage, as the compiler does.
+RUN python -m venv /opt/compile \
+ && /opt/compile/bin/pip install --no-cache-dir '.[compile]' \
+ && /opt/compile/bin/penstock compile
+RUN python -m venv /opt/penstock \
+ && /opt/penstock/bin/pip install --no-cache-dir . \
+ && cp -r /opt/compile/lib/python3*/site-packages/penstock/compiled/native \
+    /opt/penstock/lib/python3*/site-packages/penstock/compiled/
 
 FROM python:3.12-slim
-RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels penstock \
+COPY --from=build /opt/penstock /opt/penstock
+ENV PATH=/opt/penstock/bin:$PATH
+RUN penstock compile --check \
  && useradd --system --uid 10001 --no-create-home penstock \
  && install -d -o penstock -g penstock -m 0700 /data
 USER penstock

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,8 +57,16 @@ class TestCompiled:
         assert penstock("--version", PENSTOCK_COMPILED="auto").out.endswith(" (compiled)\n")
         again = penstock("compile", PENSTOCK_COMPILED="auto")
         assert (again.code, again.err) == (0, "compiled already, and up to date\n")
+        assert build.compile_modules() is False  # nor twice, by two that were started at the same time
         again = penstock("compile", "--json", PENSTOCK_COMPILED="off")
         assert (again.code, again.json, again.err) == (0, [{"modules": len(MODULES), "made": False}], "")
+
+    def test_those_of_which_a_part_is_missing_are_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(compiled.VARIABLE, "auto")
+        for module in (build, compiled):
+            monkeypatch.setattr(module, "MODULES", (*MODULES, "penstock.core.there_is_none"))
+        assert compiled.begin() is State.BROKEN
+        assert not build.is_compiled()  # so that `penstock compile`, which is what that state asks for, does it
 
 
 class TestWhetherTheyAreUsed:
@@ -81,9 +91,17 @@ class TestWhetherTheyAreUsed:
         current = compiled.current_folder()
         current.mkdir()
         assert compiled.begin() is State.BROKEN
-        Path(compiled.place(current, compiled.LIBRARY)).write_bytes(b"no library")
+        for module in (compiled.LIBRARY, *MODULES):
+            file = Path(compiled.place(current, module))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"no library")
         assert compiled.begin() is State.BROKEN
         assert compiled.LIBRARY not in sys.modules
+
+    def test_a_folder_that_can_not_be_looked_into(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
+        monkeypatch.setattr(compiled, "current_folder", lambda: folder / ("x" * 1000))  # as without permission
+        assert compiled.begin() is State.STALE
 
     def test_off(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / f"{compiled.prefix()}0123456789abcdef").mkdir()
@@ -99,6 +117,23 @@ class TestWhetherTheyAreUsed:
         monkeypatch.setenv(compiled.VARIABLE, "on")
         with pytest.raises(ImportError, match="PENSTOCK_COMPILED is auto, off or required, not 'on'"):
             compiled.begin()
+
+    @pytest.mark.parametrize(
+        ("word", "reason"),
+        [("yes", " is auto, off or required, not 'yes'"), ("required", "=required, but Penstock runs from source: ")],
+    )
+    def test_the_command_says_in_a_line_what_is_refused(self, tmp_path: Path, word: str, reason: str) -> None:
+        """With a copy of what it takes, in which nothing is compiled."""
+        for part in ("__init__.py", "compiled/__init__.py", "cli/__init__.py", "cli/entry.py"):
+            (tmp_path / "penstock" / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "src" / "penstock" / part, tmp_path / "penstock" / part)
+        run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
+        env = {**os.environ, "PYTHONPATH": str(tmp_path), compiled.VARIABLE: word}
+        done = run([sys.executable, "-c", "from penstock.cli.entry import main; main()"], env=env)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"penstock: PENSTOCK_COMPILED{reason}")
+        done = run([sys.executable, "-c", "import penstock.schema"], env=env)
+        assert (done.returncode, reason in done.stderr.splitlines()[-1]) == (1, True)
 
     def test_any_change_of_a_source_is_noticed(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = compiled.current_folder()
@@ -133,5 +168,42 @@ class TestBuild:
         with pytest.raises(build.CompileError, match="compiled modules can't be kept in"), build.alone():
             pass
 
+    def test_sources_that_change_meanwhile(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = shutil.copytree(compiled.PACKAGE / "core", tmp_path / "penstock" / "core").parent
+        monkeypatch.setattr(build, "PACKAGE", package)
+        for module in (build, compiled):
+            monkeypatch.setattr(module, "FOLDER", tmp_path / "native")
+        monkeypatch.setattr(compiled, "SOURCES", ("core",))
+        monkeypatch.setattr(build, "is_compiled", lambda: False)
+
+        def edited(work: Path) -> None:
+            (work / "made").mkdir()
+            (package / "core" / "policy.py").write_text("# another policy")
+
+        monkeypatch.setattr(build, "_run_mypyc", edited)
+        with pytest.raises(build.CompileError, match="the sources were changed while they were compiled"):
+            build.compile_modules()
+        assert [path.name for path in (tmp_path / "native").iterdir()] == [".lock"]
+
+    def test_a_removal_that_is_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is left is not taken for something that was compiled, and goes with the next removal."""
+        monkeypatch.setattr(build, "FOLDER", tmp_path)
+        folder = tmp_path / f"{compiled.prefix()}0123456789abcdef"
+        for part in ("a", "b"):
+            (folder / part).mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                build.remove()
+        assert (folder.exists(), (tmp_path / ".removed").is_dir()) == (False, True)
+        folder.mkdir()
+        assert (build.remove(), build.remove()) == (1, 0)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
     def test_two_wishes(self) -> None:
         assert penstock("compile", "--check", "--remove").code == 2
+
+
+def interrupted(path: Path, ignore_errors: bool = False) -> None:
+    if not ignore_errors:
+        raise KeyboardInterrupt

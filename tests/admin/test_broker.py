@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from penstock import compiled
 from penstock.admin.handlers.metrics import MOST_STREAMS
 from penstock.client import connect
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
@@ -31,6 +32,7 @@ def test_the_overview_tells_how_it_is(broker: WebBroker, api: Api, queue: str) -
     api.publish(queue, "x", "y")
     told = api.get("overview")
     assert told["ready"]
+    assert told["code"] == compiled.state.value
     assert told["totals"]["ready"] >= 2
     assert told["totals"]["oldest"] is not None
     assert queue in told["busiest"]

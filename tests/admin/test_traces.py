@@ -205,8 +205,8 @@ def test_events_beyond_the_bound_are_passed_over_and_counted(
         with connect(broker.url("kokaq", "/default/q")) as client:  # which waits until it is in the journal
             client.publish("before")
             settings = AdminSettings(
-                version="1", data="", journal=str(broker.data), address="", traces_endpoint=collector.url,
-                traces_queues=["*"],
+                version="1", code="compiled", data="", journal=str(broker.data), address="",
+                traces_endpoint=collector.url, traces_queues=["*"],
             )  # fmt: skip
             tracer = Tracer(settings, Reporter(BytesIO(), "the test"))
             client.publish_many([f"m{number}" for number in range(30)])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock import compiled
 from penstock.cli.api import ApiAddress
 from penstock.client import connect
 from support import absent
@@ -74,6 +75,7 @@ class TestStatus:
         facts = dict(line.rstrip().split(maxsplit=1) for line in out.splitlines())
         assert facts["state"] == "takes messages"
         assert "Penstock" in facts["broker"]
+        assert facts["code"] == compiled.state.value
         assert facts["phpmq"].startswith("127.0.0.1:")
 
     def test_as_json(self, run: Run) -> None:

@@ -189,6 +189,12 @@ class TestShipped:
         with serve.make_context("serve", command[1:]) as context:
             assert context.params["phpmq"] == ("0.0.0.0:9100",)
 
+    def test_the_image_runs_compiled_and_has_no_compiler(self) -> None:
+        build, final = (ROOT / "Dockerfile").read_text().split("\nFROM python")[1:]
+        assert ("gcc" in build, "gcc" in final) == (True, False)
+        assert "RUN penstock compile --check" in final
+        assert "src/penstock/compiled/native" in (ROOT / ".dockerignore").read_text().splitlines()
+
 
 def test_ctrl_c_while_the_command_is_still_being_read() -> None:
     program = """

@@ -189,18 +189,37 @@ def test_a_full_disk_does_not_keep_space_from_being_given_back() -> None:
     log = story.open(disk)
     for letter in b"abc":
         story.commits(log, [bytes([letter])], roll=True)
-    create = disk.create
-
-    def full(name: str) -> SimFile:
-        raise OSError(errno.ENOSPC, "no space left", name)
-
-    disk.create = full  # type: ignore[method-assign]
+    disk.create = no_room  # type: ignore[method-assign]
     log.trim(3)
-    disk.create = create  # type: ignore[method-assign]
+    del disk.create
     assert log.start == 3
     disk.crash("none")
     with opened(disk) as again:
         assert (again.start, again.report) == (3, [])
+
+
+def test_where_a_journal_begins_outlasts_a_torn_tail() -> None:
+    """As above; then the machine fails while a commit writes the record over, and half of that is on disk."""
+    disk, story = SimDisk(), Story()
+    log = story.open(disk)
+    for letter in b"abc":
+        story.commits(log, [bytes([letter])], roll=True)
+    disk.create = no_room  # type: ignore[method-assign]
+    log.trim(3)
+    del disk.create
+    disk.crash("none")
+    disk.flip(tail.NAME, 8 * 20)
+    with opened(disk) as again:
+        assert (again.start, [each.segment for each in again.report]) == (3, [])
+        story.commits(again, [b"d"])
+    disk.crash("all")
+    disk.flip(tail.NAME, 8 * 20)
+    with opened(disk) as again:
+        assert (again.start, [block.first for block in again.read(0)]) == (3, [3, 4])
+
+
+def no_room(name: str) -> SimFile:
+    raise OSError(errno.ENOSPC, "no space left", name)
 
 
 def left_behind(*, close: bool) -> tuple[SimDisk, Story]:

@@ -101,6 +101,25 @@ def test_with_many_peers_or_queues_nobody_waits_for_a_look_at_all_objects(monkey
     live(story)
 
 
+def test_with_many_messages_out_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(idle_memory, "free_spares", lambda: looks.append(1))
+    monkeypatch.setattr(idle_memory, "FEW", 10)
+
+    async def story(scene: Scene) -> None:
+        broker = scene.runtime.broker
+        peer = broker.connect(2, b"test")
+        for window in (50, 150):
+            scene.work(WORK)
+            [queue] = broker.queues.values()
+            broker.subscribe(peer, queue, window, 1)
+            scene.runtime.engine.commit(1)
+            assert [scene.memory.look(), scene.memory.look()] == [False, True]
+            assert (broker.out, len(looks)) == (window, 1)
+
+    live(story)
+
+
 def test_spare_objects_are_freed() -> None:
     many = [tuple(range(size)) for size in range(1, 11) for _ in range(500)]
     del many

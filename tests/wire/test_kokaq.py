@@ -96,6 +96,10 @@ class TestPushesOfOneSize:
         frames: list[kokaq.KokaqRequest] = [request(), self.run(count)]
         assert ServerDecoder().feed(encode_requests(frames, CANONICAL)) == frames
 
+    def test_without_payloads(self) -> None:
+        frames: list[kokaq.KokaqRequest] = [request(), pushes(MANY, payloads=(b"",) * MANY)]
+        assert ServerDecoder().feed(encode_requests(frames, CANONICAL)) == frames
+
     @pytest.mark.parametrize("other", OTHERS, ids=str)
     @pytest.mark.parametrize("before", [1, MANY // 2, 2 * MANY])
     def test_another_one_among_them(self, other: dict[str, Any], before: int) -> None:

@@ -13,6 +13,8 @@ class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
     """How it is to be, and what it tells of the broker's configuration."""
 
     version: str
+    #: How the broker's code runs: see ``penstock.compiled``.
+    code: str
     #: The data folder, where its own state is kept; empty: nothing is kept.
     data: str
     #: The folder of a journal in files; empty: it is in memory, or in a database.

@@ -37,9 +37,7 @@ def command(only_check: bool, only_remove: bool, as_json: bool) -> int:
         text = "removed: the sources run from now on" if folders else "nothing was compiled for this Python"
         _say({"removed": folders}, text, as_json)
         return OK
-    made = not is_compiled()
-    if made:
-        compile_modules()
+    made = not is_compiled() and compile_modules()
     count = len(compiled.MODULES)
     text = f"{count} modules compiled: processes that start from now on use them"
     _say({"modules": count, "made": made}, text if made else "compiled already, and up to date", as_json)

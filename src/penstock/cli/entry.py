@@ -6,11 +6,16 @@ import gc
 import os
 import sys
 
+from penstock import compiled
+
 
 def main() -> None:
     """Run the ``penstock`` command."""
     # NumPy's library for matrices, which nobody here multiplies, has a thread for each processor that spins at first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if compiled.refusal:
+        print(f"penstock: {compiled.refusal}", file=sys.stderr)
+        sys.exit(2)  # wrong use; where the codes are named can't be imported now
     gc.disable()  # until the command is read, too: what is made meanwhile stays
     try:
         from penstock.cli.process_arguments import hide_passwords  # noqa: PLC0415 - as early as can be

@@ -17,7 +17,7 @@ from penstock.cli.pages import show_one
 @api_options
 @json_option
 def command(as_json: bool, **where: Any) -> int:
-    """How a broker is: whether it takes messages, its backlog and rates, who is connected, its disk, and alarms.
+    """How a broker is: whether it takes messages, runs compiled, its backlog and rates, connections, disk, and alarms.
 
     \b
     Examples:
@@ -37,6 +37,7 @@ def _rows(overview: Overview) -> list[tuple[str, object]]:
     dead = f" ({_counted(overview.dead_by_reason)})" if overview.dead_by_reason else ""
     rows: list[tuple[str, object]] = [
         ("broker", f"{overview.name}, Penstock {overview.version}, started {age(overview.started_at)} ago"),
+        ("code", overview.code),
         ("state", "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"),
         ("queues", f"{totals.queues} in {totals.namespaces} namespaces, {amount(totals.bytes)} of payloads"),
         ("messages", f"{totals.ready} ready, {totals.out} out, {totals.delayed} delayed, {totals.dead} dead{dead}"),

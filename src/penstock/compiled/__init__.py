@@ -5,8 +5,9 @@ folder of this package that is named for what they were made of: the Python, its
 sources. So they are used only where they are what the sources say, with the Python that they were made for. In all
 other cases the sources run, which are complete without any of this.
 
-``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``, with which an import
-fails where they can't be used.
+``PENSTOCK_COMPILED`` says what to do with them: ``auto`` (the default), ``off``, or ``required``. Where they are
+required and can't be used, or the variable has another value, every import of a module of Penstock's fails; the
+``penstock`` command, which is told by ``refusal``, says so in a line.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 #: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
 SOURCES = ("compiled", "core", "schema.py", "wire")
+PACKAGE = Path(__file__).parents[1]
 #: Where they are.
-FOLDER = Path(__file__).parent / "native"
+FOLDER = PACKAGE / "compiled" / "native"
 VARIABLE = "PENSTOCK_COMPILED"
 MODES = ("auto", "off", "required")
 
@@ -76,6 +78,21 @@ class _Finder:
         return None if file is None else spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
 
 
+class _Refuser:
+    """Has imports fail."""
+
+    #: What the command is made of up to the place where it looks at ``refusal``.
+    ALLOWED = ("penstock.__main__", "penstock.cli", "penstock.cli.entry")
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """See importlib.abc.MetaPathFinder."""
+        if name.startswith("penstock.") and name not in self.ALLOWED:
+            raise ImportError(self.reason)
+
+
 def place(folder: Path, module: str) -> str:
     """The file of a compiled module."""
     return str(folder.joinpath(*module.split(".")).with_suffix(EXTENSION_SUFFIXES[0]))
@@ -86,11 +103,10 @@ def prefix() -> str:
     return EXTENSION_SUFFIXES[0].strip(".").partition(".")[0] + "-"
 
 
-def current_folder() -> Path:
+def current_folder(package: Path = PACKAGE) -> Path:
     """Where modules are that were compiled from the sources as they are now, if they were."""
     from hashlib import blake2b  # noqa: PLC0415 - it takes a while, and is not needed where nothing was compiled
 
-    package = Path(__file__).parents[1]
     digest = blake2b(digest_size=8)
     for each in SOURCES:
         files = [package / each] if each.endswith(".py") else sorted((package / each).rglob("*.py"))
@@ -108,8 +124,10 @@ def _mode() -> str:
 
 
 def _load(folder: Path) -> State:
-    """Have modules imported from this folder, if the library in it can be loaded."""
+    """Have modules imported from this folder, if all of them can be read and the library can be loaded."""
     finder = _Finder(folder)
+    if not all(os.access(file, os.R_OK) for file in finder.places.values()):
+        return State.BROKEN
     spec = finder.find_spec(LIBRARY)
     assert spec is not None
     try:
@@ -121,18 +139,29 @@ def _load(folder: Path) -> State:
 
 
 def begin() -> State:
-    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process."""
+    """Look whether there are compiled modules for the sources as they are, and have them used. Once a process.
+
+    Raises ImportError where that is not what the variable asks for.
+    """
     mode = _mode()
     if mode == "off":
         return State.OFF
     found = State.NONE
     if FOLDER.is_dir() and any(FOLDER.glob(f"{prefix()}*")):
         folder = current_folder()
-        found = _load(folder) if folder.is_dir() else State.STALE
+        found = _load(folder) if os.path.isdir(folder) else State.STALE  # which is no error without permission
     if mode == "required" and found is not State.USED:
         raise ImportError(f"{VARIABLE}=required, but Penstock runs {found.value}: {VARIABLE}=off penstock compile")
     return found
 
 
-#: What holds for this process.
-state = begin()
+def _decide() -> tuple[State, str]:
+    try:
+        return begin(), ""
+    except ImportError as error:
+        sys.meta_path.insert(0, _Refuser(str(error)))
+        return State.NONE, str(error)
+
+
+#: What holds for this process, and why nothing may be imported, if that is so.
+state, refusal = _decide()

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock.compiled import FOLDER, GROUP, MODULES, VARIABLE, current_folder, prefix
+from penstock.compiled import FOLDER, GROUP, MODULES, PACKAGE, VARIABLE, current_folder, prefix
 
-PACKAGE = Path(__file__).parents[1]
 #: Lines of the compiler's that are shown where it fails.
 SHOWN = 15
 #: Only what is compiled has to be sound; whether it is, `mypy --strict` has said before. What numpy says of its types
@@ -39,48 +38,88 @@ class CompileError(Exception):
 
 
 def is_compiled() -> bool:
-    """Whether modules are there that were compiled from the sources as they are."""
-    return current_folder().is_dir()
+    """Whether modules are there that were compiled from the sources as they are, and can be loaded."""
+    try:
+        _check_imports()
+    except CompileError:
+        return False
+    return True
 
 
-def compile_modules() -> None:
-    """Compile. What was compiled before for this Python is removed. Raises CompileError."""
+def compile_modules() -> bool:
+    """Compile. What was compiled before for this Python is removed. False: another process did it meanwhile.
+
+    Raises CompileError.
+    """
     check_tools()
     with alone(), tempfile.TemporaryDirectory(prefix="penstock-compile-") as name:
+        if is_compiled():
+            return False
         work = Path(name)
+        # In a copy of the package: mypyc has to find it outside of site-packages, and writes into its folder.
+        shutil.copytree(PACKAGE, work / "penstock", ignore=_only_python)
+        folder = current_folder(work / "penstock")
         _run_mypyc(work)
-        folder = current_folder()
-        remove()
-        new = FOLDER / ".new"
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.copytree(work / "made", new)
-        new.rename(folder)  # so that a process that starts now finds all of it, or nothing
-        try:
-            _check_imports()
-        except CompileError:
-            shutil.rmtree(folder)
-            raise
+        if folder != current_folder(PACKAGE):
+            raise CompileError("the sources were changed while they were compiled: compile again")
+        with _told_of_the_folder():
+            _put_in_place(work / "made", folder)
+    return True
+
+
+def _put_in_place(made: Path, folder: Path) -> None:
+    _discard_all()
+    new = FOLDER / ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(made, new)
+    new.rename(folder)  # so that a process that starts now finds all of it, or nothing
+    try:
+        _check_imports()
+    except CompileError:
+        _discard(folder)
+        raise
 
 
 def remove() -> int:
-    """Remove what was compiled for this Python. Returns how many folders there were."""
+    """Remove what was compiled for this Python. Returns how many folders there were. Raises CompileError."""
+    if not FOLDER.is_dir():
+        return 0
+    with alone(), _told_of_the_folder():
+        return _discard_all()
+
+
+def _discard_all() -> int:
     found = list(FOLDER.glob(f"{prefix()}*"))
     for folder in found:
-        shutil.rmtree(folder)
+        _discard(folder)
     return len(found)
+
+
+def _discard(folder: Path) -> None:
+    """All of it at once, as others see it: also if we are killed meanwhile."""
+    removed = FOLDER / ".removed"
+    shutil.rmtree(removed, ignore_errors=True)
+    folder.rename(removed)
+    shutil.rmtree(removed)
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """One at a time: others wait."""
-    try:
+    with _told_of_the_folder():
         FOLDER.mkdir(exist_ok=True)
         lock = (FOLDER / ".lock").open("w")
-    except OSError as error:
-        raise CompileError(f"compiled modules can't be kept in {FOLDER}: {error.strerror}") from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _told_of_the_folder() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CompileError(f"compiled modules can't be kept in {FOLDER}: {error.strerror or error}") from None
 
 
 def check_tools() -> None:
@@ -97,8 +136,6 @@ def check_tools() -> None:
 
 
 def _run_mypyc(work: Path) -> None:
-    """In a copy of the package: mypyc has to find it outside of site-packages, and writes into its folder."""
-    shutil.copytree(PACKAGE, work / "penstock", ignore=_only_python)
     (work / "mypy.ini").write_text(SETTINGS)
     paths = [f"{module.replace('.', '/')}.py" for module in MODULES]
     steps = Path(__file__).with_name("steps.py")

@@ -89,6 +89,7 @@ class BrokerHandlers:
         return Overview(
             name=os.uname().nodename,
             version=self._settings.version,
+            code=self._settings.code,
             started_at=moment(figures.started_at),
             ready=not reasons,
             reasons=reasons,

@@ -63,6 +63,8 @@ class Overview(Resource, frozen=True, kw_only=True):
 
     name: str
     version: str
+    #: Whether its code runs ``compiled`` or ``from source``, and why not compiled.
+    code: str
     started_at: datetime
     #: Whether it takes messages; why not, if it does not.
     ready: bool

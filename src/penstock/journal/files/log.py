@@ -231,7 +231,8 @@ class FileLog(SegmentedLog):
             self.space.spend(self._note_start, START_BYTES)
         except LogFull:
             assert self._tail is not None
-            self._tail.sync()
+            with self._changing:  # commits write over what is copied
+                self._tail.keep()
             return False
         return True
 

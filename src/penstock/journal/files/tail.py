@@ -9,6 +9,10 @@ after a power failure that may be an older one.
     +-------+-----+-----+-------------+-------------+-------------+-------------+-------------+
     | epoch | reserved  | CRC of 0..60|
     +-------+-----------+-------------+ 64
+
+A second record may follow. It is a copy that was synced when segments were about to be removed and a full disk had no
+room for writing down elsewhere where the journal begins: only its ``start`` counts. Commits don't write it over, so a
+power failure that tears the first record leaves this one.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from time import sleep
 from typing import NamedTuple
 
 from penstock.journal.contract import Durability
-from penstock.journal.errors import JournalRefused
+from penstock.journal.errors import JournalRefused, is_full
 from penstock.journal.files.disk import Disk, File, ReadableDisk, RealDisk, SharedDisk, write_all
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
@@ -60,22 +64,23 @@ class StoredTail(NamedTuple):
         return cls(Durability(durability), *rest) if version <= VERSION else None
 
 
-def read_tail(disk: ReadableDisk) -> StoredTail | None:
-    """What the last broker left; None if there is none, or none that can be read."""
+def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]:
+    """What the last broker left: the record and the kept one; each None if there is none, or none that can be read."""
     if NAME not in disk.names():
-        return None
+        return None, None
     file = disk.open(NAME)
     try:
-        return StoredTail.decode(file.read(SIZE, 0))
+        raw = file.read(2 * SIZE, 0)
     finally:
         file.close()
+    return StoredTail.decode(raw[:SIZE]), StoredTail.decode(raw[SIZE:])
 
 
 class TailWriter:
     """Writes the record over, always into the same file: readers keep theirs mapped."""
 
     def __init__(self, disk: Disk) -> None:
-        old = read_tail(disk)
+        old, _ = read_tail(disk)
         self.generation = old.generation if old else 0
         self._file: File = disk.open(NAME) if NAME in disk.names() else disk.create(NAME)
 
@@ -87,6 +92,16 @@ class TailWriter:
     def sync(self) -> None:
         """Have what was published last on disk."""
         self._file.sync()
+
+    def keep(self) -> None:
+        """The same, and in the second record too, if there is room for it. One of the two is sound at any time."""
+        self._file.sync()
+        try:
+            write_all(self._file, [self._file.read(SIZE, 0)], SIZE)
+            self._file.sync()
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def close(self) -> None:
         """Let go of the file."""

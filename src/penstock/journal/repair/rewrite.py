@@ -56,6 +56,7 @@ def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: No
     assert plan.tail is not None
     tail = TailWriter(disk)
     tail.publish(plan.tail)
+    tail.keep()
     tail.close()
     return kept
 

@@ -217,7 +217,8 @@ class _Surveyor:
         self.disk = disk
         self.progress = progress
         self.deep = deep
-        self.found = Survey(tail=read_tail(disk))  # first: all that it speaks of is in the files by now
+        tail, self.kept_tail = read_tail(disk)  # first: all that it speaks of is in the files by now
+        self.found = Survey(tail=tail)
         #: Problems inside of finished segments, and the positions after them: see ``_judge_blocks``.
         self.inside: list[tuple[int, int]] = []
         self.unreadable: list[tuple[str, int, bool]] = []
@@ -238,7 +239,7 @@ class _Surveyor:
                     _Look(file, segment, self, is_last=is_last).run()
                     self.found.segments.append(segment)
         self._pass_over_blank()
-        self._start()
+        self._start(identity)
         self._links()
         self._end()
         if self.deep:
@@ -340,14 +341,15 @@ class _Surveyor:
 
     # How they hang together
 
-    def _start(self) -> None:
+    def _start(self, identity: int) -> None:
         """Whether the oldest segments are there. What was removed on purpose was written down before."""
         found = self.found
         folder = found.folder
         if self.deep and folder is not None:  # a broker may have trimmed since
             with closing(self.disk.open(FOLDER)) as file:
                 folder = Folder.decode(file.read(file.size(), 0))
-        found.start = max(folder.start if folder else 0, found.tail.start if found.tail else 0)
+        told = [found.tail, self.kept_tail if self.kept_tail and self.kept_tail.identity == identity else None]
+        found.start = max([folder.start if folder else 0, *(tail.start for tail in told if tail)])
         if not found.segments:
             self._nothing_left(folder)
         elif (missing := found.missing_start) is not None:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from penstock import compiled
 from penstock.admin.settings import AdminSettings
 from penstock.server.admin.tokens import TokenStore, admin_tokens, new_token, write_token_file
 from penstock.server.network.listeners import ListenError
@@ -33,6 +34,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     journal, limits = options.journal, options.limits
     return AdminSettings(
         version=version("penstock"),
+        code=compiled.state.value,
         data="" if options.ephemeral else data,
         folder="" if options.ephemeral or journal.url else data,
         address=http.address,

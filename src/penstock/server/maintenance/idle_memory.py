@@ -19,7 +19,9 @@ INTERVAL = 0.25
 #: Events after which there may be something to give back.
 WORK = 10_000
 #: Peers and queues up to which Python's spare objects are freed: it looks at all objects for that, and everybody waits.
+#: Of messages that are out, so many count as one.
 FEW = 1_000
+OUT_PART = 10
 
 
 class IdleMemory:
@@ -47,6 +49,7 @@ class IdleMemory:
         if not rests or self._log.end - self._given_at < WORK:
             return False
         self._given_at = self._log.end
-        if len(self._runtime.sessions) + len(self._runtime.broker.queues) <= FEW:
+        broker = self._runtime.broker
+        if len(self._runtime.sessions) + len(broker.queues) + broker.out // OUT_PART <= FEW:
             free_spares()
         return True

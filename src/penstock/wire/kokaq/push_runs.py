@@ -22,5 +22,5 @@ def pushes_of_one_size(
         if data[pos + at : stop : length].count(data[pos + at]) < count:
             return None
     opaques = [data[at : at + 4] for at in range(pos + _OPAQUE_AT, stop, length)]
-    payloads = [data[at : at + size] for at in range(pos + prefix, stop, length)]
+    payloads = [data[at : at + size] for at in range(pos + prefix, stop + 1, length)]  # an empty one begins at the stop
     return tuple(opaques), data[pos + _OP_OPAQUE_AT : stop : length], tuple(payloads)

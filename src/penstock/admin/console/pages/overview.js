@@ -138,6 +138,7 @@ function About({ it }) {
     ["Memory", bytes(it.memory_bytes)],
     ["Disk", it.disk && html`${bytes(it.disk.free_bytes)} free of ${bytes(it.disk.total_bytes)}; publishing stops below ${bytes(it.disk.min_free_bytes)}`],
     ["Started", moment(it.started_at)],
+    ["Code", it.code],
     ["Listens on", listeners.length > 0 && listeners],
   ];
   return html`<${Panel} title="The broker"><${Facts} entries=${entries.filter(([, value]) => value !== false)} /></${Panel}>`;
