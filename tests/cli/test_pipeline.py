@@ -85,6 +85,8 @@ def test_init_makes_a_project_once(tmp_path: Path) -> None:
     done = penstock("pipeline", "init", tmp_path / "my project")
     assert (done.code, "choose one of letters, digits" in done.err) == (3, True)
     assert not (tmp_path / "my project").exists()
+    done = penstock("pipeline", "init", tmp_path / "other", "--endpoint", "http://127.0.0.1:9180")
+    assert (done.code, "as in grpc://" in done.err, (tmp_path / "other").exists()) == (2, True, False)
 
 
 def test_the_file_for_spark_submit_is_the_command() -> None:

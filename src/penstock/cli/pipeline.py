@@ -381,9 +381,13 @@ def init(folder: str, endpoint: str, as_json: bool) -> int:
       penstock pipeline init my-project
       cd my-project && spark-pipelines run
     """
+    from penstock.spark import values  # noqa: PLC0415
     from penstock.spark.pipelines.project import create  # noqa: PLC0415
 
-    lines = list(create(folder, endpoint))
+    try:
+        lines = list(create(folder, values.endpoint(endpoint)))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--endpoint") from None
     if as_json:
         tell({"folder": os.path.abspath(folder)})
     else:
