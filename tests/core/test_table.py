@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.core.broker import Broker
-from penstock.core.recovery.column_storage import MOVED, extend, filled, is_one_value, keep
+from penstock.core.recovery.column_storage import MOVED, extend, filled, insert, is_one_value, keep
 from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
@@ -40,7 +40,8 @@ def read_back(table: Table) -> Table:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_a_restored_broker_equals_the_one_that_wrote_the_journal(seed: int) -> None:
+def test_a_restored_broker_equals_the_one_that_wrote_the_journal(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.core.recovery.table.MANY_SPANS", seed % 3)
     workload = Workload(seed, Broker())
     broker, table, blocks = workload.broker, Table(), []
     for _ in range(workload.random.randrange(20, 250)):
@@ -127,6 +128,15 @@ class TestColumns:
         assert is_one_value(column)
         assert extend(column, np.array([8], "u4")).tolist() == [7, 7, 8]
 
+    def test_rows_come_in_between(self) -> None:
+        rows = np.array([0, 2, 2, 3])
+        assert insert(np.array([4, 5, 6]), rows, np.arange(4)).tolist() == [0, 4, 5, 1, 2, 6, 3]
+        assert insert(np.empty(0, "u4"), rows[:0], np.empty(0, "u4")).tolist() == []
+        assert insert(np.empty(0, "u4"), rows[:1], np.array([7], "u4")).tolist() == [7]
+        column = insert(filled(7, "u4", 3), rows, filled(7, "u4", 4))
+        assert (is_one_value(column), column.tolist()) == (True, [7] * 7)
+        assert insert(column, rows[1:3], np.array([7, 8])).tolist() == [7, 7, 7, 8, 7, 7, 7, 7, 7]
+
     def test_who_looks_at_one_sees_it_unchanged(self) -> None:
         column = np.arange(5)
         seen = column[:]
@@ -154,25 +164,48 @@ def test_retries_that_all_have_used_alike_are_not_forgotten() -> None:
 
 def test_queues_that_come_and_go_cost_the_same_however_much_waits_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are moved as often as there are groups of events, not as often as there are queues."""
-    table, queues, moved = Table(), 100, 0
+    table, queues = Table(), 100
     table.apply(many_blocks(2000, 0))
-
-    def counted(change: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-        def do(column: Array, given: Array) -> Array:
-            nonlocal moved
-            moved += len(column)
-            return change(column, given)
-
-        return do
-
-    for change in (extend, keep):
-        monkeypatch.setattr(f"penstock.core.recovery.table.{change.__name__}", counted(change))
+    moved = count_moved_rows(monkeypatch)
     table.apply(come_and_go(table, queues))
     assert sorted(Counter(table.columns["queue"].tolist()).values()) == [1] * (queues // 4) + [2000]
     assert len(table.meta.queues) == 1 + queues // 2
     assert sum(entry.counters["purged"] for entry in table.meta.queues.values()) == queues // 4
     assert sum(entry.counters["published"] for entry in table.meta.queues.values()) == 2000 + queues // 2
-    assert moved < 20 * 2000
+    assert sum(moved) < 20 * 2000
+
+
+def test_purges_among_messages_cost_the_same_however_much_waits_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above. Messages are published between two purges, so that they can't be applied together."""
+    table = Table()
+    table.apply(many_blocks(2000, 0))
+    broker = restore(table, table.meta.position)
+    peer, [waits] = broker.connect(1, b"test"), broker.queues.values()
+    queue = broker.create_queue("default", "purged", 1)
+    for _ in range(100):
+        broker.publish(peer, queue, [b"x"] * 2, 1)
+        assert broker.purge(peer, queue, 1) == 2
+    broker.pop(peer, waits, 1)
+    moved = count_moved_rows(monkeypatch)
+    table.apply(blocks_of(broker))
+    assert Counter(table.columns["queue"].tolist()) == {waits.id: 1999}
+    assert sum(moved) < 20 * 2000
+
+
+def count_moved_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each column that is changed from now on."""
+    moved: list[int] = []
+
+    def counted(change: Callable[..., Array]) -> Callable[..., Array]:
+        def do(column: Array, *given: Array) -> Array:
+            moved.append(len(column))
+            return change(column, *given)
+
+        return do
+
+    for change in (extend, insert, keep):
+        monkeypatch.setattr(f"penstock.core.recovery.table.{change.__name__}", counted(change))
+    return moved
 
 
 def come_and_go(table: Table, queues: int) -> Iterator[Block]:

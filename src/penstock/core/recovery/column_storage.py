@@ -43,6 +43,16 @@ def extend(column: Array, added: Array) -> Array:
     return np.concatenate((column, added))
 
 
+def insert(column: Array, rows: Array, added: Array) -> Array:
+    """A column with more rows in it, each before the one that had that number. Numbers are in order."""
+    if not len(added):
+        return column
+    value = column[0] if len(column) else added[0]
+    if (is_one_value(column) or not len(column)) and (added == value).all():
+        return np.broadcast_to(np.array(value, column.dtype), len(column) + len(added))
+    return np.insert(column, rows, added)
+
+
 def keep(column: Array, mask: Array) -> Array:
     """Those rows of a column that the mask has. The column is used up."""
     count = int(np.count_nonzero(mask))

@@ -31,8 +31,9 @@ CATALOGUE_KINDS = (Kind.QUEUE_CREATED, Kind.QUEUE_DELETED, Kind.NAMESPACE_CREATE
 _MANY = np.zeros(256, np.bool_)
 _MANY[[*STATE_KINDS, *FINAL_KINDS, *SPARK_KINDS, *CATALOGUE_KINDS, Kind.PUBLISHED, Kind.CARRIED]] = True
 #: Who purges thousands of queues does it at once.
+PURGE_KINDS = (Kind.PURGED, Kind.DEAD_PURGED)
 _PURGE = np.zeros(256, np.bool_)
-_PURGE[[Kind.PURGED, Kind.DEAD_PURGED]] = True
+_PURGE[[*PURGE_KINDS]] = True
 
 
 class EventBlock(Protocol):

@@ -22,8 +22,8 @@ import numpy as np
 
 from penstock.core.catalogue import CatalogueDetail, HeldDetail, QueueEntry
 from penstock.core.leases import LeaseEnd, LeaseEntry
-from penstock.core.recovery.column_storage import extend, filled, is_one_value, keep
-from penstock.core.recovery.event_columns import CATALOGUE_KINDS, Array, EventBlock, Events
+from penstock.core.recovery.column_storage import extend, filled, insert, is_one_value, keep
+from penstock.core.recovery.event_columns import CATALOGUE_KINDS, PURGE_KINDS, Array, EventBlock, Events
 from penstock.core.writers import ChunkKey, WriterEntry
 from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 
@@ -31,6 +31,8 @@ from penstock.schema import FINAL_KINDS, FOREVER, SPARK_KINDS, Kind
 #: gone it is moved together.
 GROUP = 2**17
 GROUP_PART = 16
+#: Spans of a group above which the rows that none of its events is about are set aside meanwhile: each span moves rows.
+MANY_SPANS = 16
 
 #: The columns of a table: type and default. A rank of 0 stands for the message's own position, a location too.
 COLUMNS: dict[str, tuple[str, int]] = {
@@ -160,7 +162,9 @@ class Table:
 
     def _apply_group(self, events: Events) -> None:
         events.finish()
-        for start, stop in events.spans():
+        spans = list(events.spans())
+        aside = self._set_aside(events) if len(spans) > MANY_SPANS else None
+        for start, stop in spans:
             kind = int(events.kinds[start])
             if kind == Kind.PURGED:
                 self._purge(events, start, stop, lambda reasons: reasons == 0)
@@ -170,7 +174,34 @@ class Table:
                 self._apply_one(events, start)
             else:
                 self._apply_span(events, start, stop)
+        if aside is not None:
+            self._put_back(aside)
         self.meta.position = events.end
+
+    def _set_aside(self, events: Events) -> dict[str, Array]:
+        """Keep only the rows of messages that these events are about, or in queues that they purge. Returns the others.
+
+        Somebody who publishes and purges in turn makes thousands of spans, each of which would move all rows.
+        """
+        touched = np.isin(self.columns["queue"], events.queues[np.isin(events.kinds, PURGE_KINDS)])
+        for name in ("message", "original"):
+            touched[self._rows_of(events.numbers(name))] = True
+        count, aside = int(np.count_nonzero(touched)), {}
+        for name in list(self.columns):
+            column = self.columns.pop(name)
+            self.columns[name] = column[:count] if is_one_value(column) else column[touched]
+            aside[name] = keep(column, ~touched)
+        return aside
+
+    def _put_back(self, aside: dict[str, Array]) -> None:
+        rows = np.searchsorted(aside["position"], self.columns["position"])
+        before, here = len(aside["position"]), len(self)
+        for name in [name for name in COLUMNS if name in aside or name in self.columns]:
+            dtype, default = COLUMNS[name]
+            column = aside.pop(name) if name in aside else filled(default, dtype, before)
+            added = self.columns.pop(name) if name in self.columns else filled(default, dtype, here)
+            self.columns[name] = insert(column, rows, added)
+        self._drop_orphans()
 
     def _apply_span(self, events: Events, start: int, stop: int) -> None:
         """New queues first, then new messages, then the last word about each; queues that are deleted go last.
