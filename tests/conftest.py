@@ -55,9 +55,25 @@ LONG = (
     "test_setup.py",
 )
 
-# Tests see the sources, parts of which they replace. ``test_compiled.py`` runs those of the core compiled as well.
+#: What replaces parts of modules, counts the interpreter's steps, or refers weakly to what may be compiled, as what the
+#: names begin with: left out where compiled modules are used.
+FROM_SOURCE = (
+    "core/test_budget.py",
+    "journal/test_committer.py::test_a_slow_commit_leaves_the_next_to_the_thread",
+    "server/test_collector.py",
+    "server/test_damaged.py::test_a_request_does_no_more_than_its_budget",
+    "server/test_kept.py",
+    "server/test_lease.py",
+    "server/test_promises.py::TestFaultsAndStubbornPeers",
+    "server/test_turns.py",
+    "wire/test_stream.py",
+)
+
+# Tests see the sources, parts of which they replace. ``test_compiled.py`` runs those of what is compiled once more.
 # Commands that tests start are told the same.
 os.environ.setdefault("PENSTOCK_COMPILED", "off")
+
+from penstock import compiled  # noqa: E402 - which looks at that variable
 
 # A run started in the background of a script inherits that Ctrl-C is ignored, and so would every command it starts. The
 # tests of Ctrl-C need it as it is on a terminal.
@@ -71,6 +87,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Those come first: they are the longest piece that can't be split, so the other process has enough to do beside them.
     """
+    if compiled.state is compiled.State.USED:
+        items[:] = [item for item in items if not item.nodeid.removeprefix("tests/").startswith(FROM_SOURCE)]
     for item in items:
         has_session = "spark" in getattr(item, "fixturenames", ())
         if has_session or item.nodeid.removeprefix("tests/").startswith(LONG):

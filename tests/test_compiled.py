@@ -16,6 +16,17 @@ from penstock.compiled import MODULES, State, build
 from support.commands import penstock
 
 ROOT = Path(__file__).parents[1]
+#: The tests of what is compiled, but for those that only know the sources (``conftest.py``).
+PARTS = {
+    "core": ["tests/core"],
+    "codecs": ["tests/wire"],
+    "journal": [f"tests/journal/test_{part}.py" for part in ("block", "committer", "log_contract", "faults")],
+    "server": [
+        *(f"tests/server/test_{part}.py" for part in ("runtime", "commits", "cache", "kokaq_runs")),
+        *("tests/server/test_promises.py", "tests/server/test_damaged.py", "tests/server/test_conversations.py"),
+        *(f"tests/server/test_{protocol}_conformance.py" for protocol in ("kokaq", "phpmq", "sspq")),
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +42,9 @@ def compiled_modules() -> None:
 
 @pytest.mark.usefixtures("compiled_modules")
 class TestCompiled:
-    def test_the_core_and_the_codecs_do_the_same(self) -> None:
-        """Tests of what is compiled once more, with fewer examples of each property.
-
-        Those of budgets count steps of the interpreter, which compiled code does not take.
-        """
-        tests = ["tests/core", "tests/wire/test_phpmq.py", "tests/wire/test_phpmq_properties.py"]
-        tests.append("--ignore=tests/core/test_budget.py")
+    @pytest.mark.parametrize("tests", PARTS.values(), ids=PARTS)
+    def test_it_does_the_same(self, tests: list[str]) -> None:
+        """Tests of what is compiled once more, with fewer examples of each property."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
             command,

@@ -29,7 +29,8 @@ from penstock.core.recovery.table import Table
 from penstock.core.state import WaitEnded
 from penstock.core.structures.lane import Item, Lane
 from penstock.core.writers import ChunkKey
-from penstock.journal.format.block import encode, parse
+from penstock.journal.format.block import parse
+from penstock.journal.format.encoding import encode
 from penstock.schema import FOREVER
 from support.model import Effect, Model
 

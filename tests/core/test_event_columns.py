@@ -10,7 +10,8 @@ import numpy as np
 
 from penstock.core.events import EventBatch
 from penstock.core.recovery.event_columns import Events
-from penstock.journal.format.block import Block, encode, parse
+from penstock.journal.format.block import Block, parse
+from penstock.journal.format.encoding import encode
 from penstock.schema import Kind
 
 NOW = 1_750_000_000_000_000

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.events import BATCH_SPAN, ROW_BYTES, EventBatch, EventLog
-from penstock.journal.format.block import encode
+from penstock.journal.format.encoding import encode
 from penstock.schema import COLUMN, FOREVER, Kind, Rows
 
 NOW = 1_700_000_000_000_000

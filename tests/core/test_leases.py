@@ -15,7 +15,8 @@ from penstock.core.queue import Connection, Queue
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Inconsistent, Meta, Table
 from penstock.core.writers import ChunkKey
-from penstock.journal.format.block import Block, encode, parse
+from penstock.journal.format.block import Block, parse
+from penstock.journal.format.encoding import encode
 from penstock.schema import Kind, Reason
 from support.stored import StoredRow
 

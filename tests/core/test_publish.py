@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from penstock.core.commands.publish import PublishRefusal, PublishResult
+from penstock.core.commands.publish import PublishRefusal
 from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.schema import Reason
@@ -15,7 +15,8 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
     bench = Bench(deduplication=5 * SECOND)
     first = bench.publish(request_id=b"r").first
     bench.broker.purge(bench.publisher, bench.queue, NOW)
-    assert bench.publish(now=NOW + 5 * SECOND - 1, request_id=b"r") == PublishResult(first, 1, duplicate=True)
+    again = bench.publish(now=NOW + 5 * SECOND - 1, request_id=b"r")
+    assert (again.first, again.accepted, again.duplicate) == (first, 1, True)
     assert bench.queue.empty
     assert not bench.publish(now=NOW + 5 * SECOND, request_id=b"r").duplicate
 
@@ -23,7 +24,8 @@ def test_the_same_request_inside_the_window_answers_with_the_first_message_and_a
 def test_an_id_asked_for_is_refused_while_a_message_has_it() -> None:
     bench = Bench()
     bench.publish(asked_id=b"x")
-    assert bench.publish(asked_id=b"x") == PublishResult(0, 0, PublishRefusal.EXISTS)
+    refused = bench.publish(asked_id=b"x")
+    assert (refused.accepted, refused.refusal) == (0, PublishRefusal.EXISTS)
     bench.broker.pop(bench.publisher, bench.queue, NOW)
     assert bench.publish(asked_id=b"x").accepted == 1
 
@@ -65,13 +67,15 @@ def test_a_full_disk_refuses_messages_and_consuming_goes_on() -> None:
 def test_messages_before_one_that_is_too_large_still_have_to_fit() -> None:
     bench = Bench(max_depth=1, max_bytes=10)
     payloads = [b"1", b"2", bytes(11)]
-    assert bench.broker.publish(bench.publisher, bench.queue, payloads, NOW)[1:3] == (1, PublishRefusal.FULL)
+    done = bench.broker.publish(bench.publisher, bench.queue, payloads, NOW)
+    assert (done.accepted, done.refusal) == (1, PublishRefusal.FULL)
 
 
 def test_delayed_messages_cannot_be_dropped_so_a_queue_full_of_them_refuses() -> None:
     bench = Bench(max_depth=2, on_full="drop-oldest")
     bench.publish()
-    assert bench.publish(3, delay=SECOND)[1:3] == (2, PublishRefusal.FULL)
+    done = bench.publish(3, delay=SECOND)
+    assert (done.accepted, done.refusal) == (2, PublishRefusal.FULL)
     assert bench.dead() == [(1, Reason.OVERFLOW)]
     assert bench.publish().refusal is PublishRefusal.FULL
     assert bench.queue.depth == 2

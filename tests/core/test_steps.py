@@ -17,7 +17,8 @@ from penstock.core.policy import Policy
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect
-from penstock.journal.format.block import encode, parse
+from penstock.journal.format.block import parse
+from penstock.journal.format.encoding import encode
 from support.bench import NOW, SECOND, Bench
 
 

@@ -15,8 +15,9 @@ from penstock.core.recovery.column_storage import MOVED, extend, filled, insert,
 from penstock.core.recovery.event_columns import Array
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Table
-from penstock.journal.format.block import Block, encode, parse
+from penstock.journal.format.block import Block, parse
 from penstock.journal.format.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.journal.format.encoding import encode
 from penstock.schema import Kind
 from support.views import forget_requests, lasting
 from support.workload import Workload

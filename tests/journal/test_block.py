@@ -19,9 +19,9 @@ from penstock.journal.format.block import (
     VERSION,
     Block,
     BlockError,
-    encode,
     parse,
 )
+from penstock.journal.format.encoding import encode
 from penstock.schema import COLUMNS, Kind, Rows
 from support.batches import NOW, Rowset, acknowledged, batches, published
 

@@ -186,7 +186,7 @@ def test_a_failure_without_the_thread_is_the_end_as_well() -> None:
 
     engine = Engine(BrokenLog())
     engine.committer.start()
-    thread = engine.committer._thread
+    thread = engine.committer._running
     assert engine.committer.append_now(staged_after(engine, b"a"))
     assert isinstance(engine.committer.failure, LogFailed)
     assert len(engine.failures) == 1

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from penstock.journal.errors import LogAway
-from penstock.journal.format.block import encode
+from penstock.journal.format.encoding import encode
 from penstock.journal.postgresql import readahead
 from penstock.journal.postgresql.database import BlockRow
 from penstock.journal.postgresql.log import _Fence

@@ -11,7 +11,8 @@ from journals.make import NOW
 from journals.make import main as make
 from penstock.journal.files.disk import RealDisk
 from penstock.journal.files.segment_reader import walk
-from penstock.journal.format.block import BlockError, chain_to, parse_header
+from penstock.journal.format.block import BlockError, parse_header
+from penstock.journal.format.encoding import chain_to
 from penstock.journal.format.segment import BRIDGE, FOOTER_SIZE, HEADER_SIZE, RECHAINED, Footer, SegmentHeader
 from penstock.journal.repair.plan import plan
 from penstock.journal.repair.rewrite import carry_out

@@ -21,15 +21,16 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: What is compiled: what the core does for every message, and the inner loop of PHPMQ's decoder. Not the rest of the
-#: codecs, most of whose work is done by C already (measured: no gain). Nor what is seldom needed, consists of msgspec's
-#: structs, or compares tuples by identity (``request_ids``), which compiled code makes anew.
+#: What is compiled: what is done for every message, from the bytes that come in to those that go out. Not what is seldom
+#: needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code makes
+#: anew.
 MODULES = (
     "penstock.core.commands.dead_letters",
     "penstock.core.commands.dispatch",
     "penstock.core.commands.expiry",
     "penstock.core.commands.lock",
     "penstock.core.commands.publish",
+    "penstock.core.commands.queues",
     "penstock.core.commands.receive",
     "penstock.core.commands.settle",
     "penstock.core.commands.tick",
@@ -40,13 +41,37 @@ MODULES = (
     "penstock.core.structures.indexed_lanes",
     "penstock.core.structures.lane",
     "penstock.core.structures.ordered",
+    "penstock.journal.committer",
+    "penstock.journal.files.log",
+    "penstock.journal.files.segment_writer",
+    "penstock.journal.files.tail",
+    "penstock.journal.format.encoding",
+    "penstock.journal.format.segment",
+    "penstock.journal.segmented_log",
+    "penstock.server.engine.cache",
+    "penstock.server.engine.commits",
+    "penstock.server.engine.engine",
+    "penstock.server.engine.ids",
+    "penstock.server.engine.kept_batches",
+    "penstock.server.limits.memory",
+    "penstock.server.network.session",
+    "penstock.server.protocols.kokaq.answers",
+    "penstock.server.protocols.kokaq.session",
+    "penstock.server.protocols.phpmq.session",
+    "penstock.server.protocols.sspq.session",
+    "penstock.server.runtime",
+    "penstock.wire.kokaq.decode",
+    "penstock.wire.kokaq.encode",
+    "penstock.wire.phpmq.decode",
+    "penstock.wire.phpmq.encode",
     "penstock.wire.phpmq.runs",
+    "penstock.wire.stream",
 )
 #: The library that has the code of all of them; the extension modules only point into it.
 GROUP = "penstock_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 #: Everything that compiled modules were made of, or rely on: if any of it changes, they are out of date.
-SOURCES = ("compiled", "core", "schema.py", "wire")
+SOURCES = ("compiled", "core", "journal", "schema.py", "server", "wire")
 PACKAGE = Path(__file__).parents[1]
 #: Where they are.
 FOLDER = PACKAGE / "compiled" / "native"

@@ -14,7 +14,7 @@ from setuptools import setup
 def main(group: str, target: str, *paths: str) -> None:
     """Compile, into the folder."""
     extensions = mypycify(
-        ["--config-file=mypy.ini", *paths], opt_level="1", debug_level="0", group_name=group, target_dir="c"
+        ["--config-file=mypy.ini", *paths], opt_level="2", debug_level="0", group_name=group, target_dir="c"
     )
     for each in extensions:  # a compiler that is newer than mypyc may warn of more
         each.extra_compile_args = [flag for flag in each.extra_compile_args if flag != "-Werror"]

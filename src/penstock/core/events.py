@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.schema import COLUMN, Kind, Rows
 
 #: A batch is closed and a new one begun before its size passes this, well below the 64 MiB a block may have. A row that
 #: is larger has a batch of its own.
-BATCH_BYTES = 32 * 2**20
+BATCH_BYTES: Final = 32 * 2**20
 #: What a row costs beside its bytes, in memory and on disk: a bound, so that rows without any are counted too.
-ROW_BYTES = 96
+ROW_BYTES: Final = 96
 #: A block spans less than an hour. The times of a batch lie this far from its first at most, to either side.
-BATCH_SPAN = 29 * 60 * 1_000_000
+BATCH_SPAN: Final = 29 * 60 * 1_000_000
 #: Sources are numbered with 16 bits in a block.
-BATCH_SOURCES = 60_000
+BATCH_SOURCES: Final = 60_000
 
 Values: TypeAlias = "array[int] | list[bytes]"
 
-_OF_MESSAGES = frozenset(name for name, column in COLUMN.items() if column.rows is Rows.MESSAGES)
+_OF_MESSAGES: Final = frozenset(name for name, column in COLUMN.items() if column.rows is Rows.MESSAGES)
 
 
 class EventBatch:

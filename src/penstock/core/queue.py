@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from mypy_extensions import mypyc_attr
@@ -19,7 +19,7 @@ from penstock.core.structures.ordered import Ordered
 from penstock.core.structures.request_ids import RequestIds
 
 #: Priorities whose messages are not noted one by one: looking through so many for one message takes 30 microseconds.
-PLAIN_LANES = 32
+PLAIN_LANES: Final = 32
 
 
 @mypyc_attr(native_class=False)
@@ -120,7 +120,7 @@ class Subscription:
         return self.connection.given.get(self.queue.id, 0)
 
 
-COUNTERS = ("acknowledged", "dropped", "moved_in", "moved_out", "popped", "published", "purged")
+COUNTERS: Final = ("acknowledged", "dropped", "moved_in", "moved_out", "popped", "published", "purged")
 
 
 class QueueCounters:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -21,11 +21,11 @@ from penstock.core.structures.ordered import Ordered
 from penstock.core.writers import WriterEntry
 
 #: Who did it, when nobody did: deadlines and limits.
-NOBODY = b"penstock"
+NOBODY: Final = b"penstock"
 #: As many as anybody could have.
-UNLIMITED = 2**62
+UNLIMITED: Final = 2**62
 #: Request IDs that are over are looked for at full seconds, so that busy queues are not looked at all the time.
-REQUEST_STEP = 1_000_000
+REQUEST_STEP: Final = 1_000_000
 
 
 class DeliveryEffect(NamedTuple):

@@ -17,7 +17,7 @@
     views/        what is read as Arrow batches; needs pyarrow, so it is not imported here
     repair/       every byte looked at, and what to do about damage
 
-A batch's way in: `Committer` → `Log.append` → `block.encode` → `SegmentWriter` → `Disk`. A block's way out:
+A batch's way in: `Committer` → `Log.append` → `encoding.encode` → `SegmentWriter` → `Disk`. A block's way out:
 `Disk` → `read_blocks` → `block.parse` → `Block`, whose columns are views of the bytes that were read. docs/journal.md
 has the format, byte by byte.
 """

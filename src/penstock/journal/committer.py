@@ -19,17 +19,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.journal.contract import Log
 from penstock.journal.errors import LogFull
 from penstock.journal.format.block import Batch
 
 #: Seconds between two tries of an append that found the disk full.
-RETRY = 0.2
+RETRY: Final = 0.2
 #: A log on which an append took longer than these seconds is left to the thread, for so many times as long.
 QUICK = 0.002
-REST = 10
+REST: Final = 10
 
 
 #: Told of events that were appended, in how many seconds, and of those for the sync; 0 where there was none.
@@ -86,7 +86,7 @@ class Committer:
         #: When an append need not be left to the thread, as far as the disk is concerned.
         self._quick_from = 0.0
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._running: threading.Thread | None = None
         #: Why an append waits, if one does.
         self.full: LogFull | None = None
         #: The error that ended it all.
@@ -94,8 +94,8 @@ class Committer:
 
     def start(self) -> None:
         """Run in a thread of its own from now on."""
-        self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
-        self._thread.start()
+        self._running = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
+        self._running.start()
 
     def wake(self) -> None:
         """Say that something is staged. Cheap, and safe from any thread."""
@@ -105,9 +105,9 @@ class Committer:
         """Commit and sync what is staged, then end the thread. The log stays open. A full disk is a failure then."""
         self._stopping = True
         self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._running is not None:
+            self._running.join()
+            self._running = None
         self.commit_now(sync=True)
 
     def commit_now(self, *, sync: bool = False) -> bool:

@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from threading import RLock
 
+from mypy_extensions import mypyc_attr
+
 from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
 from penstock.journal.errors import Fenced, Gone
 from penstock.journal.format.block import Batch, Block
@@ -14,6 +16,7 @@ from penstock.journal.format.rows import MessageRow, gather, gather_numbers
 from penstock.journal.format.segment import Segment, SegmentHeader
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # not all logs are compiled
 class SegmentedLog(ABC):
     """See ``contract.Log``. Reading single messages and naming what is there; writing is for who keeps the blocks."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import resource
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, overload
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
     AnySession = Session[Any]
 
 #: How often refused publishes are tried again, and late peers looked for.
-ROUND = 0.25
+ROUND: Final = 0.25
 #: Sessions that are looked at in one go, in a round or when all of them are read from again.
-ROUND_SESSIONS = 200
+ROUND_SESSIONS: Final = 200
 #: Sessions that may give answers, or write, in one turn, and bytes that they may write. The next turn goes on.
-TURN_SESSIONS = 500
-TURN_BYTES = 2**19
+TURN_SESSIONS: Final = 500
+TURN_BYTES: Final = 2**19
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
-LEAST_OUTPUT = 16 * 1024
+LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
-LEAST_REQUESTS = 10
-REQUEST_BYTES = 1024
+LEAST_REQUESTS: Final = 10
+REQUEST_BYTES: Final = 1024
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
-PAUSE = 0.005
-MANY_BYTES = 64 * 1024
+PAUSE: Final = 0.005
+MANY_BYTES: Final = 64 * 1024
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
-RESERVED = 100
+RESERVED: Final = 100
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
-NEIGHBOURS = 500
+NEIGHBOURS: Final = 500
 #: How often that is done for one request.
-HEADS = 2
+HEADS: Final = 2
 
 
 class Runtime:
@@ -137,7 +137,7 @@ class Runtime:
 
     def now(self) -> int:
         """The time, as the broker counts it."""
-        return time.time_ns() // 1000
+        return time_ns() // 1000
 
     def count(self, what: str, by: int = 1) -> None:
         """Count something for the operator."""
@@ -229,7 +229,7 @@ class Runtime:
 
     def lease_holds(self, lease: Lease) -> bool:
         """Whether something may be handed out. It leaves no event by which the journal would notice another owner."""
-        holds = time.monotonic() < lease.deadline and not self._lease_is_lost
+        holds = monotonic() < lease.deadline and not self._lease_is_lost
         if holds == self.holding:
             self.holding = not holds
             if not holds:

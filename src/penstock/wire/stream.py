@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 FrameT = TypeVar("FrameT")
 
@@ -28,9 +30,10 @@ FrameT = TypeVar("FrameT")
 #: view is an object of about this cost and keeps its whole chunk alive, so a peer that sends its payload in tiny pieces
 #: would otherwise make us hold many times what it sent. The same goes for a part that is less than half of its chunk:
 #: what is held is never more than twice what counts as held. Such parts are the one case of a second copy.
-SMALL_PART = 512
+SMALL_PART: Final = 512
 
 
+@mypyc_attr(native_class=False)
 class WireError(Exception):
     """The one error of a decoder. After it the stream cannot be understood any further.
 
@@ -58,6 +61,7 @@ def too_large(error: WireError, size: int, limit: int) -> WireError:
     return error
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # decoders of other distributions, and those that note where they are
 class StreamDecoder(ABC, Generic[FrameT]):
     """Turns a stream of bytes into frames. See the module's theory of operation."""
 
@@ -87,8 +91,6 @@ class StreamDecoder(ABC, Generic[FrameT]):
         returned after it. The decoder may keep a reference to ``data`` until the message at its end is complete.
         """
         frames: list[FrameT] = []
-        if self.error is not None:
-            return frames
         end = len(data)
         pos = self._continue(data, 0, frames) if self._parser is not None else 0
         while pos < end and self._parser is None and self.error is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -14,7 +15,7 @@ from penstock.core.state import BrokerState, DeliveryEffect, WaitEnded
 from penstock.core.structures.lane import Item
 
 #: Throttled subscriptions that are looked at in one go.
-RESUME = 100
+RESUME: Final = 100
 
 
 @mypyc_attr(native_class=False)

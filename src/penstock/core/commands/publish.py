@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from enum import Enum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final
 
 from penstock.core.budget import OVERFLOW
 from penstock.core.commands.dead_letters import dead_letter
@@ -19,7 +19,7 @@ from penstock.core.structures.lane import Item
 from penstock.schema import FOREVER, Reason
 
 #: Properties of any length, which are columns of the same name.
-_TEXTS = ("correlation_id", "request_id", "asked_id", "source_info")
+_TEXTS: Final = ("correlation_id", "request_id", "asked_id", "source_info")
 
 
 class PublishRefusal(Enum):
@@ -34,16 +34,21 @@ class PublishRefusal(Enum):
     STOPPED = "an operator lets the queues get empty: nothing is taken"
 
 
-class PublishResult(NamedTuple):
+class PublishResult:
     """The first ``accepted`` messages were taken, at positions from ``first``; the others were refused for ``refusal``.
 
     A message whose request ID is remembered has ``duplicate`` set: ``first`` is where it was published before.
     """
 
-    first: int
-    accepted: int
-    refusal: PublishRefusal | None = None
-    duplicate: bool = False
+    __slots__ = ("accepted", "duplicate", "first", "refusal")
+
+    def __init__(
+        self, first: int, accepted: int, refusal: PublishRefusal | None = None, *, duplicate: bool = False
+    ) -> None:
+        self.first = first
+        self.accepted = accepted
+        self.refusal = refusal
+        self.duplicate = duplicate
 
 
 def publish(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.core import budget
 from penstock.core.commands.connect import return_from_departed
 from penstock.core.commands.dispatch import continue_dispatch, dispatch, resume_throttled
@@ -11,7 +13,7 @@ from penstock.core.commands.lock import end_expired_locks
 from penstock.core.commands.publish import continue_overflow
 from penstock.core.state import BrokerState
 
-_NOTHING = (None, None, None)
+_NOTHING: Final = (None, None, None)
 
 
 def tick(state: BrokerState, now: int) -> int | None:

@@ -31,7 +31,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,14 @@ class Item(NamedTuple):
     reason: int = 0
 
 
-_TYPES = "QQIqBQB"
+_TYPES: Final = "QQIqBQB"
 #: Columns that every chunk has. Positions are left out where they are the ranks, all others where they are the default.
-_ALWAYS = (0, 2)
-_POSITION = 1
-_COLUMNS = len(_TYPES)
-_OPTIONAL = _COLUMNS - len(_ALWAYS)
+_ALWAYS: Final = (0, 2)
+_POSITION: Final = 1
+_COLUMNS: Final = len(_TYPES)
+_OPTIONAL: Final = _COLUMNS - len(_ALWAYS)
 #: What columns hold that are left out, where there is no priority.
-_PLAIN = (0, 0, 0, 0, FOREVER, 0, 0)
+_PLAIN: Final = (0, 0, 0, 0, FOREVER, 0, 0)
 #: Tells apart chunks that are noted for the same time.
 _serials = count()
 
@@ -207,6 +207,10 @@ class Lane:
             ranks, its_sizes = columns[0], columns[2]
             assert ranks is not None
             assert its_sizes is not None
+            if len(sizes) == 1 and not expires and retries == FOREVER and columns.count(None) == _OPTIONAL:
+                ranks.append(first)  # a lone message, as most of them
+                its_sizes.append(sizes[0])
+                break
             part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
+from mypy_extensions import mypyc_attr
+
 from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, OwnerOptions
 from penstock.journal.errors import Gone, JournalDamaged, JournalRefused, LogClosed, LogFailed, LogFull, is_full
 from penstock.journal.files.checkpoints import is_checkpoint
@@ -37,6 +39,7 @@ from penstock.journal.repair.survey import Finding
 from penstock.journal.segmented_log import SegmentedLog
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests put seams into it
 class FileLog(SegmentedLog):
     """The durable log of one broker. See ``contract.Log``."""
 

@@ -11,7 +11,8 @@ import contextlib
 from penstock.journal.errors import LogFull, is_full
 from penstock.journal.files.disk import Disk, File, write_all
 from penstock.journal.files.space import DiskSpace
-from penstock.journal.format.block import Batch, encode
+from penstock.journal.format.block import Batch
+from penstock.journal.format.encoding import encode
 from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Segment, SegmentHeader
 
 

@@ -21,7 +21,7 @@ import mmap
 import os
 from struct import Struct
 from time import sleep
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused, is_full
@@ -29,12 +29,12 @@ from penstock.journal.files.disk import Disk, File, ReadableDisk, RealDisk, Shar
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.checksum import crc32
 
-NAME = "tail"
-MAGIC = b"PNTL"
-_LAYOUT = Struct("<4sHHQQQQQI8xI")
-SIZE = _LAYOUT.size
+NAME: Final = "tail"
+MAGIC: Final = b"PNTL"
+_LAYOUT: Final = Struct("<4sHHQQQQQI8xI")
+SIZE: Final = _LAYOUT.size
 #: A reader that meets a half-written record looks again; a write takes a microsecond, so many times means damage.
-_TRIES = 1000
+_TRIES: Final = 1000
 
 
 class StoredTail(NamedTuple):

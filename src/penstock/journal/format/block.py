@@ -36,7 +36,6 @@ import sys
 from array import array
 from collections.abc import Container, Iterator
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -54,36 +53,25 @@ MAGIC = b"PNBK"
 VERSION = 2
 #: Spark and Arrow address the bytes of a column with 32 bits; this stays far below, and bounds what a reader holds.
 MAX_BLOCK = 64 * 1024 * 1024
-#: Blocks up to this are put together before they are written: their parts cost more than the copy.
-SMALL_BLOCK = 64 * 1024
-#: Rows for which numpy costs more than it saves.
-FEW_ROWS = 100
 #: Flag: all that comes before was synced before this block was written.
 SYNCED = 1
-#: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
-MAX_SPAN = 3_600_000_000
 
 HEADER = Struct("<4sHHIIQqQQIIIIIIII")
 HEADER_SIZE = HEADER.size
-_SIGNED_HEADER = Struct(HEADER.format[:-1])  # the header's own CRC is its last field
-_SIGNED = _SIGNED_HEADER.size
-_CRC = Struct("<I")
-_TWO_OFFSETS = Struct("<ii")
+#: Bytes of the header that its own checksum, which is its last field, is of.
+SIGNED_SIZE = HEADER_SIZE - 4
+_SIZE = Struct("<I")
 
 #: Anything that numpy and memoryview can look into without a copy.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 
 DTYPES = {code: np.dtype("<" + name) for code, name in zip("BHIqQ", ("u1", "u2", "u4", "i8", "u8"), strict=True)}
-_OFFSET = np.dtype("<i4")
-_DEFAULTS = {c.name: np.array([c.default], DTYPES[c.type]).tobytes() for c in COLUMNS if c.type != "binary"}
-_ORDER = {column.name: place for place, column in enumerate(COLUMNS)}
-_SORTS = {Rows.ALL: 0, Rows.MESSAGES: 1, Rows.OTHERS: 2}
-#: Of each column: its bit, the sort of its rows, and its default as bytes, which is empty for a binary column.
-_LAYOUT = {c.name: (1 << c.id, _SORTS[c.rows], _DEFAULTS.get(c.name, b"")) for c in COLUMNS}
+OFFSET = np.dtype("<i4")
+#: The default of each column of fixed width, as bytes.
+DEFAULTS = {c.name: np.array([c.default], DTYPES[c.type]).tobytes() for c in COLUMNS if c.type != "binary"}
 _KNOWN = sum(1 << column.id for column in COLUMNS)
 _BINARY = sum(1 << column.id for column in COLUMNS if column.type == "binary")
-_PADS = tuple(bytes(size) for size in range(8))
 _IS_MESSAGE = np.zeros(256, np.bool_)
 _IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
@@ -156,152 +144,10 @@ class BlockHeader(NamedTuple):
         return self.first + self.events
 
 
-# ---------------------------------------------------------------------------------------------------------- encoding
-
-
-class Encoded(NamedTuple):
-    """A block ready to be written: its parts one after the other. The first of them is the header."""
-
-    header: BlockHeader
-    parts: list[bytes]
-
-    @property
-    def data(self) -> bytes:
-        """The parts as one."""
-        return b"".join(self.parts)
-
-
-def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> Encoded:
-    """The batch's block. A payload is copied once, by a join.
-
-    ``previous`` is what the chain has before this block: ``header.crc`` of the block before. Raises ValueError where
-    the batch breaks the rules above: that is a fault in the caller, and nothing was written.
-    """
-    count = len(batch.kinds)
-    messages = sum(map(batch.kinds.count, MESSAGE_KINDS))
-    base, at = _relative_times(batch.at)
-    body: list[bytes] = []
-    if batch.sources:
-        _add_binary(body, batch.sources)
-    present, constant = _add_columns(body, batch, at, (count, messages, count - messages))
-    length = HEADER_SIZE + sum(map(len, body))
-    if not count or length > MAX_BLOCK:
-        raise ValueError(f"a block holds 1 event to {MAX_BLOCK} bytes; this batch has {count} in {length}: split it")
-    if length <= SMALL_BLOCK:
-        body = [b"".join(body)]
-    crc = 0
-    for part in body:
-        crc = crc32(part, crc)
-    flags = SYNCED if synced else 0
-    fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
-    header, head = _seal((MAGIC, VERSION, flags, length, *fields, 0))
-    return Encoded(header, [head, *body])
-
-
-def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
-    """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
-    return _seal(header._replace(previous=previous, reserved_2=0))
-
-
-def _seal(fields: tuple[Any, ...]) -> tuple[BlockHeader, bytes]:
-    """The header with these fields, and its bytes; its checksum, the last field, is put in."""
-    signed = _SIGNED_HEADER.pack(*fields[:-1])
-    crc = crc32(signed)
-    return BlockHeader._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
-
-
-def _relative_times(at: array[int]) -> tuple[int, bytes]:
-    """The base time and the times after it. All rows of one command have one time, so that is looked for first."""
-    raw = at.tobytes()
-    if raw == raw[:8] * len(at):
-        return (at[0] if at else 0), bytes(4 * len(at))
-    few = len(at) <= FEW_ROWS
-    times = np.frombuffer(raw, np.int64)
-    base, latest = (min(at), max(at)) if few else (int(times.min()), int(times.max()))
-    if latest - base >= MAX_SPAN:
-        raise ValueError("the times of one batch lie an hour or more apart: commit what came before the jump first")
-    if few:
-        return base, array("I", [time - base for time in at]).tobytes()
-    return base, (times - base).astype(DTYPES["I"]).tobytes()
-
-
-def _add_columns(parts: list[bytes], batch: Batch, at: bytes, counts: tuple[int, int, int]) -> tuple[int, int]:
-    """Add the columns that say something; returns the bit maps of those present and of those constant.
-
-    ``counts`` has how many rows there are, those with a message, and the others.
-    """
-    used = batch.columns
-    if not used.keys() <= COLUMN.keys():
-        raise ValueError(f"no such column: {', '.join(sorted(used.keys() - COLUMN.keys()))}")
-    values: list[tuple[str, bytes | list[bytes]]] = [
-        ("kind", bytes(batch.kinds)),
-        ("at", at),
-        ("queue", batch.queues.tobytes()),
-        ("source", batch.source.tobytes()),
-    ]
-    for name in used if len(used) < 2 else sorted(used, key=_ORDER.__getitem__):
-        column = used[name]
-        values.append((name, column if isinstance(column, list) else column.tobytes()))
-    present = constant = 0
-    for name, data in values:
-        if not data:
-            continue
-        bit, sort, default = _LAYOUT[name]
-        rows, width = counts[sort], len(default)
-        if len(data) != rows * (width or 1) or isinstance(data, list) == bool(width):
-            raise _misfit(COLUMN[name])
-        if isinstance(data, list):
-            if any(data):
-                present |= bit
-                _add_binary(parts, data)
-            continue
-        one = data[:width]
-        if rows == 1 or (data[-width:] == one and data == one * rows):  # as bytes: for small blocks numpy costs more
-            if one == default:
-                continue
-            constant |= bit
-        present |= bit
-        _add_padded(parts, one if constant & bit else data)
-    return present, constant
-
-
-def _misfit(column: Column) -> ValueError:
-    return ValueError(
-        f'column {column.name} needs one value of type "{column.type}" for each of its rows ({column.rows.value})'
-    )
-
-
-def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
-    if len(values) == 1:
-        parts.append(_TWO_OFFSETS.pack(0, len(values[0])))
-        _add_padded(parts, values[0])
-        return
-    _add_padded(parts, _offsets(values))
-    _add_padded(parts, b"".join(values))
-
-
-def _offsets(values: list[bytes]) -> bytes:
-    """Where each value begins, and where the last one ends."""
-    if len(values) <= FEW_ROWS:
-        return array("i", accumulate(map(len, values), initial=0)).tobytes()
-    offsets = np.zeros(len(values) + 1, _OFFSET)
-    offsets[1:] = np.fromiter(map(len, values), _OFFSET, len(values)).cumsum()
-    return offsets.tobytes()
-
-
-def _add_padded(parts: list[bytes], data: bytes) -> None:
-    parts.append(data)
-    if len(data) & 7:
-        parts.append(_PADS[-len(data) & 7])
-
-
 def _rows(column: Column, count: int, messages: int) -> int:
     if column.rows is Rows.ALL:
         return count
     return messages if column.rows is Rows.MESSAGES else count - messages
-
-
-# ---------------------------------------------------------------------------------------------------------- decoding
 
 
 def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
@@ -315,7 +161,7 @@ def parse_header(data: Buffer, start: int = 0, offset: int = 0) -> BlockHeader:
         raise BlockError(
             offset, f"it has format version {header.version}, this Penstock reads up to {VERSION}: use a newer Penstock"
         )
-    if crc32(memoryview(data)[start : start + _SIGNED]) != header.crc:
+    if crc32(memoryview(data)[start : start + SIGNED_SIZE]) != header.crc:
         raise BlockError(offset, "the header's checksum is wrong")
     if not HEADER_SIZE <= header.length <= MAX_BLOCK or header.length % 8:
         raise BlockError(offset, f"a length of {header.length} bytes is impossible")
@@ -436,7 +282,7 @@ class Block:
         place = self._places.get(name)
         # One value for all rows has steps of 0 bytes. ``np.broadcast_to`` does the same in ten times the time.
         if place is None:
-            return np.ndarray(rows, dtype, _DEFAULTS[name], strides=(0,))
+            return np.ndarray(rows, dtype, DEFAULTS[name], strides=(0,))
         if self._is_constant(column):
             return np.ndarray(rows, dtype, self.view, place, (0,))
         return np.frombuffer(self.view, dtype, rows, place)
@@ -495,15 +341,15 @@ class Block:
 
     def _after_binary(self, place: int, rows: int) -> int:
         """Where the next column starts, after a binary one at ``place``. Checked before anything is read there."""
-        start = place + _padded(_OFFSET.itemsize * (rows + 1))
+        start = place + _padded(OFFSET.itemsize * (rows + 1))
         if start > len(self.view):
             raise BlockError(self.offset, "the offsets of a binary column reach past its end")
-        size: int = _CRC.unpack_from(self.view, place + _OFFSET.itemsize * rows)[0]
+        size: int = _SIZE.unpack_from(self.view, place + OFFSET.itemsize * rows)[0]
         return start + _padded(size)
 
     def _binary_at(self, place: int, rows: int) -> tuple[npt.NDArray[np.int32], memoryview]:
         offsets = np.frombuffer(self.view, np.int32, rows + 1, place)
-        start = place + _padded(_OFFSET.itemsize * (rows + 1))
+        start = place + _padded(OFFSET.itemsize * (rows + 1))
         return offsets, self.view[start : start + int(offsets[-1])]
 
 

@@ -36,32 +36,32 @@ import re
 from array import array
 from bisect import bisect_right
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.journal.contract import Durability
 from penstock.journal.errors import JournalRefused
 from penstock.journal.format.block import VERSION, BlockHeader
 from penstock.journal.format.checksum import crc32
 
-HEADER = Struct("<4sHHQQQqII12xI")
-FOOTER = Struct("<4sHHQQqQIIQII")
-HEADER_SIZE = HEADER.size
-FOOTER_SIZE = FOOTER.size
-HEADER_MAGIC = b"PNSG"
-FOOTER_MAGIC = b"PNFT"
+HEADER: Final = Struct("<4sHHQQQqII12xI")
+FOOTER: Final = Struct("<4sHHQQqQIIQII")
+HEADER_SIZE: Final = HEADER.size
+FOOTER_SIZE: Final = FOOTER.size
+HEADER_MAGIC: Final = b"PNSG"
+FOOTER_MAGIC: Final = b"PNFT"
 #: Footer flag: the segment was finished by its writer, not by the start after an unclean stop.
-CLEAN = 1
+CLEAN: Final = 1
 #: Footer flag: a repair has put the segment's first block over events that are lost; see `bridge`.
-BRIDGE = 2
+BRIDGE: Final = 2
 #: Footer flag: a repair has chained the blocks anew. ``chain`` is what the next segment goes by, not the last CRC.
-RECHAINED = 4
+RECHAINED: Final = 4
 #: An index entry stands for about this many bytes of blocks: what one look-up reads.
-INDEX_STEP = 64 * 1024
+INDEX_STEP: Final = 64 * 1024
 
-_NAME = re.compile(r"[0-9a-f]{16}\.seg")
+_NAME: Final = re.compile(r"[0-9a-f]{16}\.seg")
 #: A segment that was to be removed, and is kept because live messages in it are damaged.
-KEPT = ".kept"
-_KEPT_NAME = re.compile(r"[0-9a-f]{16}\.seg\.kept")
+KEPT: Final = ".kept"
+_KEPT_NAME: Final = re.compile(r"[0-9a-f]{16}\.seg\.kept")
 
 
 def segment_name(first: int) -> str:

@@ -4,6 +4,6 @@
     connection   that database over psycopg; nothing else here knows the driver
     schema       the tables, their version, and who may change them
 
-A block's way in: `DatabaseLog.append` → `block.encode` → `Database.append`, one statement that moves the head and adds
-the row. docs/journal.md has the tables, the statements and the rules by which one owner follows another.
+A block's way in: `DatabaseLog.append` → `encoding.encode` → `Database.append`, one statement that moves the head and
+adds the row. docs/journal.md has the tables, the statements and the rules by which one owner follows another.
 """

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
 from penstock.journal.errors import JournalDamaged, LogAway, LogClosed, LogError
-from penstock.journal.format.block import Batch, Block, BlockError, Encoded, encode
+from penstock.journal.format.block import Batch, Block, BlockError
+from penstock.journal.format.encoding import Encoded, encode
 from penstock.journal.format.segment import Segment, SparseIndex
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (

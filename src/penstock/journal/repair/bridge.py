@@ -18,8 +18,8 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from penstock.journal.format.block import Encoded, encode
 from penstock.journal.format.catalogue import SegmentCatalogue
+from penstock.journal.format.encoding import Encoded, encode
 from penstock.schema import Kind
 
 

@@ -22,8 +22,9 @@ from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
 from penstock.journal.files.segment_reader import walk
 from penstock.journal.files.tail import StoredTail
-from penstock.journal.format.block import Block, BlockHeader, Encoded
+from penstock.journal.format.block import Block, BlockHeader
 from penstock.journal.format.catalogue import SegmentCatalogue
+from penstock.journal.format.encoding import Encoded
 from penstock.journal.format.segment import SegmentHeader, is_kept, segment_name
 from penstock.journal.repair.bridge import bridge_block
 from penstock.journal.repair.survey import BlockRun, Range, SegmentSurvey, Survey

@@ -20,7 +20,8 @@ from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import load_folder, store_folder
 from penstock.journal.files.segment_reader import WINDOW, walk
 from penstock.journal.files.tail import TailWriter
-from penstock.journal.format.block import HEADER_SIZE, BlockHeader, chain_to
+from penstock.journal.format.block import HEADER_SIZE, BlockHeader
+from penstock.journal.format.encoding import chain_to
 from penstock.journal.format.segment import BRIDGE, RECHAINED, Segment, is_segment
 from penstock.journal.repair.plan import NewSegment, RepairPlan
 from penstock.journal.repair.survey import MOVED, Progress

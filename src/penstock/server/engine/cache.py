@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from penstock.core.events import EventBatch
 from penstock.journal.format.rows import MessageRow
@@ -30,11 +30,11 @@ from penstock.server.engine.kept_batches import (
 T = TypeVar("T")
 
 #: Bytes kept unless told otherwise, with what the rows cost.
-DEFAULT_BYTES = 64 * 2**20
+DEFAULT_BYTES: Final = 64 * 2**20
 #: So many are kept at least, though nobody has asked for any.
-LEAST_BYTES = 4 * 2**20
+LEAST_BYTES: Final = 4 * 2**20
 #: Batches that were forgotten are noted in stretches of so many bytes.
-MISSED_BYTES = 2**20
+MISSED_BYTES: Final = 2**20
 
 KeptMessages = WholeBatch | GatheredBatches
 

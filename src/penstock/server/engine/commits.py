@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.journal.committer import Committer, Measure, Staged
 from penstock.journal.errors import LogFull
 from penstock.server.engine.engine import Engine
 
 #: Bytes of a commit that is small; and where none is ever synced, so that it is a copy to the system's memory.
-SMALL = 16 * 1024
-SMALL_UNSYNCED = 512 * 1024
+SMALL: Final = 16 * 1024
+SMALL_UNSYNCED: Final = 512 * 1024
 
 
 class CommitDriver(Protocol):

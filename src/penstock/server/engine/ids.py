@@ -5,11 +5,12 @@ from __future__ import annotations
 from binascii import Error, hexlify, unhexlify
 from collections.abc import Sequence
 from struct import Struct, unpack
+from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.queue import Queue
 
-_RAW = Struct(">QQ")
+_RAW: Final = Struct(">QQ")
 
 
 class Ids:
@@ -29,6 +30,8 @@ class Ids:
         """The 16 bytes of the IDs of messages."""
         if not queue.asked:
             identity, pack = self.identity, _RAW.pack
+            if len(positions) == 1:
+                return (pack(identity, positions[0]),)
             return tuple([pack(identity, position) for position in positions])
         return tuple([self.raw(queue, position) for position in positions])
 

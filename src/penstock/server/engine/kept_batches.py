@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from penstock.journal.format.rows import MessageRow
 from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Rows
 
 #: A batch is small with so many messages, and bytes; and so many messages are put together.
-FEW = 8
-FEW_BYTES = 4096
-MOST_GATHERED = 64
+FEW: Final = 8
+FEW_BYTES: Final = 4096
+MOST_GATHERED: Final = 64
 #: What a batch, or several put together, costs beside its messages.
-BATCH_COST = 1_500
+BATCH_COST: Final = 1_500
 
 #: What a message has in each of its columns, unless it says something else.
 _DEFAULTS: dict[str, int | bytes] = {
@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, int | bytes] = {
     for column in COLUMNS
     if column.rows is Rows.MESSAGES
 }
-_CARRIES = np.zeros(256, np.bool_)
+_CARRIES: Final = np.zeros(256, np.bool_)
 _CARRIES[list(MESSAGE_KINDS)] = True
 
 
@@ -44,7 +44,9 @@ class PlainMessage(NamedTuple):
 
 
 #: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
-SPECIAL = frozenset(("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info"))
+SPECIAL: Final = frozenset(
+    ("asked_id", "request_id", "correlation_id", "published_at", "carried_source", "source_info")
+)
 
 
 class WholeBatch:
@@ -72,8 +74,9 @@ class WholeBatch:
             return [column[position - first] for position in positions]
         if len(positions) < FEW:
             return [column[self._index(position)] for position in positions]
-        indices = np.searchsorted(np.frombuffer(self._rows, np.int64), np.array(positions, np.int64) - first)
-        return [column[index] for index in indices.tolist()]
+        rows = np.frombuffer(self._rows, np.int64)
+        indices = cast(list[int], rows.searchsorted(np.array(positions, np.int64) - first).tolist())
+        return [column[index] for index in indices]
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage]:
         """Messages that are all in this batch; nothing if there are any of ``SPECIAL`` in it."""
@@ -131,7 +134,7 @@ class GatheredBatches:
     def add(self, batch: EventBatch) -> None:
         """Keep the messages of another batch."""
         self._keep_columns(batch)
-        for row, kind in enumerate(batch.kinds):
+        for row, kind in enumerate(bytes(batch.kinds)):
             if kind in MESSAGE_KINDS:
                 self._positions.append(batch.first + row)
                 self._kinds.append(kind)

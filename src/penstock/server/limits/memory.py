@@ -16,7 +16,7 @@ address to the next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     AnySession = Session[Any]
 
 #: Output that a peer may always have, if it has taken all before: so much for each of ten thousand is 40 MB.
-SMALL = 4 * 1024
+SMALL: Final = 4 * 1024
 #: Seconds without taking a byte after which a peer goes, if another one waits for the memory.
-PATIENCE = 2.0
+PATIENCE: Final = 2.0
 #: Bytes that a peer has to take in a second to be waited for longer.
-RATE = 256 * 1024
+RATE: Final = 256 * 1024
 
 
 class Memory:

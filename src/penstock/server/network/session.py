@@ -26,7 +26,9 @@ import asyncio
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
+
+from mypy_extensions import mypyc_attr
 
 from penstock.core.commands.publish import PublishRefusal, PublishResult
 from penstock.core.properties import Properties
@@ -43,24 +45,25 @@ if TYPE_CHECKING:
 FrameT = TypeVar("FrameT")
 
 #: Messages, and payload bytes, that are looked up and encoded at a time.
-PUMP_MESSAGES = 512
-PUMP_BYTES = 256 * 1024
+PUMP_MESSAGES: Final = 512
+PUMP_BYTES: Final = 256 * 1024
 #: How often as much is done for one session in one turn.
-PUMPS = 2
+PUMPS: Final = 2
 #: Seconds that a peer has to take what was sent before the connection was ended.
-LINGER = 5.0
+LINGER: Final = 5.0
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
-SLICE = 200
+SLICE: Final = 200
 #: Things that a frame may look at, beyond a few, for which it counts as another frame.
-EFFORT = 50
+EFFORT: Final = 50
 #: About what a decoded frame costs while it waits.
-FRAME_BYTES = 256
+FRAME_BYTES: Final = 256
 #: Seconds until payloads that the journal could not give are asked for again.
-RETRY = 0.25
+RETRY: Final = 0.25
 #: Denials of one connection that are logged, each once.
-DENIALS = 100
+DENIALS: Final = 100
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # sessions of protocols of other distributions
 class Session(asyncio.Protocol, Generic[FrameT]):
     """A connection of one protocol. Subclasses say how frames become commands and deliveries become frames."""
 

@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
+from mypy_extensions import mypyc_attr
 
 from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Metadata, parse_fields
 from penstock.wire.kokaq.frames import (
@@ -83,24 +84,24 @@ class _Body(NamedTuple):
     tags: Tags = Tags.DRAWN
 
 
-_NO_BODY = _Body()
-_SUCCESS_OK = Status.SUCCESS << 4 | Reason.OK
+_NO_BODY: Final = _Body()
+_SUCCESS_OK: Final = Status.SUCCESS << 4 | Reason.OK
 #: How many components the operation header's tag announces.
-_COMPONENTS = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
-_COMPONENT_TAGS = (1, 2)
-_NOP = int(Opcode.NOP)
-_PUSH_OPCODE = int(Opcode.PUSH)
-_TAGS = {tags.payload: tags for tags in Tags}
-_PUSHED_MIDDLES = frozenset(tags.pushed_middle for tags in Tags)
-_COMMON = Struct(">I4s")
-_HEADERS = Struct(">I4s4s")
-_COMPONENT = Struct(">BHxBBH")
+_COMPONENTS: Final = {0b00: 0, 0b01: 1, 0b10: 1, 0b11: 2}
+_COMPONENT_TAGS: Final = (1, 2)
+_NOP: Final = int(Opcode.NOP)
+_PUSH_OPCODE: Final = int(Opcode.PUSH)
+_TAGS: Final = {tags.payload: tags for tags in Tags}
+_PUSHED_MIDDLES: Final = frozenset(tags.pushed_middle for tags in Tags)
+_COMMON: Final = Struct(">I4s")
+_HEADERS: Final = Struct(">I4s4s")
+_COMPONENT: Final = Struct(">BHxBBH")
 # Both headers and a payload component's header. The 7 bytes from the operation header's tag to the queue name's size
 # are the same in a run of pushes to one queue, so they are compared as one.
-_PUSH = Struct(">I4sHB7sH")
-_PUSH_STARTS = frozenset(bytes((tag, own, 0x04, 0x20)) for tag in (1, 2) for own in _COMPONENT_TAGS)
+_PUSH: Final = Struct(">I4sHB7sH")
+_PUSH_STARTS: Final = frozenset(bytes((tag, own, 0x04, 0x20)) for tag in (1, 2) for own in _COMPONENT_TAGS)
 # A Push answer with a UUID alone: the 11 bytes are the tag, the component's header, and the field's tag and size.
-_PUSHED = Struct(">I4sHB11s16s")
+_PUSHED: Final = Struct(">I4sHB11s16s")
 
 
 @lru_cache(maxsize=2 * WIRE_MAX_NAME)
@@ -109,6 +110,7 @@ def _push_and_names(size: int) -> Struct:
     return Struct(f"{_PUSH.format}{size}s")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class _Decoder(StreamDecoder[FrameT]):
     """What requests and responses have in common: the headers around the type byte, and the components."""
 
@@ -276,9 +278,10 @@ def _first_stage() -> _Stage:
     return first
 
 
-_FIRST_STAGE = _first_stage()
+_FIRST_STAGE: Final = _first_stage()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ServerDecoder(_Decoder[KokaqRequest]):
     """Decodes what a server receives, and learns from it which variant the client speaks."""
 
@@ -420,6 +423,7 @@ def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes,
     return Request(*reading, opaque, opcode, client, op_opaque, metadata, namespace, queue, payload, problem, tags=tags)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClientDecoder(_Decoder[KokaqResponse]):
     """Decodes what a client that speaks ``variant`` receives.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
 from operator import countOf
 from struct import Struct
+from typing import Final
 
 from penstock.wire.kokaq.fields import COMPONENT_START, write_fields
 from penstock.wire.kokaq.frames import (
@@ -32,9 +33,9 @@ from penstock.wire.kokaq.frames import (
     singles,
 )
 
-_HEADERS = Struct(">I4sBBBB")
-_PUSHED_START = PUSHED_OP.to_bytes(2, "big")
-_NOP_ANSWER = "a successful answer to Nop has no components: its last byte is an opaque one"
+_HEADERS: Final = Struct(">I4sBBBB")
+_PUSHED_START: Final = PUSHED_OP.to_bytes(2, "big")
+_NOP_ANSWER: Final = "a successful answer to Nop has no components: its last byte is an opaque one"
 
 
 def encode_requests(frames: Iterable[KokaqRequest], variant: Variant = CANONICAL) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from itertools import chain
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from msgspec import Struct as Frame
 from msgspec.structs import replace
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from penstock.wire.kokaq.fields import COMPONENT_START, Metadata
 from penstock.wire.kokaq.runs import MetadataRun
 
-MAGIC = 0x0420
-VERSION = 1
+MAGIC: Final = 0x0420
+VERSION: Final = 1
 #: The largest payload of one message: its size field has two bytes.
-WIRE_MAX_PAYLOAD = 2**16 - 1
+WIRE_MAX_PAYLOAD: Final = 2**16 - 1
 #: The longest namespace or queue name in bytes: its size field has one byte.
-WIRE_MAX_NAME = 255
+WIRE_MAX_NAME: Final = 255
 
 
 class MessageType(IntEnum):

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator
-from typing import ClassVar
+from typing import ClassVar, Final
+
+from mypy_extensions import mypyc_attr
 
 from penstock.wire.phpmq.forms import BOUNDS, Form, form_of
 from penstock.wire.phpmq.frames import (
@@ -52,9 +54,10 @@ _LAYOUTS: dict[tuple[MessageType, int], tuple[Packet, ...]] = {
     (MessageType.REQUEUE, 3): (Packet.QUEUE, Packet.ID, Packet.TTL),
     (MessageType.REJECT, 2): (Packet.QUEUE, Packet.ID),
 }
-_COUNTS = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in MessageType}
+_COUNTS: Final = {kind: [count for each, count in _LAYOUTS if each is kind] for kind in MessageType}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class _Decoder(StreamDecoder[PhpmqFrame]):
     """What the decoders of both sides have in common: all but the types they take."""
 
@@ -274,6 +277,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
         return -1, pos
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ServerDecoder(_Decoder):
     """Decodes what a server receives.
 
@@ -332,12 +336,17 @@ _SHAPES: dict[bytes, tuple[Packet, bool, Callable[[str, tuple[bytes, ...], int |
 }
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClientDecoder(_Decoder):
     """Decodes what a client receives: dispatches, with or without a TTL whatever the ``dialect``."""
 
     _sender = "server"
     _takes = frozenset({MessageType.DISPATCH})
-    _seen: frozenset[bool] = frozenset()
+
+    def __init__(self, max_payload: int = DEFAULT_MAX_PAYLOAD, dialect: Dialect | None = None) -> None:
+        super().__init__(max_payload, dialect)
+        #: Whether dispatches with a TTL came, and such without.
+        self._seen: frozenset[bool] = frozenset()
 
     def _dispatch_ttl(self, frames: list[PhpmqFrame]) -> bool | None:
         if len(self._seen) < 2:

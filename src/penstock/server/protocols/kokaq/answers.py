@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.commands.publish import PublishResult
 from penstock.core.policy import SECOND
@@ -21,9 +21,9 @@ from penstock.wire.kokaq.fields import parse_fields, write_fields
 if TYPE_CHECKING:
     from penstock.server.runtime import Runtime
 
-_MOST = 2**32 - 1
+_MOST: Final = 2**32 - 1
 #: About what a message has beside its payload.
-METADATA = 256
+METADATA: Final = 256
 
 
 class Answers:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
+from mypy_extensions import mypyc_attr
 
 from penstock.core.commands.carry import FoundMessage
 from penstock.core.commands.dispatch import TryAgain
@@ -26,25 +27,36 @@ from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAn
 from penstock.server.protocols.kokaq.listener import KokaqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import kokaq
-from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Requests, Response, Status, Tags
+from penstock.wire.kokaq import (
+    MessageType,
+    Metadata,
+    Opcode,
+    Pushes,
+    Reason,
+    Request,
+    Requests,
+    Response,
+    Status,
+    Tags,
+)
 
 AnyResponse = kokaq.KokaqResponse | kokaq.Responses
 
-NO_METADATA = Metadata()
+NO_METADATA: Final = Metadata()
 #: The namespace of a queue that is named without one.
-DEFAULT_NAMESPACE = "default"
+DEFAULT_NAMESPACE: Final = "default"
 #: Queues that are asked for a message of which only the ID is known, before others have their turn: 1 millisecond.
-SEARCHED_QUEUES = 200
-CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+SEARCHED_QUEUES: Final = 200
+CLIENTS: Final = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
 #: Requests of a run that are worked on before others have their turn, how many of them count as a frame, and bytes of
 #: messages that are put into words at a time.
-RUN = 500
-RUN_EFFORT = 5
-GIVE_BYTES = 64 * 1024
+RUN: Final = 500
+RUN_EFFORT: Final = 5
+GIVE_BYTES: Final = 64 * 1024
 #: About how many bytes an answer without a message has.
-SMALL_ANSWER = 40
+SMALL_ANSWER: Final = 40
 #: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
-REFUSALS = {
+REFUSALS: Final = {
     PublishRefusal.EXISTS: Reason.EXISTS,
     PublishRefusal.DISK: Reason.INFRA,
     PublishRefusal.MEMORY: Reason.INFRA,
@@ -53,24 +65,29 @@ REFUSALS = {
 }
 
 
-class PendingAnswer(NamedTuple):
-    """An answer, to one or more requests, that may be given once the log is durable up to ``after``.
+class PendingAnswer:
+    """An answer, to one or more requests, that may be given once the log is durable up to ``after``."""
 
-    ``tags`` are those that the peer had used on its components by the time of its request.
-    """
+    __slots__ = ("after", "requests", "size", "tags", "words")
 
-    after: int
-    requests: int
-    #: About how many bytes it has.
-    size: int
-    words: Callable[[], Sequence[AnyResponse]]
-    tags: Tags
+    def __init__(
+        self, after: int, requests: int, size: int, words: Callable[[], Sequence[AnyResponse]], tags: Tags
+    ) -> None:
+        self.after = after
+        self.requests = requests
+        #: About how many bytes it has.
+        self.size = size
+        self.words = words
+        #: Those that the peer had used on its components by the time of its request.
+        self.tags = tags
 
 
+@mypyc_attr(native_class=False)
 class Missing(Exception):
     """The queue or namespace that a request names does not exist, or it names none."""
 
 
+@mypyc_attr(native_class=False)
 class NotAllowed(Exception):
     """The peer may not do this."""
 
@@ -79,11 +96,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     """A Kokaq client."""
 
     protocol = "kokaq"
-    decoder: kokaq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: KokaqListener) -> None:
         most = min(runtime.options.limits.payload_bytes, kokaq.WIRE_MAX_PAYLOAD)
-        super().__init__(runtime, kokaq.ServerDecoder(most))
+        self._wire = kokaq.ServerDecoder(most)
+        super().__init__(runtime, self._wire)
         self.create_queues = listener.create_queues
         self.answers = Answers(runtime)
         self._waiting: deque[PendingAnswer] = deque()
@@ -103,15 +120,13 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def handle(self, frame: kokaq.KokaqRequest) -> bool:
         """See Session."""
-        pattern = frame.first if isinstance(frame, kokaq.Requests) else frame
-        if pattern.client != self._client:
-            self._note_client(pattern.client)
-        if self._tags is None and (isinstance(pattern, kokaq.Pushes) or pattern.payload is not None):
-            self._tags = pattern.tags
-        if isinstance(frame, kokaq.Pushes):
+        if isinstance(frame, Pushes):
+            self._learn(frame)
             return self._push_run(frame)
-        if isinstance(frame, kokaq.Requests):
+        if isinstance(frame, Requests):
+            self._learn(frame.first)
             return self._run(frame)
+        self._learn(frame)
         operation = frame.operation
         if frame.problem is not None or operation is None:
             self.runtime.count("bad_requests")
@@ -140,7 +155,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def after_loss(self, frame: kokaq.KokaqRequest) -> kokaq.KokaqRequest | None:
         """See Session. Whoever can't be answered has sent one-way requests: nothing is taken out for him."""
-        if isinstance(frame, kokaq.Requests):
+        if isinstance(frame, Requests):
             return replace(frame, first=replace(frame.first, two_way=False))
         return replace(frame, two_way=False)
 
@@ -177,7 +192,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _write(self, responses: list[AnyResponse], tags: Tags) -> None:
         if responses:
-            self.write(kokaq.encode_responses(responses, self.decoder.variant, tags))
+            self.write(kokaq.encode_responses(responses, self._wire.variant, tags))
 
     @property
     def starved(self) -> bool:
@@ -337,7 +352,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     # Pushing
 
-    def _push_run(self, frame: kokaq.Pushes) -> bool:
+    def _push_run(self, frame: Pushes) -> bool:
         """Many pushes to one queue; those that are refused are answered so, one by one."""
         try:
             queue = self._queue_to_push_to(frame.namespace, frame.queue)
@@ -581,6 +596,13 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     # Small steps
 
+    def _learn(self, frame: Request | Pushes) -> None:
+        """Who the peer says that it is, and how it writes."""
+        if frame.client != self._client:
+            self._note_client(frame.client)
+        if self._tags is None and (isinstance(frame, Pushes) or frame.payload is not None):
+            self._tags = frame.tags
+
     def _note_client(self, client: int) -> None:
         """The client ID is part of who published a message."""
         self._client = client
@@ -616,11 +638,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         return queue
 
 
-def _after(run: kokaq.Pushes, taken: int) -> kokaq.Pushes:
+def _after(run: Pushes, taken: int) -> Pushes:
     """What is left of a run without its first messages."""
-    left = slice(taken, None)
-    columns = {"opaques": run.opaques[left], "op_opaques": run.op_opaques[left], "payloads": run.payloads[left]}
-    return replace(run, **columns)
+    return replace(run, opaques=run.opaques[taken:], op_opaques=run.op_opaques[taken:], payloads=run.payloads[taken:])
 
 
 #: What is done for a request that is no run. (A table of each session's own methods would refer back to it.)

@@ -19,11 +19,11 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
     """A PHPMQ client."""
 
     protocol = "phpmq"
-    decoder: phpmq.ServerDecoder
 
     def __init__(self, runtime: Runtime, listener: PhpmqListener) -> None:
         dialect = phpmq.Dialect(listener.dialect) if listener.dialect else None
-        super().__init__(runtime, phpmq.ServerDecoder(runtime.options.limits.payload_bytes, dialect))
+        self._wire = phpmq.ServerDecoder(runtime.options.limits.payload_bytes, dialect)
+        super().__init__(runtime, self._wire)
         self.namespace = listener.namespace
 
     def handle(self, frame: phpmq.PhpmqFrame) -> bool:
@@ -42,7 +42,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. Neighbours that are alike in having a time to live, or none, make one frame."""
-        style = self.decoder.style
+        style = self._wire.style
         assert style is not None  # whoever gets deliveries has asked for them, in some style
         ids = self.runtime.ids.texts(queue, [out.item.position for out in outs])
         shown = self._as_sent(outs) if style.dispatch_ttl is None else [style.dispatch_ttl] * len(outs)
@@ -83,7 +83,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
     @property
     def queue_in_hand(self) -> str:
         """See Session."""
-        return f"{self.namespace}/{self.decoder.queue_in_hand}" if self.decoder.queue_in_hand else ""
+        return f"{self.namespace}/{self._wire.queue_in_hand}" if self._wire.queue_in_hand else ""
 
     def _consume(self, frame: phpmq.Consume) -> None:
         queue = self._queue("consume", frame.queue)

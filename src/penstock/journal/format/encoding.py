@@ -1,0 +1,182 @@
+"""A commit's events to the bytes of a block. The layout is drawn in ``block``."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from penstock.journal.format.block import (
+    DEFAULTS,
+    DTYPES,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_BLOCK,
+    OFFSET,
+    SYNCED,
+    VERSION,
+    Batch,
+    BlockHeader,
+)
+from penstock.journal.format.checksum import crc32
+from penstock.schema import COLUMN, COLUMNS, MESSAGE_KINDS, Column, Rows
+
+#: Blocks up to this are put together before they are written: their parts cost more than the copy.
+SMALL_BLOCK: Final = 64 * 1024
+#: Rows for which numpy costs more than it saves.
+FEW_ROWS: Final = 100
+#: ``at`` has 32 bits of microseconds. A commit takes milliseconds; an hour is a clock that jumped.
+MAX_SPAN: Final = 3_600_000_000
+_SIGNED_HEADER: Final = Struct(HEADER.format[:-1])  # the header's own CRC is its last field
+_CRC: Final = Struct("<I")
+_TWO_OFFSETS: Final = Struct("<ii")
+_ORDER: Final = {column.name: place for place, column in enumerate(COLUMNS)}
+_SORTS: Final = {Rows.ALL: 0, Rows.MESSAGES: 1, Rows.OTHERS: 2}
+#: Of each column: its bit, the sort of its rows, and its default as bytes, which is empty for a binary column.
+_LAYOUT: Final = {c.name: (1 << c.id, _SORTS[c.rows], DEFAULTS.get(c.name, b"")) for c in COLUMNS}
+_PADS: Final = tuple(bytes(size) for size in range(8))
+
+
+class Encoded(NamedTuple):
+    """A block ready to be written: its parts one after the other. The first of them is the header."""
+
+    header: BlockHeader
+    parts: list[bytes]
+
+    @property
+    def data(self) -> bytes:
+        """The parts as one."""
+        return b"".join(self.parts)
+
+
+def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> Encoded:
+    """The batch's block. A payload is copied once, by a join.
+
+    ``previous`` is what the chain has before this block: ``header.crc`` of the block before. Raises ValueError where
+    the batch breaks the rules above: that is a fault in the caller, and nothing was written.
+    """
+    count = len(batch.kinds)
+    messages = sum(map(batch.kinds.count, MESSAGE_KINDS))
+    base, at = _relative_times(batch.at)
+    body: list[bytes] = []
+    if batch.sources:
+        _add_binary(body, batch.sources)
+    present, constant = _add_columns(body, batch, at, (count, messages, count - messages))
+    length = HEADER_SIZE + sum(map(len, body))
+    if not count or length > MAX_BLOCK:
+        raise ValueError(f"a block holds 1 event to {MAX_BLOCK} bytes; this batch has {count} in {length}: split it")
+    if length <= SMALL_BLOCK:
+        body = [b"".join(body)]
+    crc = 0
+    for part in body:
+        crc = crc32(part, crc)
+    flags = SYNCED if synced else 0
+    fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
+    header, head = _seal((MAGIC, VERSION, flags, length, *fields, 0))
+    return Encoded(header, [head, *body])
+
+
+def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
+    """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
+    return _seal(header._replace(previous=previous, reserved_2=0))
+
+
+def _seal(fields: tuple[Any, ...]) -> tuple[BlockHeader, bytes]:
+    """The header with these fields, and its bytes; its checksum, the last field, is put in."""
+    signed = _SIGNED_HEADER.pack(*fields[:-1])
+    crc = crc32(signed)
+    return BlockHeader._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
+
+
+def _relative_times(at: array[int]) -> tuple[int, bytes]:
+    """The base time and the times after it. All rows of one command have one time, so that is looked for first."""
+    raw = at.tobytes()
+    if raw == raw[:8] * len(at):
+        return (at[0] if at else 0), bytes(4 * len(at))
+    if len(at) <= FEW_ROWS:
+        base = min(at)
+        _check_span(base, max(at))
+        return base, array("I", [time - base for time in at]).tobytes()
+    times = np.frombuffer(raw, np.int64)
+    base = int(times.min())
+    _check_span(base, int(times.max()))
+    return base, (times - base).astype(DTYPES["I"]).tobytes()
+
+
+def _check_span(first: int, last: int) -> None:
+    if last - first >= MAX_SPAN:
+        raise ValueError("the times of one batch lie an hour or more apart: commit what came before the jump first")
+
+
+def _add_columns(parts: list[bytes], batch: Batch, at: bytes, counts: tuple[int, int, int]) -> tuple[int, int]:
+    """Add the columns that say something; returns the bit maps of those present and of those constant.
+
+    ``counts`` has how many rows there are, those with a message, and the others.
+    """
+    used = batch.columns
+    if not used.keys() <= COLUMN.keys():
+        raise ValueError(f"no such column: {', '.join(sorted(used.keys() - COLUMN.keys()))}")
+    values: list[tuple[str, bytes | list[bytes]]] = [
+        ("kind", bytes(batch.kinds)),
+        ("at", at),
+        ("queue", batch.queues.tobytes()),
+        ("source", batch.source.tobytes()),
+    ]
+    for name in used if len(used) < 2 else sorted(used, key=_ORDER.__getitem__):
+        column = used[name]
+        values.append((name, column if isinstance(column, list) else column.tobytes()))
+    present = constant = 0
+    for name, data in values:
+        if not data:
+            continue
+        bit, sort, default = _LAYOUT[name]
+        rows, width = counts[sort], len(default)
+        if len(data) != rows * (width or 1) or isinstance(data, list) == bool(width):
+            raise _misfit(COLUMN[name])
+        if isinstance(data, list):
+            if any(data):
+                present |= bit
+                _add_binary(parts, data)
+            continue
+        one = data[:width]
+        if rows == 1 or (data[-width:] == one and data == one * rows):  # as bytes: for small blocks numpy costs more
+            if one == default:
+                continue
+            constant |= bit
+        present |= bit
+        _add_padded(parts, one if constant & bit else data)
+    return present, constant
+
+
+def _misfit(column: Column) -> ValueError:
+    return ValueError(
+        f'column {column.name} needs one value of type "{column.type}" for each of its rows ({column.rows.value})'
+    )
+
+
+def _add_binary(parts: list[bytes], values: list[bytes]) -> None:
+    if len(values) == 1:
+        parts.append(_TWO_OFFSETS.pack(0, len(values[0])))
+        _add_padded(parts, values[0])
+        return
+    _add_padded(parts, _offsets(values))
+    _add_padded(parts, b"".join(values))
+
+
+def _offsets(values: list[bytes]) -> bytes:
+    """Where each value begins, and where the last one ends."""
+    if len(values) <= FEW_ROWS:
+        return array("i", accumulate(map(len, values), initial=0)).tobytes()
+    offsets = np.zeros(len(values) + 1, OFFSET)
+    offsets[1:] = np.fromiter(map(len, values), OFFSET, len(values)).cumsum()
+    return offsets.tobytes()
+
+
+def _add_padded(parts: list[bytes], data: bytes) -> None:
+    parts.append(data)
+    if len(data) & 7:
+        parts.append(_PADS[-len(data) & 7])
