@@ -8,21 +8,23 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
 from penstock.journal.errors import Fenced, Gone, JournalDamaged, JournalRefused
-from penstock.journal.files.disk import RealDisk
+from penstock.journal.files.disk import Part, RealDisk
 from penstock.journal.files.folder import Folder, store_folder
 from penstock.journal.files.log import FileLog
 from penstock.journal.files.segment_reader import KEPT_BYTES
+from penstock.journal.files.segment_writer import AHEAD, SMALL
 from penstock.journal.files.tail import TailReader
 from penstock.journal.format.block import VERSION
 from penstock.journal.format.segment import HEADER_SIZE, INDEX_STEP, SegmentHeader, segment_name
 from support.batches import NOW, published
-from support.simdisk import SimDisk
+from support.simdisk import SimDisk, SimFile
 
 
 def add(log: FileLog, *payloads: bytes, roll: bool = False, at: int = NOW) -> None:
@@ -74,6 +76,42 @@ def test_a_start_does_not_append_to_an_old_segment(tmp_path: Path) -> None:
     idle = FileLog(RealDisk(tmp_path))
     idle.close()
     assert [name for name in names(tmp_path) if name.endswith(".seg")] == [segment_name(n) for n in (1, 2, 3)]
+
+
+def test_small_commits_write_zeros_ahead_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was only allocated is synced with a note about it, which takes longer than a small commit."""
+    ends: list[int] = []
+    write = SimFile.write
+
+    def note(file: SimFile, parts: Sequence[Part], offset: int) -> int:
+        ends.append(offset + sum(map(len, parts)))
+        return write(file, parts, offset)
+
+    monkeypatch.setattr(SimFile, "write", note)
+
+    def ahead(log: FileLog, payload: bytes) -> int:
+        """How far behind its block the commit has written."""
+        ends.clear()
+        add(log, payload)
+        return max(ends) - log.extents()[0].blocks_end
+
+    log = FileLog(disk := SimDisk())
+    assert [ahead(log, b"small") for _ in range(4)] == [AHEAD, 0, 0, 0]
+    assert [ahead(log, bytes(size)) for size in (SMALL, AHEAD)] == [0, 0]
+    assert [ahead(log, b"small") for _ in range(2)] == [AHEAD, 0]
+    written = [block.count for block in log.read(0)]
+    disk.crash()
+    assert [block.count for block in FileLog(disk).read(0)] == written
+    assert ahead(FileLog(SimDisk(), OwnerOptions(Durability.OS)), b"small") == 0
+
+
+def test_zeros_that_find_no_room_are_left_out() -> None:
+    log = FileLog(disk := SimDisk())
+    add(log, b"small")
+    add(log, bytes(AHEAD))
+    disk.fail_at(disk.made + 1, "ENOSPC")
+    add(log, b"small")
+    assert (disk.failed, [block.count for block in log.read(0)]) == ("write", [1, 1, 1])
 
 
 def test_segments_tell_their_size_and_times() -> None:

@@ -21,9 +21,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: What is compiled: what is done for every message, from the bytes that come in to those that go out. Not what is seldom
-#: needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code makes
-#: anew.
+#: What is compiled: what is done for every message, from the bytes that come in to those that go out. Not what is
+#: seldom needed, consists of msgspec's structs, or compares tuples by identity (``request_ids``), which compiled code
+#: makes anew.
 MODULES = (
     "penstock.core.commands.dead_letters",
     "penstock.core.commands.dispatch",
