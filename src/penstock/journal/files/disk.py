@@ -10,10 +10,12 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+from mypy_extensions import mypyc_attr
 
 #: The kernel takes this many parts in one call (IOV_MAX).
-_MOST_PARTS = 1024
+_MOST_PARTS: Final = 1024
 
 #: What can be written: bytes, or a view of bytes.
 Part: TypeAlias = bytes | memoryview
@@ -51,6 +53,7 @@ class FileLock(Protocol):
         """Let go."""
 
 
+@mypyc_attr(native_class=False)
 class Held(Exception):
     """Another process has the lock; ``holder`` is what it wrote into it."""
 
@@ -140,6 +143,7 @@ def _behind(parts: Sequence[Part], size: int) -> list[Part]:
     return [memoryview(parts[number])[size:], *parts[number + 1 :]]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealFile:
     """A file descriptor."""
 
@@ -185,6 +189,7 @@ class RealFile:
             self._fd = -1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealDisk:
     """A folder of the local file system."""
 

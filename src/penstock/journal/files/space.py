@@ -10,19 +10,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from threading import RLock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.journal.errors import LogFailed, LogFull, is_full
 from penstock.journal.files.disk import Disk, File
 
-NAME = "reserve"
+NAME: Final = "reserve"
 #: The last part of the reserve is for appends alone: whoever gives space back must not use up what is needed for that.
-KEPT = 4
+KEPT: Final = 4
 #: The reserve has this part of what has to stay free (64 MiB by default), so much at most; and room for a checkpoint.
-RESERVE_PART = 16
-MOST_RESERVE = 256 * 2**20
+RESERVE_PART: Final = 16
+MOST_RESERVE: Final = 256 * 2**20
 #: What a start needs besides reading: ``penstock.json``, ``tail``, a socket, a new segment.
-START_BYTES = 256 * 1024
+START_BYTES: Final = 256 * 1024
 
 T = TypeVar("T")
 

@@ -52,7 +52,8 @@ class StoredTail(NamedTuple):
         """The 64 bytes, with another generation if one is given."""
         durability, identity, committed, floor, own, start, epoch = self
         written = own if generation is None else generation
-        raw = _LAYOUT.pack(MAGIC, VERSION, durability.value, identity, committed, floor, written, start, epoch, 0)[:-4]
+        setting = durability._value_  # what ``value`` gives, without the search for it
+        raw = _LAYOUT.pack(MAGIC, VERSION, setting, identity, committed, floor, written, start, epoch, 0)[:-4]
         return raw + crc32(raw).to_bytes(4, "little")
 
     @classmethod

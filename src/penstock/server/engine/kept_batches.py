@@ -70,6 +70,9 @@ class WholeBatch:
         """The payloads of messages that are all in this batch."""
         column = cast(list[bytes], self._batch.columns["payload"])
         first = self.first
+        if positions == list(range(positions[0], positions[0] + len(positions))):  # as a rule: they lie side by side
+            index = self._index(positions[0])
+            return column[index : index + len(positions)]
         if self._rows is None:
             return [column[position - first] for position in positions]
         if len(positions) < FEW:
