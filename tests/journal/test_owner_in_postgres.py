@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
-from threading import Thread
+from threading import Barrier, Thread
 
 import numpy as np
 import psycopg
@@ -27,6 +27,7 @@ from penstock.journal.errors import (
     Trimmed,
 )
 from penstock.journal.format.block import Block
+from penstock.journal.postgresql.database import Database
 from penstock.journal.postgresql.journal import OwnedDatabase
 from penstock.schema import Kind
 from support.batches import published
@@ -165,6 +166,24 @@ def test_two_that_make_the_same_journal(url: str) -> None:
     assert [type(each.exception()) for each in tries].count(JournalOwned) == 3
     add(owned[0].log, b"a")
     owned[0].close()
+
+
+def test_two_that_make_room_for_the_same_blocks(url: str) -> None:
+    """A client that was killed leaves its statement behind, and the next one sends the same."""
+    journal_at(url).own().close()
+    databases = [journal_at(url)._connect() for _ in range(2)]
+    together = Barrier(2)
+
+    def prepare(database: Database) -> None:
+        for first in range(1000, 1060):
+            together.wait(30)
+            database.prepare(first)
+
+    with ThreadPoolExecutor(2) as pool:
+        for made in [pool.submit(prepare, each) for each in databases]:
+            made.result()
+    for each in databases:
+        each.close()
 
 
 def test_every_append_renews_the_lease(url: str) -> None:

@@ -67,7 +67,10 @@ UNKEEP = f"""with ours as ({_OURS}),
     select count(*) from ours"""
 
 #: Attaching a table waits for no reader, unlike making it as a part of the other. All in one statement: see below.
+#: Two that make the same one at a time would collide in spite of "if not exists": a client that was killed leaves its
+#: statement behind, while its successor sends the same.
 MAKE_PARTITION = """do $$ begin
+    perform pg_advisory_xact_lock(hashtextextended('{schema}.{partition}', 0));
     create table if not exists {schema}.{partition} (like {schema}.blocks including all);
     if not exists (select from pg_inherits where inhrelid = '{schema}.{partition}'::regclass) then
         alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end});
