@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     "core": ["tests/core"],
     "codecs": ["tests/wire"],
-    "journal": [f"tests/journal/test_{part}.py" for part in ("block", "committer", "log_contract", "faults")],
+    "journal": [f"tests/journal/test_{part}.py" for part in ("block", "committer", "files", "log_contract", "faults")],
     "server": [
         *(f"tests/server/test_{part}.py" for part in ("runtime", "commits", "cache", "kokaq_runs")),
         *("tests/server/test_promises.py", "tests/server/test_damaged.py", "tests/server/test_conversations.py"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,20 @@ def test_zeros_that_find_no_room_are_left_out() -> None:
     disk.fail_at(disk.made + 1, "ENOSPC")
     add(log, b"small")
     assert (disk.failed, [block.count for block in log.read(0)]) == ("write", [1, 1, 1])
+
+
+def test_a_reading_that_ends_early_closes_its_file(tmp_path: Path) -> None:
+    """Compiled too, where a generator that is dropped does not get to its ``finally``."""
+    log = FileLog(RealDisk(tmp_path))
+    for _ in range(5):
+        add(log, b"x")
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        assert [block.first for block in takewhile(lambda block: block.first < 3, log.read(1))] == [1, 2]
+        assert next(log.check(log.extents()[0]))[1] is None
+        with pytest.raises(ZeroDivisionError):
+            _ = [1 // 0 for _ in log.read(1)]
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_segments_tell_their_size_and_times() -> None:

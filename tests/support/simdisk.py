@@ -116,6 +116,7 @@ class SimDisk:
     """One folder on the simulated disk."""
 
     where = "/sim"
+    syncs = True
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)

@@ -20,7 +20,7 @@ ROW_BYTES: Final = 96
 #: A block spans less than an hour. The times of a batch lie this far from its first at most, to either side.
 BATCH_SPAN: Final = 29 * 60 * 1_000_000
 #: Sources are numbered with 16 bits in a block.
-BATCH_SOURCES: Final = 60_000
+BATCH_SOURCES = 60_000
 
 Values: TypeAlias = "array[int] | list[bytes]"
 

@@ -131,6 +131,8 @@ class MemoryFile(RealFile):
 class MemoryDisk:
     """A folder of memory files: see ``files.disk.Disk``. Any thread may use it."""
 
+    syncs = False
+
     def __init__(self) -> None:
         self.where = "memory"
         self._changing = RLock()

@@ -95,6 +95,9 @@ class SharedDisk(ReadableDisk, Protocol):
 class Disk(ReadableDisk, Protocol):
     """One folder, for its owner."""
 
+    #: Whether a sync has anything to do.
+    syncs: bool
+
     def create(self, name: str) -> File:
         """A new file, which must not exist."""
 
@@ -192,6 +195,8 @@ class RealFile:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RealDisk:
     """A folder of the local file system."""
+
+    syncs = True
 
     def __init__(self, folder: str | os.PathLike[str], *, read_only: bool = False) -> None:
         """``read_only`` is for other processes than the broker: nothing is made, and files are opened for reading."""

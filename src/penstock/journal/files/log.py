@@ -27,7 +27,16 @@ from penstock.journal.files.folder import NAME as FOLDER
 from penstock.journal.files.folder import Folder, store_folder, take_lock
 from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import Recovered, check_reach, inspect, put_right
-from penstock.journal.files.segment_reader import BadBlocks, Locator, Unsound, next_sound, read_blocks, scan, walk
+from penstock.journal.files.segment_reader import (
+    BadBlocks,
+    Locator,
+    Unsound,
+    next_sound,
+    read_blocks,
+    scan,
+    walk,
+    while_open,
+)
 from penstock.journal.files.segment_writer import SegmentWriter
 from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
@@ -285,12 +294,12 @@ class FileLog(SegmentedLog):
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
         """See Log."""
         segment = self._segment_of(extent.first)
-        file = self._disk.open(segment.name)
-        try:
-            for block, bad in scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end):
-                yield (block.header.length if block is not None else 0), bad and _bad_range(segment, bad)
-        finally:
-            file.close()
+        steps = while_open(
+            lambda: self._disk.open(segment.name),
+            lambda file: scan(file, HEADER_SIZE, segment.blocks_end, segment.first, segment.end),
+        )
+        for block, bad in steps:
+            yield (block.header.length if block is not None else 0), bad and _bad_range(segment, bad)
 
     def forget_damage(self) -> None:
         """See Log."""
@@ -339,9 +348,16 @@ class FileLog(SegmentedLog):
             self._synced = self._end
 
     def _read_segment(self, segment: Segment, start: int, limit: int) -> Iterator[Block]:
-        position = max(start, segment.first)
+        return while_open(
+            lambda: self._open_segment(segment), lambda file: self._read_blocks(file, segment, start, limit)
+        )
+
+    def _open_segment(self, segment: Segment) -> File:
         with self._disk_errors():
-            file = self._disk.open(segment.name)
+            return self._disk.open(segment.name)
+
+    def _read_blocks(self, file: File, segment: Segment, start: int, limit: int) -> Iterator[Block]:
+        position = max(start, segment.first)
         try:
             with self._disk_errors():
                 offset, position, chain = self._find_start(file, segment, start)
@@ -355,8 +371,6 @@ class FileLog(SegmentedLog):
                         yield block
         except BlockError as error:
             raise self._damaged(segment, error, position, file) from None
-        finally:
-            file.close()
 
     def _find_start(self, file: File, segment: Segment, start: int) -> tuple[int, int, int | None]:
         """Offset and position of the block with an event, and the checksum it must be chained to, if that is known.

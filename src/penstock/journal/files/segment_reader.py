@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.format.block import (
@@ -29,6 +29,21 @@ WINDOW = 1024 * 1024
 #: How many indexes of finished segments are kept, and how many bytes of blocks that single messages were taken from.
 KEPT_INDEXES = 64
 KEPT_BYTES = 16 * 1024 * 1024
+
+
+T = TypeVar("T")
+
+
+def while_open(open_file: Callable[[], File], steps: Callable[[File], Iterator[T]]) -> Iterator[T]:
+    """What is read of a file, which is closed when that ends, however early somebody stops taking from it.
+
+    This module is not compiled: a compiled generator that is dropped does not get to its ``finally``.
+    """
+    file = open_file()
+    try:
+        yield from steps(file)
+    finally:
+        file.close()
 
 
 def read_blocks(

@@ -49,7 +49,7 @@ class SegmentWriter:
             raise
         #: Up to where zeros were written.
         self._zeros_end = 0
-        self._writes_zeros = header.durability is Durability.COMMIT
+        self._writes_zeros = header.durability is Durability.COMMIT and disk.syncs
         #: Whether every block written so far is on disk.
         self.synced = True
 
@@ -60,7 +60,7 @@ class SegmentWriter:
         offset, length = segment.blocks_end, header.length
         self._reserve_up_to(offset + length)
         if not (self._writes_zeros and length <= SMALL and self._write_with_zeros(parts, offset, offset + length)):
-            # What a write that found no room has left is no sound block, and the next try writes the same over it.
+            # Whatever a write that found no room has left, the next try writes the same over it.
             self._space.spend(lambda: write_all(self._file, parts, offset), length)
         self.synced = False
         segment.add(header)

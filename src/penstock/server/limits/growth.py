@@ -317,7 +317,7 @@ PASSING = frozenset(
         "wire/located",
         "wire/phpmq/forms",
         "journal/repair/bridge",
-        "journal/format/block:Encoded",
+        "journal/format/encoding:Encoded",
         "journal/format/catalogue",
         "journal/contract/readers:SharedExtent",
         "journal/files/follower",
