@@ -340,17 +340,7 @@ class World:
     def _retain(self) -> None:
         """Retention and compaction; carrying messages commits, so what is known moves on."""
         assert self.opened is not None
-        engine = self.opened.engine
-        original = engine.commit
-
-        def commit(now: int) -> None:
-            self._commit()
-
-        engine.commit = commit  # type: ignore[method-assign]
-        try:
-            self.opened.upkeep.retain(self.workload.now)
-        finally:
-            engine.commit = original  # type: ignore[method-assign]
+        self.opened.upkeep.retain(self.workload.now, lambda now: self._commit())
 
     def _die(self) -> None:
         """The machine loses power; perhaps the disk is damaged too."""

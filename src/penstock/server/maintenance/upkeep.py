@@ -288,15 +288,19 @@ class Upkeep:
             if place >= plan.table.meta.position or position in known
         }
 
-    def retain(self, now: int) -> int:
-        """All of it, for callers without a loop to keep free. Returns how many extents went."""
+    def retain(self, now: int, commit: Callable[[int], None] | None = None) -> int:
+        """All of it, for callers without a loop to keep free. Returns how many extents went.
+
+        What was carried is committed by ``commit``, if that is not just the engine's.
+        """
+        commit = commit or self.engine.commit
         went = 0
         plan = self.plan(now)
         for step in plan.steps:
             if not self.has_room(step.size):
                 break
             for _ in self.carry(plan.table, step, now):
-                self.engine.commit(now)
+                commit(now)
             extents = len(self.log.extents())
             self.trim(step.before)
             self.engine.advance()
