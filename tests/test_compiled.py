@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -55,6 +56,17 @@ class TestCompiled:
             check=False,
         )
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+    def test_simulated_brokers_keep_their_promises(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "simulate", "--seeds", "20", "--json"],
+            cwd=ROOT,
+            env={**os.environ, compiled.VARIABLE: "required", "PYTHONPATH": os.pathsep.join(("src", "tests"))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, json.loads(done.stdout)["lives"]) == (0, 20), done.stderr[-3000:]
 
     def test_the_command_runs_compiled(self) -> None:
         told = penstock("compile", "--check", PENSTOCK_COMPILED="required")
