@@ -51,6 +51,21 @@ def test_runs_are_added_anywhere(start: set[int], added: set[int]) -> None:
     assert all(0 < len(chunk) <= 3 for chunk in ordered._chunks)
 
 
+@given(start=st.sets(st.integers(0, 40)), removed=st.sets(st.integers(0, 40)))
+def test_many_are_removed_wherever_they_are(start: set[int], removed: set[int]) -> None:
+    ordered = Ordered(start)
+    ordered.remove_many(start & removed)
+    assert list(ordered) == sorted(start - removed)
+    assert (len(ordered), ordered.head) == (len(start - removed), min(start - removed, default=None))
+    assert all(0 < len(chunk) <= 3 for chunk in ordered._chunks)
+
+
+def test_removing_what_is_not_there_is_a_fault() -> None:
+    for values in ([2], [1, 2], [9]):
+        with pytest.raises((AssertionError, IndexError)):
+            Ordered([1, 3, 4, 5]).remove_many(values)
+
+
 @given(values=st.sets(st.integers(0, 30)), value=st.integers(-1, 31))
 def test_it_is_read_from_a_value_on(values: set[int], value: int) -> None:
     ordered = Ordered(values)

@@ -87,7 +87,7 @@ def test_a_small_commit_is_done_on_return_and_a_large_one_by_the_thread(
     while broker.committed < broker.log.next_position:  # the first rows begin a segment, and its catalogue follows
         commits.flush(MORNING)
         commits.advance()
-    while commits._committer._wanted.is_set() or commits._committer._appending.locked():
+    while commits._committer._wanted.is_set or commits._committer._appending.locked():
         time.sleep(0.001)
     told.clear()
     broker.publish(connection, queue, [bytes(small - 1000)], MORNING)

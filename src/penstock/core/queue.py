@@ -37,6 +37,7 @@ class Out:
         "deadline",
         "delivered_at",
         "deliveries",
+        "ended",
         "item",
         "lock",
         "queue",
@@ -66,6 +67,8 @@ class Out:
         self.deadline = 0
         #: Which lock that is: they are numbered, and renewing makes a new one.
         self.lock = 0
+        #: The connection does not have it any more.
+        self.ended = False
         #: It counts for a window of the connection on its queue.
         self.counted = False
         #: It was given to somebody who waits for one message, and has no window.

@@ -133,7 +133,8 @@ class BrokerState:
 
     def lock_until(self, out: Out, deadline: int) -> None:
         """A message is locked, or its lock renewed."""
-        self.unlock(out)
+        if out.deadline:
+            self.unlock([out])
         self.lock_serial += 1
         out.deadline, out.lock = deadline, self.lock_serial
         self.lock_ends.add((deadline, self.lock_serial, out))
@@ -146,10 +147,9 @@ class BrokerState:
             out.deadline, out.lock = deadline, number
         self.lock_ends.add_run([(deadline, out.lock, out) for out in outs])
 
-    def unlock(self, out: Out) -> None:
-        """A message has no lock any more, if it had one."""
-        if out.deadline:
-            self.lock_ends.remove((out.deadline, out.lock, out))
+    def unlock(self, outs: Sequence[Out]) -> None:
+        """Messages have no lock any more. They had one."""
+        self.lock_ends.remove_many([(out.deadline, out.lock, out) for out in outs])
 
     def count_writer(self, entry: WriterEntry, by: int = 1) -> None:
         """A writer is there (1), or no longer (-1), with the partitions it has now."""

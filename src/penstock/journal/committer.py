@@ -19,7 +19,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final
 
 from penstock.journal.contract import Log
 from penstock.journal.errors import LogFull
@@ -36,11 +37,41 @@ REST: Final = 10
 Measure = Callable[[int, float, float], None]
 
 
-class Staged(NamedTuple):
+class Staged:
     """The events of the next commit; ``roll`` as in ``Log.append``."""
 
-    batch: Batch
-    roll: bool = False
+    __slots__ = ("batch", "roll")
+
+    def __init__(self, batch: Batch, roll: bool = False) -> None:
+        self.batch = batch
+        self.roll = roll
+
+
+class _Wanted:
+    """An event that one thread waits for. ``threading.Event`` is a condition around a lock; here the lock is enough."""
+
+    def __init__(self) -> None:
+        #: Held while there is nothing to do.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        #: Set before the gate opens, and cleared after it closes: the round that begins then takes what there is.
+        self.is_set = False
+
+    def set(self) -> None:
+        """The thread has something to do."""
+        self.is_set = True
+        if self._gate.locked():
+            with suppress(RuntimeError):  # somebody else has just opened it
+                self._gate.release()
+
+    def clear(self) -> None:
+        """The thread is about to look for it."""
+        self._gate.acquire(blocking=False)
+        self.is_set = False
+
+    def wait(self, seconds: float | None) -> None:
+        """Until there is something, or so long. The thread clears it afterwards."""
+        self._gate.acquire(timeout=-1 if seconds is None else seconds)
 
 
 class Committer:
@@ -80,7 +111,7 @@ class Committer:
         self._sync_due: float | None = None
         self._epoch = log.epoch  # ours: when someone else seals the log, we must be fenced off
         self._told = log.committed
-        self._wanted = threading.Event()
+        self._wanted = _Wanted()
         #: Held by whoever appends: the thread, or one that does without it.
         self._appending = threading.Lock()
         #: When an append need not be left to the thread, as far as the disk is concerned.
@@ -149,7 +180,7 @@ class Committer:
 
     def _is_idle(self) -> bool:
         """Whether the thread has nothing to do, and is not needed to wait for the disk."""
-        busy = self._wanted.is_set() or self._stopping or self.failure is not None or self.full is not None
+        busy = self._wanted.is_set or self._stopping or self.failure is not None or self.full is not None
         return not busy and time.perf_counter() >= self._quick_from
 
     def _run(self) -> None:

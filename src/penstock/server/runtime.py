@@ -32,6 +32,7 @@ from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
+from penstock.server.network.busy_poll import BusyPoll
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import AccessRule, BrokerOptions
 
@@ -83,6 +84,7 @@ class Runtime:
         self.readers = readers or ReaderTable(log)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
+        self.busy_poll = BusyPoll(self.loop)
         self.sessions: dict[int, AnySession] = {}
         #: Sessions with a publish that was refused.
         self.stalled: set[AnySession] = set()
@@ -189,6 +191,8 @@ class Runtime:
         self._turn_due = False
         if left:
             self._go_on()
+        elif not self.engine.writing:
+            self.busy_poll.idle()
 
     def _turn(self) -> bool:
         """Returns whether there is something for another turn."""

@@ -60,17 +60,25 @@ def end_deliveries(
     Dead letters are passed over unless ``dead``: they can be acknowledged or given back, nothing else.
     """
     outs: list[Out] = []
-    had = connection.out
+    had, has = connection.out, queue.out
+    counted = 0
+    locked: list[Out] = []
     for position in positions:
         out = had.get(position)
         if out is None or out.queue is not queue or (out.dead and not dead):
             continue
         del had[position]
-        del queue.out[position]
+        del has[position]
+        out.ended = True
         outs.append(out)
-        state.unlock(out)
+        if out.deadline:
+            locked.append(out)
         if out.counted:
-            connection.given[queue.id] -= 1
+            counted += 1
+    if locked:
+        state.unlock(locked)
+    if counted:
+        connection.given[queue.id] -= counted
     state.out -= len(outs)
     if state.throttled:
         state.throttled_unchecked = len(state.throttled)
@@ -151,10 +159,16 @@ def _ends(outs: Sequence[Out]) -> dict[str, Values]:
             "deliveries": array("I", (out.deliveries + 1,)),
             "delivered_at": array("q", (out.delivered_at,)),
         }
+    at = outs[0].delivered_at if outs else 0
+    alike = True
+    for out in outs:
+        if out.deliveries or out.delivered_at != at:
+            alike = False
+            break
     return {
         "message": array("Q", [out.item.position for out in outs]),
-        "deliveries": array("I", [out.deliveries + 1 for out in outs]),
-        "delivered_at": array("q", [out.delivered_at for out in outs]),
+        "deliveries": array("I", (1,)) * len(outs) if alike else array("I", [out.deliveries + 1 for out in outs]),
+        "delivered_at": array("q", (at,)) * len(outs) if alike else array("q", [out.delivered_at for out in outs]),
     }
 
 

@@ -94,8 +94,8 @@ class Engine:
 
     def write(self, staged: Iterable[Staged]) -> None:
         """Append staged batches in the calling thread. Raises LogError; then nothing may be confirmed any more."""
-        for batch, roll in staged:
-            self.log.append(batch, batch.first, self.epoch, roll=roll)
+        for each in staged:
+            self.log.append(each.batch, each.batch.first, self.epoch, roll=each.roll)
 
     def advance(self) -> None:
         """Release what waited for the log. Call it after ``write``, or ``log.sync`` where that commits."""
@@ -117,6 +117,11 @@ class Engine:
     def awaited(self) -> bool:
         """Whether somebody is to be told something once there is a commit."""
         return bool(self._waiting)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a batch was taken to be written, and is not committed yet."""
+        return bool(self._in_flight)
 
     @property
     def unwritten(self) -> int:

@@ -176,6 +176,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if self.closing or self.ending:
             return
         runtime, inbox = self.runtime, self.inbox
+        runtime.busy_poll.busy()
         self.active_at = runtime.received_at = runtime.loop.time()
         try:
             frames = self.decoder.feed(data)
@@ -577,19 +578,20 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         queue, waiting = self.outbox[0]
         outs: list[Out] = []
         size = 0
-        count, still_out = len(waiting), self.connection.out.get
-        while waiting and len(outs) < PUMP_MESSAGES:
-            out = waiting[0]
-            item = out.item
-            if outs and size + item.size > most:
+        count = 0
+        for out in waiting:
+            added = out.item.size
+            if outs and (size + added > most or len(outs) >= PUMP_MESSAGES):
                 break
-            waiting.popleft()
-            if still_out(item.position) is out:  # it may have been taken back meanwhile
+            count += 1
+            if not out.ended:  # it may have been taken back meanwhile
                 outs.append(out)
-                size += item.size
-        count -= len(waiting)
-        if not waiting:
+                size += added
+        if count == len(waiting):
             self.outbox.popleft()
+        else:
+            for _ in range(count):
+                waiting.popleft()
         if outs:
             try:
                 readable, payloads = self.runtime.read(queue, outs)

@@ -1,0 +1,139 @@
+"""Busy polling: only while bytes come at once, never for longer than a moment, and not while the disk is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from penstock.server.network.busy_poll import MOMENT, BusyPoll
+from penstock.server.protocols.kokaq.session import KokaqSession
+from penstock.wire import kokaq
+from penstock.wire.kokaq import MessageType
+from support.inprocess import InProcess, running
+
+
+class Loop:
+    """One whose iterations are made by hand, and each takes a tenth of a moment."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def clock(self) -> float:
+        return self.now
+
+    def iterate(self) -> int:
+        """Until the loop would sleep. Returns how many iterations that were."""
+        count = 0
+        while self.soon:
+            called, self.soon = self.soon, []
+            self.now += MOMENT / 10
+            for callback in called:
+                callback()
+            count += 1
+        return count
+
+
+def polling(processors: int = 2) -> tuple[Loop, BusyPoll]:
+    loop = Loop()
+    return loop, BusyPoll(loop, processors, loop.clock)
+
+
+def pause(loop: Loop, poll: BusyPoll, seconds: float) -> None:
+    """Nothing to do for so long, and then bytes."""
+    poll.idle()
+    loop.now += seconds
+    poll.busy()
+
+
+def test_a_loop_sleeps_until_bytes_have_come_at_once() -> None:
+    loop, poll = polling()
+    poll.idle()
+    assert loop.iterate() == 0
+    loop.now += 2 * MOMENT
+    poll.busy()
+    poll.idle()
+    assert loop.iterate() == 0
+    poll.busy()
+    pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    assert loop.soon
+
+
+def test_it_sleeps_again_after_a_moment_without_any() -> None:
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    assert loop.iterate() in (10, 11)
+    poll.idle()  # after a turn that no bytes were the reason of
+    assert loop.iterate() == 0
+    loop.now += 1
+    poll.busy()
+    poll.idle()
+    assert loop.iterate() == 0
+
+
+def test_it_goes_on_as_long_as_they_come_at_once() -> None:
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    for _ in range(20):
+        poll.idle()
+        assert len(loop.soon) == 1
+        loop.now += MOMENT / 3
+        poll.busy()
+        assert loop.iterate() == 1  # the look that was asked for finds that there is something to do
+    assert not loop.soon
+
+
+def test_it_does_not_poll_twice() -> None:
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    for _ in range(5):
+        poll.idle()
+        poll.busy()
+    poll.idle()
+    assert len(loop.soon) == 1
+
+
+def test_the_only_processor_is_left_to_others() -> None:
+    loop, poll = polling(processors=1)
+    for _ in range(3):
+        pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    assert not loop.soon
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["written at once", "the disk is waited for"])
+def test_a_broker_polls_when_it_has_answered(waits: bool) -> None:
+    """Not while a commit is on its way: the thread that makes it needs the interpreter, and tells of its end."""
+
+    def push(broker: InProcess, session: KokaqSession, loop: Loop) -> None:
+        """A request at once after the last answer."""
+        loop.now += MOMENT / 2
+        request = kokaq.Pushes(MessageType.OPERATIONAL, True, 0, "default", "q", (b"0001",), b"\0", (b"message",))
+        session.data_received(kokaq.encode_requests([request]))
+        broker.runtime.turn()
+
+    async def main() -> None:
+        async with running() as broker:
+            broker.queue("q")
+            await broker.settle()
+            loop = Loop()
+            broker.runtime.busy_poll = BusyPoll(loop, 2, loop.clock)
+            session, wire = broker.kokaq()
+            broker.runtime.turn()
+            if waits:
+                broker.journal.hold()
+            for _ in range(3):
+                push(broker, session, loop)
+                if not waits:
+                    await broker.settle()
+            assert bool(loop.soon) is not waits
+            assert bool(wire.sent) is not waits
+
+    asyncio.run(main())
