@@ -65,12 +65,14 @@ def completed(batch: Rowset) -> Rowset:
 
 @given(batches(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_what_goes_in_comes_out(batch: Rowset, epoch: int, previous: int) -> None:
-    header, parts = encode(batch, epoch, previous)
-    data = b"".join(parts)
+    encoded = encode(batch, epoch, previous)
+    header, data = encoded.header, encoded.data
     found = parse(data)
     assert rebuilt(found) == completed(batch)
     assert (found.epoch, found.header.previous, found.end) == (epoch, previous, batch.end)
     assert found.header == header
+    told = (encoded.first, encoded.end, encoded.length, encoded.base, encoded.crc)
+    assert told == (header.first, header.end, header.length, header.base, header.crc)
     assert len(data) == found.header.length
     assert len(data) % 8 == 0
 
@@ -194,15 +196,21 @@ def test_a_batch_over_the_limit_is_refused() -> None:
 
 def test_a_batch_of_just_the_limit_is_taken() -> None:
     rest = len(encode(published(1, [bytes(8)]), 1, 0).data) - 8
-    header, parts = encode(published(1, [bytes(MAX_BLOCK - rest)]), 1, 0)
-    assert header.length == sum(map(len, parts)) == MAX_BLOCK
-    assert block.parse_header(parts[0]) == header
+    encoded = encode(published(1, [bytes(MAX_BLOCK - rest)]), 1, 0)
+    assert encoded.length == sum(map(len, encoded.parts)) == MAX_BLOCK
+    assert block.parse_header(encoded.parts[0]) == encoded.header
 
 
 def test_only_a_block_that_was_written_after_a_sync_says_so() -> None:
     batch = published(1, [b"a"])
     flags = [encode(batch, 1, 0).header.flags, encode(batch, 1, 0, synced=True).header.flags]
     assert flags == [0, block.SYNCED]
+
+
+@pytest.mark.parametrize("payloads", [[b"12345"] * 300, [b"x" * (i % 7) for i in range(300)], [b""] * 299 + [b"last"]])
+def test_many_payloads_of_one_size_or_several(payloads: list[bytes]) -> None:
+    offsets, data = parse(encode(published(1, payloads), 1, 0).data).binary("payload")
+    assert [bytes(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)] == payloads
 
 
 def test_times_within_an_hour_are_kept() -> None:

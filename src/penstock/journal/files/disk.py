@@ -119,6 +119,8 @@ class Disk(ReadableDisk, Protocol):
 
 def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
     """Write until everything is written; returns the offset behind it. A disk that takes nothing is an error."""
+    if len(parts) <= _MOST_PARTS:
+        return _write(file, parts, offset)
     for start in range(0, len(parts), _MOST_PARTS):
         offset = _write(file, parts[start : start + _MOST_PARTS], offset)
     return offset
@@ -126,7 +128,9 @@ def write_all(file: File, parts: Sequence[Part], offset: int) -> int:
 
 def _write(file: File, parts: Sequence[Part], offset: int) -> int:
     """As many parts as the kernel takes. It may still take less of them, as of more than 2 GiB."""
-    left = sum(map(len, parts))
+    left = 0
+    for part in parts:
+        left += len(part)
     while left:
         written = file.write(parts, offset)
         if written <= 0:
@@ -159,7 +163,7 @@ class RealFile:
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
         """See File."""
-        return os.pwritev(self._fd, parts[:_MOST_PARTS], offset)
+        return os.pwritev(self._fd, parts if len(parts) <= _MOST_PARTS else parts[:_MOST_PARTS], offset)
 
     def size(self) -> int:
         """See File."""

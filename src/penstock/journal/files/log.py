@@ -40,7 +40,7 @@ from penstock.journal.files.segment_reader import (
 from penstock.journal.files.segment_writer import SegmentWriter
 from penstock.journal.files.space import START_BYTES, DiskSpace
 from penstock.journal.files.tail import NAME as TAIL
-from penstock.journal.files.tail import StoredTail, TailWriter
+from penstock.journal.files.tail import TailWriter
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.rows import MessageRow
 from penstock.journal.format.segment import HEADER_SIZE, KEPT, Segment, is_kept, is_segment
@@ -328,7 +328,7 @@ class FileLog(SegmentedLog):
         """Put right what a crash has left, and be ready to write. Raises LogFull without room for that."""
         with self._disk_errors(starting=True):
             put_right(self._disk, self._found)
-            self._tail = TailWriter(self._disk)
+            self._tail = TailWriter(self._disk, self.options.durability, self.identity)
             self._publish()
 
     def _writer_for(self, batch: Batch, *, roll: bool) -> SegmentWriter:
@@ -404,9 +404,9 @@ class FileLog(SegmentedLog):
     def _publish(self) -> None:
         assert self._tail is not None
         with self._changing:
-            values = (self._committed, self.floor, 0, self.start, self.epoch)
+            start = self.start
             try:
-                self._tail.publish(StoredTail(self.options.durability, self.identity, *values))
+                self._tail.publish(self._committed, max(self._floor, start), start, self._folder.epoch)
             except OSError as error:
                 if not is_full(error):  # it has its block; where that is not enough, readers see the next one
                     raise

@@ -56,14 +56,14 @@ class SegmentWriter:
     def append(self, batch: Batch, epoch: int) -> None:
         """Write one block. It is not synced yet."""
         segment = self.segment
-        header, parts = encode(batch, epoch, segment.chain, synced=self.synced)
-        offset, length = segment.blocks_end, header.length
+        block = encode(batch, epoch, segment.chain, synced=self.synced)
+        offset, length, parts = segment.blocks_end, block.length, block.parts
         self._reserve_up_to(offset + length)
         if not (self._writes_zeros and length <= SMALL and self._write_with_zeros(parts, offset, offset + length)):
             # Whatever a write that found no room has left, the next try writes the same over it.
             self._space.spend(lambda: write_all(self._file, parts, offset), length)
         self.synced = False
-        segment.add(header)
+        segment.note(block.first, block.end, length, block.base, block.crc)
 
     def _write_with_zeros(self, parts: list[bytes], offset: int, end: int) -> bool:
         """Write a small block, and zeros behind it. False: there are enough, or no room for them."""

@@ -32,6 +32,8 @@ from penstock.journal.format.checksum import crc32
 NAME: Final = "tail"
 MAGIC: Final = b"PNTL"
 _LAYOUT: Final = Struct("<4sHHQQQQQI8xI")
+_SIGNED: Final = Struct(_LAYOUT.format[:-1])  # the CRC is the last field
+_CRC: Final = Struct("<I")
 SIZE: Final = _LAYOUT.size
 #: A reader that meets a half-written record looks again; a write takes a microsecond, so many times means damage.
 _TRIES: Final = 1000
@@ -48,13 +50,9 @@ class StoredTail(NamedTuple):
     start: int
     epoch: int
 
-    def encode(self, generation: int | None = None) -> bytes:
-        """The 64 bytes, with another generation if one is given."""
-        durability, identity, committed, floor, own, start, epoch = self
-        written = own if generation is None else generation
-        setting = durability._value_  # what ``value`` gives, without the search for it
-        raw = _LAYOUT.pack(MAGIC, VERSION, setting, identity, committed, floor, written, start, epoch, 0)[:-4]
-        return raw + crc32(raw).to_bytes(4, "little")
+    def encode(self) -> bytes:
+        """The 64 bytes."""
+        return _encode(self.durability.value, *self[1:])
 
     @classmethod
     def decode(cls, raw: bytes) -> StoredTail | None:
@@ -63,6 +61,13 @@ class StoredTail(NamedTuple):
             return None
         _, version, durability, *rest, _ = _LAYOUT.unpack(raw)
         return cls(Durability(durability), *rest) if version <= VERSION else None
+
+
+def _encode(
+    durability: int, identity: int, committed: int, floor: int, generation: int, start: int, epoch: int
+) -> bytes:
+    raw = _SIGNED.pack(MAGIC, VERSION, durability, identity, committed, floor, generation, start, epoch)
+    return raw + _CRC.pack(crc32(raw))
 
 
 def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]:
@@ -80,15 +85,18 @@ def read_tail(disk: ReadableDisk) -> tuple[StoredTail | None, StoredTail | None]
 class TailWriter:
     """Writes the record over, always into the same file: readers keep theirs mapped."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, durability: Durability, identity: int) -> None:
         old, _ = read_tail(disk)
         self.generation = old.generation if old else 0
+        self._durability: int = durability.value
+        self._identity = identity
         self._file: File = disk.open(NAME) if NAME in disk.names() else disk.create(NAME)
 
-    def publish(self, tail: StoredTail) -> None:
-        """Show this to the readers; its generation is set here."""
+    def publish(self, committed: int, floor: int, start: int, epoch: int) -> None:
+        """Show this to the readers."""
         self.generation += 1
-        write_all(self._file, [tail.encode(self.generation)], 0)
+        raw = _encode(self._durability, self._identity, committed, floor, self.generation, start, epoch)
+        write_all(self._file, [raw], 0)
 
     def sync(self) -> None:
         """Have what was published last on disk."""

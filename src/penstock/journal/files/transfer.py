@@ -16,7 +16,7 @@ from penstock.journal.files.kept_segments import load_kept
 from penstock.journal.files.recovery import inspect
 from penstock.journal.files.segment_assembly import SegmentAssembly, SegmentSums
 from penstock.journal.files.segment_reader import read_footer
-from penstock.journal.files.tail import StoredTail, TailWriter
+from penstock.journal.files.tail import TailWriter
 from penstock.journal.files.values import FileValues
 from penstock.journal.format.segment import HEADER_SIZE, Segment, is_segment
 from penstock.journal.repair.survey import survey
@@ -145,8 +145,8 @@ class FolderTarget:
         """See TransferTarget."""
         assert self._facts is not None
         facts = self._facts
-        tail = TailWriter(self._disk)
-        tail.publish(StoredTail(Durability.COMMIT, facts.identity, facts.head, facts.floor, 0, facts.low, facts.epoch))
+        tail = TailWriter(self._disk, Durability.COMMIT, facts.identity)
+        tail.publish(facts.head, facts.floor, facts.low, facts.epoch)
         tail.sync()
         tail.close()
         self._disk.sync()

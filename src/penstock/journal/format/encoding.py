@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import accumulate
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +33,7 @@ FEW_ROWS: Final = 100
 MAX_SPAN: Final = 3_600_000_000
 _SIGNED_HEADER: Final = Struct(HEADER.format[:-1])  # the header's own CRC is its last field
 _CRC: Final = Struct("<I")
+_MESSAGE_KINDS: Final = tuple(int(kind) for kind in MESSAGE_KINDS)
 _TWO_OFFSETS: Final = Struct("<ii")
 _ORDER: Final = {column.name: place for place, column in enumerate(COLUMNS)}
 _SORTS: Final = {Rows.ALL: 0, Rows.MESSAGES: 1, Rows.OTHERS: 2}
@@ -41,11 +42,26 @@ _LAYOUT: Final = {c.name: (1 << c.id, _SORTS[c.rows], DEFAULTS.get(c.name, b""))
 _PADS: Final = tuple(bytes(size) for size in range(8))
 
 
-class Encoded(NamedTuple):
-    """A block ready to be written: its parts one after the other. The first of them is the header."""
+class Encoded:
+    """A block ready to be written: its parts one after the other. The first of them is the header.
 
-    header: BlockHeader
-    parts: list[bytes]
+    What a segment takes note of is here as well.
+    """
+
+    __slots__ = ("base", "crc", "end", "first", "length", "parts")
+
+    def __init__(self, parts: list[bytes], first: int, end: int, length: int, base: int, crc: int) -> None:
+        self.parts = parts
+        self.first = first
+        self.end = end
+        self.length = length
+        self.base = base
+        self.crc = crc
+
+    @property
+    def header(self) -> BlockHeader:
+        """All that the header says."""
+        return BlockHeader._make(HEADER.unpack(self.parts[0]))
 
     @property
     def data(self) -> bytes:
@@ -59,14 +75,19 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
     ``previous`` is what the chain has before this block: ``header.crc`` of the block before. Raises ValueError where
     the batch breaks the rules above: that is a fault in the caller, and nothing was written.
     """
-    count = len(batch.kinds)
-    messages = sum(map(batch.kinds.count, MESSAGE_KINDS))
+    kinds, first = batch.kinds, batch.first
+    count = len(kinds)
+    messages = 0
+    for kind in _MESSAGE_KINDS:
+        messages += kinds.count(kind)
     base, at = _relative_times(batch.at)
     body: list[bytes] = []
     if batch.sources:
         _add_binary(body, batch.sources)
     present, constant = _add_columns(body, batch, at, (count, messages, count - messages))
-    length = HEADER_SIZE + sum(map(len, body))
+    length = HEADER_SIZE
+    for part in body:
+        length += len(part)
     if not count or length > MAX_BLOCK:
         raise ValueError(f"a block holds 1 event to {MAX_BLOCK} bytes; this batch has {count} in {length}: split it")
     if length <= SMALL_BLOCK:
@@ -75,21 +96,20 @@ def encode(batch: Batch, epoch: int, previous: int, *, synced: bool = False) -> 
     for part in body:
         crc = crc32(part, crc)
     flags = SYNCED if synced else 0
-    fields = (epoch, batch.first, base, present, constant, count, messages, len(batch.sources), 0, crc, previous, 0)
-    header, head = _seal((MAGIC, VERSION, flags, length, *fields, 0))
-    return Encoded(header, [head, *body])
+    head = _SIGNED_HEADER.pack(
+        MAGIC, VERSION, flags, length, epoch, first, base, present, constant, count, messages, len(batch.sources), 0,
+        crc, previous, 0,
+    )  # fmt: skip
+    own_crc = crc32(head)
+    return Encoded([head + _CRC.pack(own_crc), *body], first, first + count, length, base, own_crc)
 
 
 def chain_to(header: BlockHeader, previous: int) -> tuple[BlockHeader, bytes]:
     """The header of a block that is moved behind another one, and its bytes. The body stays as it is."""
-    return _seal(header._replace(previous=previous, reserved_2=0))
-
-
-def _seal(fields: tuple[Any, ...]) -> tuple[BlockHeader, bytes]:
-    """The header with these fields, and its bytes; its checksum, the last field, is put in."""
-    signed = _SIGNED_HEADER.pack(*fields[:-1])
+    fields = header._replace(previous=previous, reserved_2=0)[:-1]
+    signed = _SIGNED_HEADER.pack(*fields)
     crc = crc32(signed)
-    return BlockHeader._make((*fields[:-1], crc)), signed + _CRC.pack(crc)
+    return BlockHeader._make((*fields, crc)), signed + _CRC.pack(crc)
 
 
 def _relative_times(at: array[int]) -> tuple[int, bytes]:
@@ -171,8 +191,11 @@ def _offsets(values: list[bytes]) -> bytes:
     """Where each value begins, and where the last one ends."""
     if len(values) <= FEW_ROWS:
         return array("i", accumulate(map(len, values), initial=0)).tobytes()
-    offsets = np.zeros(len(values) + 1, OFFSET)
-    offsets[1:] = np.fromiter(map(len, values), OFFSET, len(values)).cumsum()
+    sizes = list(map(len, values))
+    if sizes.count(sizes[0]) == len(sizes):
+        return (np.arange(len(sizes) + 1, dtype=OFFSET) * sizes[0]).tobytes()
+    offsets = np.zeros(len(sizes) + 1, OFFSET)
+    np.cumsum(sizes, out=offsets[1:])
     return offsets.tobytes()
 
 

@@ -222,14 +222,18 @@ class Segment:
         return self.header.created
 
     def add(self, header: BlockHeader) -> None:
-        """Take note of the next block. ``end`` is moved last: see the class."""
+        """Take note of the next block."""
+        self.note(header.first, header.end, header.length, header.base, header.crc)
+
+    def note(self, first: int, end: int, length: int, base: int, crc: int) -> None:
+        """The same, by the block's positions, bytes, base time and checksum. ``end`` is moved last: see the class."""
         assert self.index is not None
-        self.index.add(header.first, self.blocks_end)
-        self.blocks_end += header.length
+        self.index.add(first, self.blocks_end)
+        self.blocks_end += length
         self.blocks += 1
-        self.chain = header.crc
-        self.last_at = max(self.last_at, header.base)
-        self.end = header.end
+        self.chain = crc
+        self.last_at = max(self.last_at, base)
+        self.end = end
 
     def footer(self, *, clean: bool) -> tuple[bytes, Footer]:
         """What finishes the file: the bytes of the index, and the footer."""

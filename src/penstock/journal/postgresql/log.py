@@ -196,7 +196,7 @@ class DatabaseLog(SegmentedLog):
     def _write(self, encoded: Encoded, segment: Segment, begins: NewExtent | None) -> None:
         block = _new_block(encoded)
         self._writer.append(block, segment.first, begins)
-        segment.add(encoded.header)
+        segment.note(encoded.first, encoded.end, encoded.length, encoded.base, encoded.crc)
         self._blocks.cache.add(segment.first, block.first, block.end, block.data)
         self._end = block.end
 

@@ -55,8 +55,9 @@ def carry_out(disk: Disk, plan: RepairPlan, progress: Progress = lambda size: No
     if before.start != plan.folder.start:
         store_folder(disk, plan.folder)
     assert plan.tail is not None
-    tail = TailWriter(disk)
-    tail.publish(plan.tail)
+    last = plan.tail
+    tail = TailWriter(disk, last.durability, last.identity)
+    tail.publish(last.committed, last.floor, last.start, last.epoch)
     tail.keep()
     tail.close()
     return kept

@@ -317,7 +317,6 @@ PASSING = frozenset(
         "wire/located",
         "wire/phpmq/forms",
         "journal/repair/bridge",
-        "journal/format/encoding:Encoded",
         "journal/format/catalogue",
         "journal/contract/readers:SharedExtent",
         "journal/files/follower",
