@@ -110,6 +110,22 @@ def test_columns_of_a_part(sizes: list[int], start: int, count: int) -> None:
     assert lane.columns(start, count)[2].tolist() == sizes[start : start + count]
 
 
+@pytest.mark.parametrize("chunk", [3, 70, 2048])
+@pytest.mark.parametrize("priority", [0, PRIORITY])
+@pytest.mark.parametrize("expires", [0, 2**62])
+def test_many_that_come_at_once_are_as_those_that_come_one_by_one(chunk: int, priority: int, expires: int) -> None:
+    with patch("penstock.core.structures.lane.CHUNK", chunk):
+        lane, model = Lane(priority), []
+        for first, sizes in ((1, [7] * 130), (131, list(range(90))), (221, [3])):
+            lane.append_run(first, sizes, expires)
+            model += [Item(first + i, first + i, size, expires, FOREVER, priority) for i, size in enumerate(sizes)]
+        assert_same(lane, model)
+        taken = [item for count in (1, 60, 2) for item in lane.take(count)]
+        assert taken == model[:63]
+        assert {type(item) for item in taken} == {Item}
+        assert_same(lane, model[63:])
+
+
 def test_columns_of_an_empty_lane_have_their_types() -> None:
     lane = Lane()
     lane.append_run(1, [1])

@@ -376,11 +376,11 @@ class TestMemory:
     def test_what_is_remembered_is_bounded(self) -> None:
         form = forms.form_of(32, b"")
         for size in range(3000, 9000):
-            assert form.sizes[Packet.CONTENT][form.joints[Packet.CONTENT][size]] == size
+            assert form.sizes[Packet.CONTENT].of(form.joints[Packet.CONTENT].of(size)) == size
         for ttl in range(9000):
-            assert form.tails[ttl].endswith(b"%d" % ttl)
+            assert form.tails.of(ttl).endswith(b"%d" % ttl)
         for memo in (form.sizes[Packet.CONTENT], form.joints[Packet.CONTENT], form.tails):
-            assert len(memo) <= forms.REMEMBERED
+            assert len(memo.known) <= forms.REMEMBERED
 
 
 def test_every_error_code_is_documented_and_has_a_vector() -> None:

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count, repeat
 from typing import Final, NamedTuple, TypeAlias
 
@@ -42,6 +43,8 @@ from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
 CHUNK = 2048
+#: From so many on they are added as arrays.
+MANY: Final = 50
 
 
 class Item(NamedTuple):
@@ -56,6 +59,9 @@ class Item(NamedTuple):
     reason: int = 0
 
 
+#: As ``Item._make``, but without a call of Python's for each.
+_make_item: Final[Callable[[Iterable[int]], Item]] = partial(tuple.__new__, Item)
+
 _TYPES: Final = "QQIqBQB"
 #: Columns that every chunk has. Positions are left out where they are the ranks, all others where they are the default.
 _ALWAYS: Final = (0, 2)
@@ -64,6 +70,8 @@ _COLUMNS: Final = len(_TYPES)
 _OPTIONAL: Final = _COLUMNS - len(_ALWAYS)
 #: What columns hold that are left out, where there is no priority.
 _PLAIN: Final = (0, 0, 0, 0, FOREVER, 0, 0)
+#: The columns behind the sizes, where all of them are left out. They never end, and have no state.
+_PLAIN_REST: Final = tuple(repeat(value) for value in _PLAIN[3:])
 #: Tells apart chunks that are noted for the same time.
 _serials = count()
 
@@ -180,7 +188,7 @@ class Lane:
 
     def __iter__(self) -> Iterator[Item]:
         for chunk in self._chunks:
-            yield from map(Item._make, self._rows(chunk.look(), 0, len(chunk)))
+            yield from map(_make_item, self._rows(chunk.look(), 0, len(chunk)))
 
     def after(self, place: tuple[int, int], limit: int) -> list[Item]:
         """Messages behind a rank and position, left where they are. Packed chunks stay so."""
@@ -193,7 +201,7 @@ class Lane:
             low, high = bisect_left(ranks, place[0]), bisect_right(ranks, place[0])
             start = bisect_right(ranks if positions is None else positions, place[1], low, high)
             stop = min(len(ranks), start + limit - len(found))
-            found += map(Item._make, self._rows(columns, start, stop))
+            found += map(_make_item, self._rows(columns, start, stop))
             if len(found) >= limit:
                 break
         return found
@@ -214,8 +222,12 @@ class Lane:
             part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)
-            ranks.extend(run)
-            its_sizes.extend(part)
+            if count < MANY:
+                ranks.extend(run)
+                its_sizes.extend(part)
+            else:
+                ranks.frombytes(np.arange(first + start, first + start + count, dtype=np.uint64).tobytes())
+                its_sizes.extend(_as_array(part))
             if expires or retries != FOREVER or columns.count(None) < _OPTIONAL:
                 self._append_optional(chunk, run, expires, retries)
             start += count
@@ -288,7 +300,7 @@ class Lane:
             if part == 1:
                 taken.append(self._item(0, 0))
             else:
-                taken += map(Item._make, self._rows(chunk.columns, 0, part))
+                taken += map(_make_item, self._rows(chunk.columns, 0, part))
             self._delete(0, 0, part)
         return taken
 
@@ -365,7 +377,7 @@ class Lane:
             while done < len(wanted) and stop < len(chunk.ranks) and chunk.ranks[stop] == wanted[done]:
                 stop += 1
                 done += 1
-            removed += map(Item._make, self._rows(chunk.columns, start, stop))
+            removed += map(_make_item, self._rows(chunk.columns, start, stop))
             self._delete(number, start, stop)
         return removed
 
@@ -440,9 +452,13 @@ class Lane:
         column.extend(array(_TYPES[index], (value,)) * count)
 
     def _rows(self, columns: list[array[int] | None], start: int, stop: int) -> Iterator[tuple[int, ...]]:
-        ranks, positions, *others = columns
+        ranks, sizes = columns[0], columns[2]
         assert ranks is not None
         ranked = ranks[start:stop].tolist()  # where a position is the rank, it is one object: messages out are many
+        if self._defaults is _PLAIN and columns.count(None) == _OPTIONAL:
+            assert sizes is not None
+            return zip(ranked, ranked, sizes[start:stop], *_PLAIN_REST, strict=False)
+        _, positions, *others = columns
         return zip(
             ranked,
             ranked if positions is None else positions[start:stop],
@@ -556,6 +572,13 @@ class Lane:
         assert chunk.deadline is not None
         self._deadlines.remove(chunk.deadline)
         chunk.deadline = None
+
+
+def _as_array(sizes: Sequence[int]) -> array[int]:
+    """Mostly all are one."""
+    if sizes.count(sizes[0]) == len(sizes):
+        return array("I", (sizes[0],)) * len(sizes)
+    return array("I", sizes)
 
 
 def _due(column: array[int] | None, now: int, limit: int) -> tuple[list[int], int]:

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from struct import Struct, unpack
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.core.broker import Broker
 from penstock.core.queue import Queue
 
+#: From so many on numpy is quicker.
+MANY: Final = 100
 _RAW: Final = Struct(">QQ")
+_BIG_ENDIAN: Final = np.dtype(">u8")
 
 
 class Ids:
@@ -26,21 +32,34 @@ class Ids:
         """The 16 bytes of a message's ID."""
         return queue.asked.get(position) or _RAW.pack(self.identity, position)
 
-    def raws(self, queue: Queue, positions: Sequence[int]) -> tuple[bytes, ...]:
-        """The 16 bytes of the IDs of messages."""
+    def raws(self, queue: Queue, positions: range) -> tuple[bytes, ...]:
+        """The 16 bytes of the IDs of messages that lie side by side."""
         if not queue.asked:
             identity, pack = self.identity, _RAW.pack
             if len(positions) == 1:
                 return (pack(identity, positions[0]),)
-            return tuple([pack(identity, position) for position in positions])
+            if len(positions) < MANY:
+                return tuple([pack(identity, position) for position in positions])
+            raw = self._many(np.arange(positions[0], positions[0] + len(positions)))
+            return tuple([raw[at : at + 16] for at in range(0, len(raw), 16)])
         return tuple([self.raw(queue, position) for position in positions])
 
     def texts(self, queue: Queue, positions: Sequence[int]) -> list[bytes]:
         """The IDs of messages as 32 lowercase hex characters each."""
         if not queue.asked:
             text = self._text
-            return [text % position for position in positions]
+            if len(positions) < MANY:
+                return [text % position for position in positions]
+            texts = hexlify(self._many(positions))
+            return [texts[at : at + 32] for at in range(0, len(texts), 32)]
         return [hexlify(self.raw(queue, position)) for position in positions]
+
+    def _many(self, positions: Sequence[int] | NDArray[np.int64]) -> bytes:
+        """The IDs of many messages, one after the other."""
+        pairs = np.empty((len(positions), 2), _BIG_ENDIAN)
+        pairs[:, 0] = self.identity
+        pairs[:, 1] = positions
+        return pairs.tobytes()
 
     def is_ours(self, raw: bytes) -> bool:
         """Whether an ID looks like one that this journal gives out by itself."""
@@ -58,10 +77,8 @@ class Ids:
 
     def raw_positions(self, ids: Sequence[bytes]) -> list[int]:
         """The positions that IDs of 16 bytes name, whether or not anything is there; 0 for those that are not ours."""
-        if not self._broker.asked:
-            numbers = unpack(f">{2 * len(ids)}Q", b"".join(ids))
-            if numbers[::2].count(self.identity) == len(ids):
-                return list(numbers[1::2])
+        if not self._broker.asked and (ours := self._own_raw_positions(b"".join(ids), len(ids))) is not None:
+            return ours
         return [self.position(raw) or 0 for raw in ids]
 
     def positions(self, texts: Sequence[bytes]) -> list[int]:
@@ -83,7 +100,15 @@ class Ids:
         if set(map(len, texts)) != {32}:
             return None
         try:
-            numbers = unpack(f">{2 * len(texts)}Q", unhexlify(b"".join(texts)))
+            raw = unhexlify(b"".join(texts))
         except Error:
             return None
-        return list(numbers[1::2]) if numbers[::2].count(self.identity) == len(texts) else None
+        return self._own_raw_positions(raw, len(texts))
+
+    def _own_raw_positions(self, raw: bytes, count: int) -> list[int] | None:
+        """The same for IDs of 16 bytes one after the other."""
+        if count < MANY:
+            numbers = unpack(f">{2 * count}Q", raw)
+            return list(numbers[1::2]) if numbers[::2].count(self.identity) == count else None
+        pairs = np.frombuffer(raw, _BIG_ENDIAN).reshape(count, 2)
+        return pairs[:, 1].tolist() if (pairs[:, 0] == self.identity).all() else None

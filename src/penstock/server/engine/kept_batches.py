@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -42,6 +43,9 @@ class PlainMessage(NamedTuple):
     at: int
     source: bytes
 
+
+#: As ``PlainMessage._make``, but without a call of Python's for each.
+_plain_message: Final[Callable[[Iterable[int | bytes]], PlainMessage]] = partial(tuple.__new__, PlainMessage)
 
 #: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
 SPECIAL: Final = frozenset(
@@ -88,7 +92,8 @@ class WholeBatch:
             return []
         rows = [position - batch.first for position in positions]
         sources = [batch.sources[batch.source[row]] for row in rows]
-        return list(map(PlainMessage, self.payloads(positions), [batch.at[row] for row in rows], sources))
+        times = [batch.at[row] for row in rows]
+        return list(map(_plain_message, zip(self.payloads(positions), times, sources, strict=True)))
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
         """A fixed-width column of messages that are all in this batch."""

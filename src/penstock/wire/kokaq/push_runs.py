@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 #: From so many on it is quicker than one by one.
-MANY = 100
+MANY: Final = 100
 #: The parts of a push that are not the same in a run: the opaques of the message and of its operation.
-_OPAQUE_AT, _OPAQUE_STOP, _OP_OPAQUE_AT = 4, 8, 10
+_OPAQUE_AT: Final = 4
+_OPAQUE_STOP: Final = 8
+_OP_OPAQUE_AT: Final = 10
 
 
 def pushes_of_one_size(

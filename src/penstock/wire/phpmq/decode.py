@@ -262,7 +262,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     def _queue(self, data: bytes, pos: int, form: Form) -> tuple[str, int]:
         """The queue of the message at ``pos``, and where its name ends; an empty one if it is not all there."""
         start = pos + 8 + form.joint_size
-        stop = start + form.queue_sizes[data[pos + 8 : start]]
+        stop = start + form.queue_sizes.of(data[pos + 8 : start])
         try:
             return (data[start:stop].decode(), stop) if stop <= len(data) else ("", pos)
         except UnicodeDecodeError:
@@ -271,7 +271,7 @@ class _Decoder(StreamDecoder[PhpmqFrame]):
     def _ttl(self, data: bytes, pos: int, form: Form) -> tuple[int, int]:
         """The value of the TTL packet whose joint is at ``pos`` and where it ends; -1 if it is not plain."""
         start = pos + form.joint_size
-        stop = start + form.sizes[Packet.TTL][data[pos:start]]
+        stop = start + form.sizes[Packet.TTL].of(data[pos:start])
         if stop <= len(data) and (digits := data[start:stop]).isdigit() and (ttl := int(digits)) <= MAX_TTL:
             return ttl, stop
         return -1, pos
@@ -297,7 +297,7 @@ class ServerDecoder(_Decoder):
             for frame in frames:
                 ttl = frame.ttl if isinstance(frame, Publish) else None
                 self._saw_plain |= isinstance(frame, Publish) and ttl is None
-                self._saw_ttl |= isinstance(frame, Requeue | Reject) or ttl is not None
+                self._saw_ttl |= isinstance(frame, (Requeue, Reject)) or ttl is not None
         return True if self._saw_ttl else False if self._saw_plain else None
 
     def _like(self, data: bytes, pos: int, frames: list[PhpmqFrame], form: Form) -> int:
@@ -322,7 +322,7 @@ class ServerDecoder(_Decoder):
     def _tail(self, data: bytes, joint: int, form: Form) -> tuple[int | None, bytes]:
         """The TTL behind a payload and its bytes. A run ends where they change."""
         start = joint + form.joint_size
-        stop = start + form.sizes[Packet.CONTENT][data[joint:start]]
+        stop = start + form.sizes[Packet.CONTENT].of(data[joint:start])
         ttl, end = self._ttl(data, stop, form)
         return ttl, data[stop:end]
 
@@ -359,7 +359,7 @@ class ClientDecoder(_Decoder):
         if not head.startswith((b"H0100303", b"H0100304")):
             return pos
         sizes, joint_size, line_end = form.sizes[Packet.CONTENT], form.joint_size, form.line_end
-        id_joint = form.joints[Packet.ID][ID_SIZE]
+        id_joint = form.joints[Packet.ID].of(ID_SIZE)
         with_ttl = head[7:8] == b"4"
         ids: list[bytes] = []
         payloads: list[bytes] = []
@@ -368,7 +368,7 @@ class ClientDecoder(_Decoder):
         while data.startswith(head, at):
             joint = at + len(head)
             start = joint + joint_size
-            size = sizes[data[joint:start]]
+            size = sizes.of(data[joint:start])
             stop = start + size
             id_start = stop + joint_size
             message_end = id_end = id_start + ID_SIZE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import countOf
 
 from penstock.wire.phpmq.forms import Form, Joints, form_of
 from penstock.wire.phpmq.frames import (
@@ -62,7 +61,7 @@ def _like(
 ) -> bytes:
     """Messages that differ in one content only: one head before its joint, one tail behind it."""
     head = _head(kind, 2 if ttl is None else 3, queue, form)
-    tail = form.line_end if ttl is None else form.tails[ttl] + form.line_end
+    tail = form.line_end if ttl is None else form.tails.of(ttl) + form.line_end
     return _interleave((_before(contents, form.joints[packet], tail + head), contents), tail)
 
 
@@ -75,7 +74,7 @@ def _dispatches(frame: Dispatch, form: Form, dispatch_ttl: bool) -> bytes:
     head = form.line_end + _head(_DISPATCH, 4 if dispatch_ttl else 3, frame.queue, form)
     columns = [_before(payloads, form.joints[_CONTENT], head), payloads, _before(ids, form.joints[_ID]), ids]
     if dispatch_ttl:
-        columns.append(list(map(form.tails.__getitem__, ttls)))
+        columns.append(list(map(form.tails.of, ttls)))
     return _interleave(columns, form.line_end)
 
 
@@ -91,9 +90,9 @@ def _interleave(columns: Sequence[Sequence[bytes]], tail: bytes) -> bytes:
 def _before(contents: Sequence[bytes], joints: Joints, start: bytes = b"") -> list[bytes]:
     """What stands before each content: ``start`` and its joint."""
     sizes = list(map(len, contents))
-    if sizes and countOf(sizes, sizes[0]) == len(sizes):
-        return [start + joints[sizes[0]]] * len(sizes)
-    made = {size: start + joints[size] for size in set(sizes)}
+    if sizes and sizes.count(sizes[0]) == len(sizes):
+        return [start + joints.of(sizes[0])] * len(sizes)
+    made = {size: start + joints.of(size) for size in set(sizes)}
     return list(map(made.__getitem__, sizes))
 
 
@@ -101,4 +100,4 @@ def _before(contents: Sequence[bytes], joints: Joints, start: bytes = b"") -> li
 def _head(kind: MessageType, count: int, queue: str, form: Form) -> bytes:
     """A message up to the end of its queue name."""
     name = queue.encode()
-    return b"H01%03d%02d%b%b" % (kind, count, form.joints[Packet.QUEUE][len(name)], name)
+    return b"H01%03d%02d%b%b" % (kind, count, form.joints[Packet.QUEUE].of(len(name)), name)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from sys import maxsize
+from typing import Final
 
 from penstock.wire.phpmq.frames import MAX_DIGITS, MAX_ID, MAX_NAME, MAX_TTL, Packet
 
 #: Joints with smaller sizes are remembered, which bounds what is remembered. To a larger content the parsing of its
 #: joint is a small addition.
-REMEMBERED = 4096
+REMEMBERED: Final = 4096
 #: The size in a joint that is none. Larger than any chunk, so that the test for completeness finds it.
-NO_SIZE = maxsize
+NO_SIZE: Final = maxsize
 #: What each packet holds, and the least and the most bytes of it. A payload has a limit of the connection's, too.
-BOUNDS: dict[Packet, tuple[str, int, int]] = {
+BOUNDS: Final[dict[Packet, tuple[str, int, int]]] = {
     Packet.QUEUE: ("a queue name", 1, MAX_NAME),
     Packet.CONTENT: ("a payload", 0, maxsize - 1),
     Packet.ID: ("a message ID", 0, MAX_ID),
@@ -27,58 +28,74 @@ BOUNDS: dict[Packet, tuple[str, int, int]] = {
 }
 
 
-class Joints(dict[int, bytes]):
-    """From the size of a content to the joint before it; ``ValueError`` for a size that it may not have."""
+class Joints:
+    """From the size of a content to the joint before it."""
 
     def __init__(self, width: int, line_end: bytes, packet: Packet) -> None:
-        super().__init__()
+        #: Those that were asked for, as far as they are remembered.
+        self.known: dict[int, bytes] = {}
         self._format = b"%bP%02d%%0%dd%b" % (line_end, packet, width - 3, line_end)
         self._what, self._least, self._most = BOUNDS[packet]
 
-    def __missing__(self, size: int) -> bytes:
+    def of(self, size: int) -> bytes:
+        """The joint; ``ValueError`` for a size that the content may not have."""
+        known = self.known.get(size)
+        if known is not None:
+            return known
         if not self._least <= size <= self._most:
             raise ValueError(f"{self._what} has {self._least} to {self._most} bytes, not {size}")
         joint = self._format % size
         if size < REMEMBERED:
-            self[size] = joint
+            self.known[size] = joint
         return joint
 
 
-class _Sizes(dict[bytes, int]):
-    """From a joint to the size in it; ``NO_SIZE`` for anything that is no joint or has a size it may not have."""
+class Sizes:
+    """From a joint to the size in it."""
 
     def __init__(self, width: int, line_end: bytes, joints: Joints) -> None:
-        super().__init__()
-        self._digits = slice(len(line_end) + 3, len(line_end) + width)
+        #: Of those joints that came, as far as they are remembered.
+        self.known: dict[bytes, int] = {}
+        self._digits_start = len(line_end) + 3
+        self._digits_stop = len(line_end) + width
         self._joints = joints
 
-    def __missing__(self, joint: bytes) -> int:
+    def of(self, joint: bytes) -> int:
+        """The size; ``NO_SIZE`` for anything that is no joint or has a size it may not have."""
+        known = self.known.get(joint)
+        if known is not None:
+            return known
         try:
-            size = int(joint[self._digits])
+            size = int(joint[self._digits_start : self._digits_stop])
             # int() takes more than digits, and only the digits were looked at: the comparison sees the rest.
-            if self._joints[size] != joint:
+            if self._joints.of(size) != joint:
                 return NO_SIZE
         except ValueError:
             return NO_SIZE
         if size < REMEMBERED:
-            self[joint] = size
+            self.known[joint] = size
         return size
 
 
-class _Tails(dict[int, bytes]):
-    """From a time to live to its packet, joint included; ``ValueError`` for one out of range."""
+class Tails:
+    """From a time to live to its packet, joint included."""
 
     def __init__(self, joints: Joints) -> None:
-        super().__init__()
+        #: The last ones that were asked for.
+        self.known: dict[int, bytes] = {}
         self._joints = joints
 
-    def __missing__(self, ttl: int) -> bytes:
+    def of(self, ttl: int) -> bytes:
+        """The packet; ``ValueError`` for a time to live out of range."""
+        known = self.known.get(ttl)
+        if known is not None:
+            return known
         if not 0 <= ttl <= MAX_TTL:
             raise ValueError(f"a time to live is 0 to {MAX_TTL} seconds, not {ttl}")
-        if len(self) >= REMEMBERED:
-            self.clear()
+        if len(self.known) >= REMEMBERED:
+            self.known.clear()
         digits = b"%d" % ttl
-        self[ttl] = tail = self._joints[len(digits)] + digits
+        self.known[ttl] = tail = self._joints.of(len(digits)) + digits
         return tail
 
 
@@ -90,10 +107,10 @@ class Form:
         self.line_end = line_end
         self.joint_size = width + 2 * len(line_end)
         self.joints = {packet: Joints(width, line_end, packet) for packet in Packet}
-        self.sizes = {packet: _Sizes(width, line_end, self.joints[packet]) for packet in Packet}
+        self.sizes = {packet: Sizes(width, line_end, self.joints[packet]) for packet in Packet}
         #: Every message has a queue name: its joint is not looked for among the others.
         self.queue_sizes = self.sizes[Packet.QUEUE]
-        self.tails = _Tails(self.joints[Packet.TTL])
+        self.tails = Tails(self.joints[Packet.TTL])
 
 
 @lru_cache

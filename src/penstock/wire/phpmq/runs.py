@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from penstock.wire.phpmq.forms import Sizes
+
 
 def contents_of_run(
     data: bytes,
     pos: int,
     head: bytes,
-    sizes: dict[bytes, int],
+    sizes: Sizes,
     joint_size: int,
     tail: bytes,
     line_end: bytes,
@@ -20,11 +22,14 @@ def contents_of_run(
     """
     end = len(data) - len(tail)
     contents: list[bytes] = []
+    seen = sizes.known
     at = pos
-    while data.startswith(head, at):
+    while data[at : at + len(head)] == head:
         joint = at + len(head)
         start = joint + joint_size
-        size = sizes[data[joint:start]]
+        raw = data[joint:start]
+        known = seen.get(raw)
+        size = sizes.of(raw) if known is None else known
         stop = start + size
         if stop > end or size > limit or (tail and not data.startswith(tail, stop)):
             break

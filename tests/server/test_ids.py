@@ -1,0 +1,65 @@
+"""Message IDs: many at once are what one by one are, and no ID of somebody else's is taken for ours."""
+
+from __future__ import annotations
+
+from binascii import hexlify
+
+import pytest
+
+from penstock.core.broker import Broker
+from penstock.core.properties import Properties
+from penstock.core.queue import Queue
+from penstock.server.engine.ids import MANY, Ids
+
+OURS = 0xFEDC_BA98_7654_3210
+COUNTS = (1, 2, MANY - 1, MANY, MANY + 1, 3 * MANY)
+
+
+def ids(asked: bytes = b"") -> tuple[Ids, Queue]:
+    broker = Broker()
+    broker.create_namespace("default", 1)
+    queue = broker.create_queue("default", "q", 1)
+    if asked:
+        broker.publish(broker.connect(1, b"test"), queue, [b"a"], 1, Properties(asked_id=asked))
+    return Ids(OURS, broker), queue
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("first", [1, 2**40])
+def test_there_and_back(count: int, first: int) -> None:
+    made, queue = ids()
+    positions = range(first, first + count)
+    raws, texts = made.raws(queue, positions), made.texts(queue, positions)
+    assert list(raws) == [made.raw(queue, position) for position in positions]
+    assert texts == list(map(hexlify, raws))
+    assert made.raw_positions(raws) == made.positions(texts) == list(positions)
+    scattered = [*positions[::2], *positions[1::2]]
+    assert made.texts(queue, scattered) == [hexlify(made.raw(queue, position)) for position in scattered]
+    assert made.positions(made.texts(queue, scattered)) == scattered
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("bad", [b"f" * 32, b"f" * 31, b"f" * 33, b"", b"x" * 32])
+def test_those_of_others_are_told_apart(count: int, bad: bytes) -> None:
+    made, queue = ids()
+    texts = [*made.texts(queue, range(1, count + 1)), bad]
+    assert made.positions(texts) == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_raw_ones_of_others_are_0(count: int) -> None:
+    made, queue = ids()
+    raws = [b"\xff" * 16, *made.raws(queue, range(1, count + 1))]
+    assert made.raw_positions(raws) == [0, *range(1, count + 1)]
+
+
+def test_an_id_that_was_asked_for_is_the_messages() -> None:
+    asked = b"0123456789abcdef"
+    made, queue = ids(asked)
+    at = made.position(asked)
+    assert at is not None
+    positions = range(at, at + 2 * MANY)
+    assert made.raws(queue, positions)[0] == asked
+    assert made.texts(queue, positions)[0] == hexlify(asked)
+    assert made.raw_positions(made.raws(queue, positions)) == list(positions)
+    assert made.positions(made.texts(queue, positions)) == list(positions)
