@@ -23,7 +23,7 @@ PARTS = {
     "codecs": ["tests/wire"],
     "journal": [f"tests/journal/test_{part}.py" for part in ("block", "committer", "files", "log_contract", "faults")],
     "server": [
-        *(f"tests/server/test_{part}.py" for part in ("runtime", "commits", "cache", "kokaq_runs")),
+        *(f"tests/server/test_{part}.py" for part in ("runtime", "commits", "cache", "kokaq_runs", "busy_poll", "ids")),
         *("tests/server/test_promises.py", "tests/server/test_damaged.py", "tests/server/test_conversations.py"),
         *(f"tests/server/test_{protocol}_conformance.py" for protocol in ("kokaq", "phpmq", "sspq")),
     ],

@@ -32,7 +32,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
             return self._publish(frame)
         if isinstance(frame, phpmq.Consume):
             self._consume(frame)
-        elif isinstance(frame, phpmq.Acknowledge | phpmq.Requeue | phpmq.Reject):
+        elif isinstance(frame, (phpmq.Acknowledge, phpmq.Requeue, phpmq.Reject)):
             self._settle(frame)
         return True
 

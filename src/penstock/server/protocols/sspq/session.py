@@ -45,7 +45,7 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def after_loss(self, frame: sspq.SspqFrame) -> sspq.SspqFrame | None:
         """See Session."""
-        return None if isinstance(frame, sspq.Receive | sspq.DeadReceive) else frame
+        return None if isinstance(frame, (sspq.Receive, sspq.DeadReceive)) else frame
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. The counter tells how often the message may still be given out again."""
