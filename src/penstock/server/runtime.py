@@ -35,6 +35,7 @@ from penstock.server.network.access import Peer, Rights, allowed, names_subject,
 from penstock.server.network.busy_poll import BusyPoll
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import AccessRule, BrokerOptions
+from penstock.server.process.processors import usable_processors
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -84,7 +85,7 @@ class Runtime:
         self.readers = readers or ReaderTable(log)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
-        self.busy_poll = BusyPoll(self.loop)
+        self.busy_poll = BusyPoll(self.loop, usable_processors())
         self.sessions: dict[int, AnySession] = {}
         #: Sessions with a publish that was refused.
         self.stalled: set[AnySession] = set()

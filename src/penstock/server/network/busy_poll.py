@@ -6,12 +6,11 @@ for its own thread and once for ours. So where the last bytes came within a mome
 ones probably will, and sleeping is not worth it. Where they do not come in that time, the loop sleeps, and goes on
 doing so until some have come as soon as that again: a broker that is idle, or has long pauses, polls for nothing.
 
-Not on a machine, or in a container, with one processor: the peer may need it.
+Not where the broker may use one processor only: the peer may need it, or the quota of a container would be used up.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -30,10 +29,10 @@ class Loop(Protocol):
 class BusyPoll:
     """Keeps a loop awake while that pays."""
 
-    def __init__(self, loop: Loop, processors: int | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, loop: Loop, processors: float, clock: Callable[[], float] = monotonic) -> None:
         self._loop = loop
         self._clock = clock
-        self._possible = (_processors() if processors is None else processors) > 1
+        self._possible = processors > 1
         #: Whether the last bytes came in time.
         self._worth = False
         #: Since when there is nothing to do; 0: there is.
@@ -61,8 +60,3 @@ class BusyPoll:
             self._loop.call_soon(self._poll)
         else:
             self._polling = self._worth = False
-
-
-def _processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0))
