@@ -70,7 +70,7 @@ def test_it_sleeps_again_after_a_moment_without_any() -> None:
     pause(loop, poll, MOMENT / 2)
     poll.idle()
     assert loop.iterate() in (10, 11)
-    poll.idle()  # after a turn that no bytes were the reason of
+    poll.idle()
     assert loop.iterate() == 0
     loop.now += 1
     poll.busy()
@@ -98,6 +98,39 @@ def test_it_does_not_poll_twice() -> None:
         poll.busy()
     poll.idle()
     assert len(loop.soon) == 1
+
+
+def test_what_is_done_meanwhile_does_not_make_it_longer() -> None:
+    """Turns that no bytes are the reason of: ticks, reports of threads."""
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    looks = 0
+    while loop.soon:
+        looks += 1
+        loop.now += MOMENT / 10
+        poll.idle()
+        called, loop.soon = loop.soon, []
+        for callback in called:
+            callback()
+    assert looks in (10, 11)
+    loop.now += 1
+    poll.idle()
+    loop.now += MOMENT / 2
+    poll.busy()  # long after the last ones, however soon after that turn
+    poll.idle()
+    assert not loop.soon
+
+
+def test_it_stops_while_a_thread_is_at_work_and_begins_anew_after_that() -> None:
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    poll.wait()
+    assert loop.iterate() == 1
+    loop.now += 1
+    poll.idle()
+    assert loop.iterate() in (10, 11)
 
 
 def test_the_only_processor_is_left_to_others() -> None:

@@ -192,7 +192,9 @@ class Runtime:
         self._turn_due = False
         if left:
             self._go_on()
-        elif not self.engine.writing:
+        elif self.engine.writing:
+            self.busy_poll.wait()
+        else:
             self.busy_poll.idle()
 
     def _turn(self) -> bool:

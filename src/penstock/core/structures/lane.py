@@ -163,11 +163,12 @@ def _last_place(chunk: _Chunk) -> tuple[int, int]:
 class Lane:
     """Waiting messages sorted by rank."""
 
-    __slots__ = ("_chunks", "_deadlines", "_defaults", "_length", "bytes")
+    __slots__ = ("_chunks", "_deadlines", "_defaults", "_is_plain", "_length", "bytes")
 
     def __init__(self, priority: int = 0, deadlines: Ordered[Deadline] | None = None) -> None:
         self._chunks: list[_Chunk] = []
         self._deadlines = deadlines
+        self._is_plain = not priority
         self._defaults = (0, 0, 0, 0, FOREVER, priority, 0) if priority else _PLAIN
         self._length = 0
         #: Sum of the sizes.
@@ -455,7 +456,7 @@ class Lane:
         ranks, sizes = columns[0], columns[2]
         assert ranks is not None
         ranked = ranks[start:stop].tolist()  # where a position is the rank, it is one object: messages out are many
-        if self._defaults is _PLAIN and columns.count(None) == _OPTIONAL:
+        if self._is_plain and columns.count(None) == _OPTIONAL:
             assert sizes is not None
             return zip(ranked, ranked, sizes[start:stop], *_PLAIN_REST, strict=False)
         _, positions, *others = columns

@@ -35,19 +35,24 @@ class BusyPoll:
         self._possible = processors > 1
         #: Whether the last bytes came in time.
         self._worth = False
-        #: Since when there is nothing to do; 0: there is.
+        #: Since when there is nothing to do, after the last bytes; 0: there is.
         self._idle_since = 0.0
         self._polling = False
 
     def idle(self) -> None:
-        """There is nothing to do until bytes come."""
-        self._idle_since = self._clock()
+        """There is nothing to do until bytes come. Told again without any, that changes nothing: the moment goes on."""
+        if not self._idle_since:
+            self._idle_since = self._clock()
         if self._worth and not self._polling:
             self._polling = True
             self._loop.call_soon(self._poll)
 
+    def wait(self) -> None:
+        """A thread is at work, which needs the interpreter and tells of its end: the moment begins after that."""
+        self._idle_since = 0.0
+
     def busy(self) -> None:
-        """Bytes have come, or something else is to be done."""
+        """Bytes have come."""
         if self._idle_since:
             self._worth = self._possible and self._clock() - self._idle_since < MOMENT
             self._idle_since = 0.0
