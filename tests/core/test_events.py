@@ -154,3 +154,57 @@ def test_more_rows_than_a_block_holds_go_into_several_batches() -> None:
     assert (first, log.next_position) == (7, 32)
     assert [(batch.first, len(batch)) for batch in batches] == [(7, 10), (17, 10), (27, 5)]
     assert [number for batch in batches for number in batch.columns["message"]] == list(range(25))
+
+
+STEPS = st.lists(st.sampled_from(["end", "end", "end", "others", "messages", "other", "take"]), max_size=200)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(steps=STEPS)
+def test_an_end_is_what_others_of_one_row_are(steps: list[str]) -> None:
+    """Block for block and byte for byte, whatever is staged between single ends."""
+    logs = EventLog(7), EventLog(7)
+    blocks: tuple[list[bytes], list[bytes]] = ([], [])
+    for number, step in enumerate(steps):
+        at, source = NOW + number * number, b"s%d" % (number % 3)
+        for log, found in zip(logs, blocks, strict=True):
+            position = log.next_position
+            columns = {
+                "message": array("Q", [number + 2**40]),
+                "deliveries": array("I", [number]),
+                "delivered_at": array("q", [at - 5]),
+            }
+            match step:
+                case "end" if log is logs[0]:
+                    kind = Kind.POPPED if number % 2 else Kind.ACKNOWLEDGED
+                    assert log.end(kind, at, 3, source, number + 2**40, number, at - 5) == position
+                case "end":
+                    log.others(Kind.POPPED if number % 2 else Kind.ACKNOWLEDGED, at, 3, source, 1, columns)
+                case "others":
+                    log.others(Kind.RETURNED, at, 4, source, 2, {"reason": array("B", [1, 2])})
+                case "messages":
+                    log.messages(at, 4, source, [b"ab", b""], {})
+                case "other":
+                    log.other(Kind.CATALOGUE, at, 0, source, detail=b"d")
+                case "take":
+                    found += [encode(batch, 1, 0).data for batch in log.take()]
+        assert logs[0].size == logs[1].size
+        assert logs[0].next_position == logs[1].next_position
+    assert [encode(each, 1, 0).data for each in logs[0].take()] == [encode(each, 1, 0).data for each in logs[1].take()]
+    assert blocks[0] == blocks[1]
+
+
+def test_many_ends_are_turned_by_size_time_and_sources_too() -> None:
+    log = EventLog(1)
+    log.bound(10 * ROW_BYTES)
+    for number in range(25):
+        log.end(Kind.ACKNOWLEDGED, NOW, 1, b"x", number, 1, NOW)
+    log.end(Kind.ACKNOWLEDGED, NOW + BATCH_SPAN + 1, 1, b"x", 25, 1, NOW)
+    batches = log.take()
+    assert [len(batch) for batch in batches] == [10, 10, 5, 1]
+    assert [list(batch.columns["message"]) for batch in batches] == [
+        [*range(10)],
+        [*range(10, 20)],
+        [*range(20, 25)],
+        [25],
+    ]

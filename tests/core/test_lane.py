@@ -34,7 +34,7 @@ STEPS = st.one_of(
 
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
-    with patch("penstock.core.structures.lane.CHUNK", 3):
+    with patch.multiple("penstock.core.structures.lane", CHUNK=3, GONE=2):
         yield
 
 
@@ -239,3 +239,50 @@ def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None
         assert sorted(item.position for item in each) == [number for number in range(20) if each.find(number)]
         assert each.lowest() == 3
     assert RankedLane().lowest() is None
+
+
+def test_messages_taken_one_by_one_move_less_than_themselves() -> None:
+    """With thousands waiting, each would else move all that is behind it in its chunk."""
+    moved = 0
+    with patch.multiple("penstock.core.structures.lane", CHUNK=2048, GONE=128):
+        lane = Lane()
+        lane.append_run(1, [1] * 2000)
+        for position in range(1, 6001):
+            (first,) = lane._chunks[:1]
+            before = first.rows
+            assert [item.position for item in lane.take(1)] == [position]
+            if lane._chunks[0] is first and first.rows < before:
+                moved += first.rows
+            lane.append_run(2000 + position, [1])
+            assert lane.head() == Item(position + 1, position + 1, 1)
+            assert lane.positions(2) == [position + 1, position + 2]
+        assert all(chunk.rows <= 2048 for chunk in lane._chunks)
+    assert len(lane) == lane.bytes == 2000
+    assert moved <= 6000
+
+
+def test_rows_that_are_gone_are_in_nothing_that_is_made_of_a_lane() -> None:
+    """Whatever is done with a chunk of which the first messages were taken."""
+    with patch.multiple("penstock.core.structures.lane", CHUNK=100, GONE=50):
+        for count in (1, 2, 30):
+            lane = Lane()
+            lane.append_run(1, [1] * 80)
+            assert len(lane.take(count)) == count
+            left = range(count + 1, 81)
+            for look in (
+                lambda lane: [item.position for item in lane],
+                lambda lane: lane.columns()[0].tolist(),
+                lambda lane: lane.positions(100),
+                lambda lane: [item.position for item in lane.after((0, 0), 100)],
+            ):
+                assert look(lane) == list(left)
+                assert len(lane.take(1)) == 1
+                left = left[1:]
+            assert lane.first_rank == left[0]
+            assert lane.count_up_to(left[3], 100) == 4
+            assert lane.get(left[0] - 1) is None
+            assert lane.remove(left[2]) == Item(left[2], left[2], 1)
+            lane.insert(Item(left[2], left[2], 1))
+            lane.append_run(81, [1] * 100)
+            assert [item.position for item in lane.take(500)] == [*left, *range(81, 181)]
+            assert not lane

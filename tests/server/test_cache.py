@@ -166,3 +166,23 @@ def test_messages_that_come_and_go_one_by_one_leave_nothing() -> None:
     cache.add(batch(10_000))
     assert len(cache._batches) == 1
     assert cache.bytes == batch(10_000).size + BATCH_COST
+
+
+def test_looking_up_one_by_one() -> None:
+    """In any order; and what is forgotten is not held by the look-up before."""
+    cache = RecentMessages(MOST)
+    end = publish(cache, 1, 40 * SIZE)
+    for position in [*range(1, end), *range(end - 1, 0, -3)]:
+        assert cache.payloads([position]) == [bytes(SIZE)], position
+    assert cache.payloads([end]) == [None]
+    publish(cache, end, SIZE)
+    assert [cache.payloads([position]) for position in (1, end - 1)] == [[None], [None]]
+    assert cache.payloads([end]) == [bytes(SIZE)]
+
+
+def test_what_was_looked_up_last_is_forgotten_like_all_else() -> None:
+    cache = RecentMessages(MOST)
+    end = publish(cache, 1, SIZE)
+    assert cache.payloads([1]) == [bytes(SIZE)]
+    publish(cache, end, 3 * MOST)
+    assert cache.payloads([1]) == [None]

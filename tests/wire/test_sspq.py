@@ -20,6 +20,7 @@ from penstock.wire.sspq import (
     Send,
     SspqFrame,
     encode,
+    send_package,
     singles,
 )
 from penstock.wire.sspq.encode import READY_SIZES, size_field
@@ -43,6 +44,25 @@ def peak_below(size: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < size
+
+
+class TestSingle:
+    @pytest.mark.parametrize("size", [0, 1, READY_SIZES - 1, READY_SIZES, 70_000])
+    @pytest.mark.parametrize("retries", [0, 9, 255])
+    def test_a_send_alone_is_written_as_ever(self, retries: int, size: int) -> None:
+        assert send_package(retries, bytes(size)) == package(0x5E, retries, bytes(size))
+
+    @pytest.mark.parametrize("retries", [-1, 256])
+    def test_what_the_wire_cannot_express_is_refused(self, retries: int) -> None:
+        with pytest.raises(ValueError, match="the retry counter is a byte"):
+            send_package(retries, b"")
+
+    def test_packages_without_payload_are_known_whatever_their_counter(self) -> None:
+        kinds = {0xEC: Receive(), 0xC0: Confirm(), 0xDE: DeadReceive(), 0x0E: NoReceive()}
+        for kind, frame in kinds.items():
+            for retries in (0, 1, 255):
+                data = package(0x5E, 3, b"x") + package(kind, retries, b"") * 2 + package(0x5E, 3, b"y")
+                assert Decoder().feed(data) == [Send(3, (b"x",)), frame, frame, Send(3, (b"y",))]
 
 
 class TestBatches:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from struct import Struct, pack
 from typing import Final, TypeAlias
 
 from penstock.schema import COLUMN, Kind, Rows
@@ -24,6 +25,13 @@ BATCH_SOURCES = 60_000
 
 Values: TypeAlias = "array[int] | list[bytes]"
 
+#: Of a row that says that a message is gone for good.
+_END_COLUMNS: Final = ("message", "deliveries", "delivered_at")
+#: Rows of single messages that are kept until they are moved to the columns together.
+MOST_ENDS: Final = 64
+_INT64: Final = Struct("=q")
+_UINT32: Final = Struct("=I")
+_UINT16: Final = Struct("=H")
 _OF_MESSAGES: Final = frozenset(name for name, column in COLUMN.items() if column.rows is Rows.MESSAGES)
 
 
@@ -31,6 +39,7 @@ class EventBatch:
     """Consecutive rows, column by column. ``columns`` holds the columns that are used at all."""
 
     __slots__ = (
+        "_ends",
         "_payloads",
         "_source_index",
         "at",
@@ -59,9 +68,17 @@ class EventBatch:
         self.size = 0
         self._source_index: dict[bytes, int] = {}
         self._payloads: list[bytes] = []
+        #: Rows of single messages that are gone, which are not in the columns yet: to add each of them to six arrays
+        #: takes ten times as long.
+        self._ends: list[tuple[int, int, int, int, int, int]] = []
 
     def __len__(self) -> int:
         return len(self.kinds)
+
+    @property
+    def begun_at(self) -> int:
+        """The time of the first row. There must be one."""
+        return self.at[0] if self.at else self._ends[0][0]
 
     @property
     def end(self) -> int:
@@ -108,18 +125,48 @@ class EventBatch:
         self.others += count
         self.size += _size((), columns) if size is None else size
 
+    def add_end(
+        self, kind: Kind, at: int, queue: int, source: bytes, message: int, deliveries: int, delivered_at: int
+    ) -> None:
+        """Stage the row of a message that is gone for good: see ``EventLog.end``."""
+        self.size += ROW_BYTES
+        self.kinds.append(kind)
+        self._ends.append((at, queue, self._number(source), message, deliveries, delivered_at))
+        if len(self._ends) >= MOST_ENDS:
+            self._add_ends()
+
+    def _add_ends(self) -> None:
+        """Move the rows of single messages to the columns."""
+        count = len(self._ends)
+        at, queues, source, *values = zip(*self._ends, strict=True)
+        self._ends.clear()
+        self.at.frombytes(pack(f"={count}q", *at))
+        self.queues.frombytes(pack(f"={count}I", *queues))
+        self.source.frombytes(pack(f"={count}H", *source))
+        for name, ends in zip(_END_COLUMNS, values, strict=True):
+            self._extend(name, self.others, ends)
+        self.others += count
+
     def close(self) -> None:
-        """Give every column a value for every row of its sort."""
+        """Give every column a value for every row of its sort. Columns are not looked at before."""
+        if self._ends:
+            self._add_ends()
         for name, column in self.columns.items():
             rows = self.messages if name in _OF_MESSAGES else self.others
             if len(column) < rows:
                 self._extend(name, rows, ())
 
-    def _add_rows(self, kind: Kind, at: int, queue: int, source: bytes, count: int) -> None:
+    def _number(self, source: bytes) -> int:
         index = self._source_index.get(source)
         if index is None:
             index = self._source_index[source] = len(self.sources)
             self.sources.append(source)
+        return index
+
+    def _add_rows(self, kind: Kind, at: int, queue: int, source: bytes, count: int) -> None:
+        if self._ends:
+            self._add_ends()
+        index = self._number(source)
         self.size += ROW_BYTES * count
         if count == 1:
             self.kinds.append(kind)
@@ -127,10 +174,10 @@ class EventBatch:
             self.queues.append(queue)
             self.source.append(index)
             return
-        self.kinds.extend(bytes((kind,)) * count)
-        self.at.extend(array("q", (at,)) * count)
-        self.queues.extend(array("I", (queue,)) * count)
-        self.source.extend(array("H", (index,)) * count)
+        self.kinds.extend(bytes((kind,)) * count)  # as bytes: an array of one value, multiplied, takes thrice as long
+        self.at.frombytes(_INT64.pack(at) * count)
+        self.queues.frombytes(_UINT32.pack(queue) * count)
+        self.source.frombytes(_UINT16.pack(index) * count)
 
     def _extend(self, name: str, rows: int, values: Sequence[int] | Sequence[bytes]) -> None:
         """Add ``values`` behind ``rows`` rows; those of them that left this column out get its default."""
@@ -209,6 +256,15 @@ class EventLog:
             values["detail"] = [detail]
         return self.others(kind, at, queue, source, 1, values)
 
+    def end(
+        self, kind: Kind, at: int, queue: int, source: bytes, message: int, deliveries: int, delivered_at: int
+    ) -> int:
+        """Stage that a message is gone for good, as ``others`` does for many, and return the position."""
+        batch = self._room(at, ROW_BYTES)
+        first = batch.first + len(batch.kinds)
+        batch.add_end(kind, at, queue, source, message, deliveries, delivered_at)
+        return first
+
     def make_room(self, at: int, size: int) -> EventBatch:
         """The batch that so many bytes, and what their rows cost, go into together, so that a crash can't part them.
 
@@ -240,7 +296,9 @@ class EventLog:
     def _room(self, at: int, size: int) -> EventBatch:
         batch = self.batch
         if batch.kinds and (
-            batch.size + size > self._limit or abs(at - batch.at[0]) > BATCH_SPAN or len(batch.sources) > BATCH_SOURCES
+            batch.size + size > self._limit
+            or abs(at - batch.begun_at) > BATCH_SPAN
+            or len(batch.sources) > BATCH_SOURCES
         ):
             self._turn()
         return self.batch

@@ -28,13 +28,16 @@ UNLIMITED: Final = 2**62
 REQUEST_STEP: Final = 1_000_000
 
 
-class DeliveryEffect(NamedTuple):
+class DeliveryEffect:
     """Effect: give these messages to the connection, once the log is durable up to ``after``."""
 
-    connection: Connection
-    queue: Queue
-    messages: list[Out]
-    after: int
+    __slots__ = ("after", "connection", "messages", "queue")
+
+    def __init__(self, connection: Connection, queue: Queue, messages: list[Out], after: int) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.messages = messages
+        self.after = after
 
 
 class WaitEnded(NamedTuple):

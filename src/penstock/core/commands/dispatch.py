@@ -43,16 +43,20 @@ def dispatch(state: BrokerState, queue: Queue, now: int, most: int = budget.HAND
         items = take_ready(state, queue, wanted, now)
         most -= len(items)
         state.hand_out_left -= len(items)
+        if len(items) == 1 or (len(line) == 1 and items):
+            _give(state, queue, _next_in_line(line, len(items)), items, now)
+            continue
         given: dict[Subscription, list[Item]] = {}
-        if len(line) == 1 and items:
-            given[_next_in_line(line, len(items))] = items
-        else:
-            for item in items:
-                given.setdefault(_next_in_line(line), []).append(item)
+        for item in items:
+            given.setdefault(_next_in_line(line), []).append(item)
         for subscription, share in given.items():
-            outs = [hand_out(state, queue, item, subscription.connection, now, counted=True) for item in share]
-            _deliver(state, subscription, outs)
+            _give(state, queue, subscription, share, now)
     queue.check()
+
+
+def _give(state: BrokerState, queue: Queue, subscription: Subscription, items: list[Item], now: int) -> None:
+    connection = subscription.connection
+    _deliver(state, subscription, [hand_out(state, queue, item, connection, now, counted=True) for item in items])
 
 
 def _dispatch_within_allowance(state: BrokerState, queue: Queue, now: int, most: int) -> None:
@@ -139,7 +143,7 @@ def take_ready(state: BrokerState, queue: Queue, count: int, now: int) -> list[I
     while len(taken) < count and state.expired_left > 0:
         wanted = count - len(taken)
         if queue.deadlines.head is None:  # none of them ever expires
-            return taken + queue.take(wanted)
+            return taken + queue.take(wanted) if taken else queue.take(wanted)
         items = queue.take(min(wanted, state.expired_left))
         if not items:
             break
@@ -212,12 +216,13 @@ def _deliver(state: BrokerState, subscription: Subscription, outs: list[Out]) ->
     queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
     if not subscription.window:
         outs[0].single = True
-    durable = [out for out in outs if out.item.position < state.committed]
-    if durable:
+    committed = state.committed
+    fresh = [out for out in outs if out.item.position >= committed]
+    if len(fresh) < len(outs):
+        durable = [out for out in outs if out.item.position < committed] if fresh else outs
         state.effects.append(DeliveryEffect(connection, queue, durable, 0))
-    if len(durable) < len(outs):
-        fresh = [out for out in outs if out.item.position >= state.committed]
-        after = max(out.item.position for out in fresh) + 1
+    if fresh:
+        after = max([out.item.position for out in fresh]) + 1
         state.effects.append(DeliveryEffect(connection, queue, fresh, after))
 
 

@@ -32,7 +32,8 @@ def delete_namespace(state: BrokerState, name: str, now: int, source: bytes = NO
 
 def find_queue(state: BrokerState, namespace: str, name: str) -> Queue | None:
     """The queue of this name, if it exists."""
-    return state.namespaces.get(namespace, {}).get(name)
+    queues = state.namespaces.get(namespace)
+    return None if queues is None else queues.get(name)
 
 
 def create_queue(

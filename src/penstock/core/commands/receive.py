@@ -82,15 +82,7 @@ def pop(state: BrokerState, connection: Connection, queue: Queue, now: int) -> t
     if item is None:
         return None
     deliveries = queue.deliveries.get(item.position, 0)
-    state.log.other(
-        Kind.POPPED,
-        now,
-        queue.id,
-        connection.source,
-        message=item.position,
-        deliveries=deliveries + 1,
-        delivered_at=now,
-    )
+    state.log.end(Kind.POPPED, now, queue.id, connection.source, item.position, deliveries + 1, now)
     queue.counters.popped += 1
     queue.count_delivered(1, 1 if deliveries else 0)
     state.forget_message(queue, item.position)

@@ -92,7 +92,11 @@ def end_deliveries(
 
 def log_acknowledged(state: BrokerState, queue: Queue, outs: Sequence[Out], now: int, source: bytes) -> None:
     """Messages that nobody has any more are done with."""
-    state.log.others(Kind.ACKNOWLEDGED, now, queue.id, source, len(outs), _ends(outs))
+    if len(outs) == 1:
+        out = outs[0]
+        state.log.end(Kind.ACKNOWLEDGED, now, queue.id, source, out.item.position, out.deliveries + 1, out.delivered_at)
+    else:
+        state.log.others(Kind.ACKNOWLEDGED, now, queue.id, source, len(outs), _ends(outs))
     queue.counters.acknowledged += len(outs)
     if state.moved_to or queue.has_notes:
         for out in outs:
@@ -152,13 +156,6 @@ def _dead_letter_spent(state: BrokerState, queue: Queue, outs: Sequence[Out], no
 
 def _ends(outs: Sequence[Out]) -> dict[str, Values]:
     """The columns that every end of a delivery has."""
-    if len(outs) == 1:
-        (out,) = outs
-        return {
-            "message": array("Q", (out.item.position,)),
-            "deliveries": array("I", (out.deliveries + 1,)),
-            "delivered_at": array("q", (out.delivered_at,)),
-        }
     at = outs[0].delivered_at if outs else 0
     alike = True
     for out in outs:

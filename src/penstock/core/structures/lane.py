@@ -17,7 +17,8 @@ back at its old place is inserting by rank.
 
 That is 12 bytes for a plain waiting message. Full chunks are packed until they are worked on
 (``packed_column``): 6 bytes for most messages, and next to nothing for runs of equal ones. Chunks are small,
-so that inserting or removing anywhere moves little.
+so that inserting or removing anywhere moves little. Taking the first moves nothing: a chunk counts the rows at its
+front that are gone, and drops them when they are many, or when something else is done with it.
 
 A lane whose messages expire is given an :class:`Ordered` of deadlines, which it shares with the other lanes of its
 queue. Every chunk with such messages is noted there, once, with the earliest of their times or an earlier one: messages
@@ -43,6 +44,9 @@ from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
 CHUNK = 2048
+#: Rows at the front of a chunk that are gone are dropped from so many on, if they are half of it: what is moved then
+#: is no more than what was taken.
+GONE = 128
 #: From so many on they are added as arrays.
 MANY: Final = 50
 
@@ -67,7 +71,6 @@ _TYPES: Final = "QQIqBQB"
 _ALWAYS: Final = (0, 2)
 _POSITION: Final = 1
 _COLUMNS: Final = len(_TYPES)
-_OPTIONAL: Final = _COLUMNS - len(_ALWAYS)
 #: What columns hold that are left out, where there is no priority.
 _PLAIN: Final = (0, 0, 0, 0, FOREVER, 0, 0)
 #: The columns behind the sizes, where all of them are left out. They never end, and have no state.
@@ -77,15 +80,22 @@ _serials = count()
 
 
 class _Chunk:
-    __slots__ = ("_columns", "_packed", "deadline")
+    __slots__ = ("_columns", "_packed", "deadline", "gone")
 
     def __init__(self) -> None:
+        #: Rows at the front that are still in the columns, and not in the lane.
+        self.gone = 0
         #: As it is noted among the deadlines.
         self.deadline: Deadline | None = None
         self._columns: list[array[int] | None] = [array("Q"), None, array("I"), None, None, None, None]
         self._packed: tuple[PackedColumn | None, ...] = ()
 
     def __len__(self) -> int:
+        return self.rows - self.gone
+
+    @property
+    def rows(self) -> int:
+        """How many the columns have, those that are gone included."""
         if not self._packed:
             return len(self._columns[0])  # type: ignore[arg-type]  # it has ranks
         ranks = self._packed[0]
@@ -95,9 +105,29 @@ class _Chunk:
     @property
     def columns(self) -> list[array[int] | None]:
         """The columns, to be worked on."""
+        if self.gone:
+            self.drop_gone()
+        return self.front
+
+    @property
+    def front(self) -> list[array[int] | None]:
+        """The columns as they are, to take from their front or to add at their end: the first rows may be gone."""
         if self._packed:
             self._columns, self._packed = self.look(), ()
         return self._columns
+
+    def leave(self, count: int) -> None:
+        """The next rows at the front are gone, but not all."""
+        self.gone += count
+        if self.gone >= GONE and 2 * self.gone >= self.rows:
+            self.drop_gone()
+
+    def drop_gone(self) -> None:
+        """Have no rows at the front that are gone."""
+        for column in self._columns:
+            if column is not None:
+                del column[: self.gone]
+        self.gone = 0
 
     @property
     def ranks(self) -> array[int]:
@@ -108,7 +138,7 @@ class _Chunk:
     @property
     def last_rank(self) -> int:
         if not self._packed:
-            return self.ranks[-1]
+            return self._columns[0][-1]  # type: ignore[index]  # it has ranks
         ranks = self._packed[0]
         assert ranks is not None
         return ranks.base + (ranks.distances[-1] if ranks.distances is not None else 0)
@@ -116,7 +146,7 @@ class _Chunk:
     def look(self) -> list[array[int] | None]:
         """The columns, to be looked at: a packed chunk stays so."""
         if not self._packed:
-            return self._columns
+            return self.columns
         return [None if each is None else unpack(each, code) for each, code in zip(self._packed, _TYPES, strict=True)]
 
     @property
@@ -127,11 +157,13 @@ class _Chunk:
     @property
     def last_place(self) -> tuple[int, int]:
         if not self._packed:
-            return self.ranks[-1], self.positions[-1]
-        positions = self._packed[_POSITION]
-        if positions is None:
+            ranks, positions = self._columns[0], self._columns[_POSITION]
+            assert ranks is not None
+            return ranks[-1], ranks[-1] if positions is None else positions[-1]
+        packed = self._packed[_POSITION]
+        if packed is None:
             return self.last_rank, self.last_rank
-        return self.last_rank, positions.base + (positions.distances[-1] if positions.distances is not None else 0)
+        return self.last_rank, packed.base + (packed.distances[-1] if packed.distances is not None else 0)
 
     def column(self, index: int, default: int) -> array[int]:
         """The column, made now if the chunk didn't have it."""
@@ -144,7 +176,7 @@ class _Chunk:
     def pack(self) -> None:
         """Nobody works on it for a while: keep it in as few bytes as possible."""
         if not self._packed:
-            self._packed = tuple(None if column is None else pack(column) for column in self._columns)
+            self._packed = tuple(None if column is None else pack(column) for column in self.columns)
             self._columns = []
 
 
@@ -185,7 +217,8 @@ class Lane:
     @property
     def first_rank(self) -> int:
         """The rank of the first message. There must be one."""
-        return self._chunks[0].ranks[0]
+        chunk = self._chunks[0]
+        return chunk.front[0][chunk.gone]  # type: ignore[index]  # it has ranks
 
     def __iter__(self) -> Iterator[Item]:
         for chunk in self._chunks:
@@ -212,11 +245,12 @@ class Lane:
         start = 0
         while start < len(sizes):
             chunk = self._open_chunk()
-            columns = chunk.columns
+            columns = chunk.front
             ranks, its_sizes = columns[0], columns[2]
             assert ranks is not None
             assert its_sizes is not None
-            if len(sizes) == 1 and not expires and retries == FOREVER and columns.count(None) == _OPTIONAL:
+            bare = _is_bare(columns)
+            if bare and len(sizes) == 1 and not expires and retries == FOREVER:
                 ranks.append(first)  # a lone message, as most of them
                 its_sizes.append(sizes[0])
                 break
@@ -229,7 +263,7 @@ class Lane:
             else:
                 ranks.frombytes(np.arange(first + start, first + start + count, dtype=np.uint64).tobytes())
                 its_sizes.extend(_as_array(part))
-            if expires or retries != FOREVER or columns.count(None) < _OPTIONAL:
+            if expires or retries != FOREVER or not bare:
                 self._append_optional(chunk, run, expires, retries)
             start += count
         self._length += len(sizes)
@@ -297,12 +331,22 @@ class Lane:
         taken: list[Item] = []
         while len(taken) < count and self._chunks:
             chunk = self._chunks[0]
-            part = min(count - len(taken), len(chunk))
+            columns, start = chunk.front, chunk.gone
+            sizes = columns[2]
+            assert sizes is not None
+            there = len(sizes) - start
+            part = min(count - len(taken), there)
             if part == 1:
-                taken.append(self._item(0, 0))
+                taken.append(self._row(columns, start))
+                self.bytes -= sizes[start]
             else:
-                taken += map(_make_item, self._rows(chunk.columns, 0, part))
-            self._delete(0, 0, part)
+                taken += map(_make_item, self._rows(columns, start, start + part))
+                self.bytes -= sum(sizes[start : start + part])
+            self._length -= part
+            if part == there:
+                self._drop_chunk(0)
+            else:
+                chunk.leave(part)
         return taken
 
     def count_up_to(self, rank: int, most: int) -> int:
@@ -317,7 +361,10 @@ class Lane:
 
     def head(self) -> Item | None:
         """The first message, left where it is."""
-        return self._item(0, 0) if self._chunks else None
+        if not self._chunks:
+            return None
+        chunk = self._chunks[0]
+        return self._row(chunk.front, chunk.gone)
 
     def positions(self, count: int) -> list[int]:
         """The positions of the first ``count`` messages, or as many as there are, left where they are."""
@@ -325,7 +372,10 @@ class Lane:
         for chunk in self._chunks:
             if len(found) >= count:
                 break
-            found += chunk.positions[: count - len(found)]
+            columns, start = chunk.front, chunk.gone
+            positions = columns[0] if columns[_POSITION] is None else columns[_POSITION]
+            assert positions is not None
+            found += positions[start : start + count - len(found)]
         return found
 
     def get(self, rank: int) -> Item | None:
@@ -433,8 +483,11 @@ class Lane:
         return np.array(column[low:high], dtype=_TYPES[index])
 
     def _open_chunk(self) -> _Chunk:
+        """The last chunk, with room for a row at least."""
         chunk = self._chunks[-1] if self._chunks else None
-        if chunk is None or len(chunk) >= CHUNK:
+        if chunk is not None and chunk.rows >= CHUNK and 8 * chunk.gone >= chunk.rows:
+            chunk.drop_gone()
+        if chunk is None or chunk.rows >= CHUNK:
             if chunk is not None:
                 chunk.pack()
             chunk = _Chunk()
@@ -456,7 +509,7 @@ class Lane:
         ranks, sizes = columns[0], columns[2]
         assert ranks is not None
         ranked = ranks[start:stop].tolist()  # where a position is the rank, it is one object: messages out are many
-        if self._is_plain and columns.count(None) == _OPTIONAL:
+        if self._is_plain and _is_bare(columns):
             assert sizes is not None
             return zip(ranked, ranked, sizes[start:stop], *_PLAIN_REST, strict=False)
         _, positions, *others = columns
@@ -471,10 +524,16 @@ class Lane:
         )
 
     def _item(self, number: int, at: int) -> Item:
-        ranks, positions, sizes, expires, retries, priorities, reasons = self._chunks[number].columns
+        return self._row(self._chunks[number].columns, at)
+
+    def _row(self, columns: list[array[int] | None], at: int) -> Item:
+        ranks, sizes = columns[0], columns[2]
         assert ranks is not None
         assert sizes is not None
         rank = ranks[at]
+        if self._is_plain and _is_bare(columns):
+            return _make_item((rank, rank, sizes[at], 0, FOREVER, 0, 0))
+        _, positions, _, expires, retries, priorities, reasons = columns
         return Item(
             rank,
             rank if positions is None else positions[at],
@@ -521,13 +580,18 @@ class Lane:
         self.bytes -= sizes[start] if stop - start == 1 else sum(sizes[start:stop])
         self._length -= stop - start
         if stop - start == len(sizes):
-            if chunk.deadline is not None:
-                self._forget_deadline(chunk)
-            del self._chunks[number]
+            self._drop_chunk(number)
             return
         for column in columns:
             if column is not None:
                 del column[start:stop]
+
+    def _drop_chunk(self, number: int) -> None:
+        """Nothing is left in it."""
+        chunk = self._chunks[number]
+        if chunk.deadline is not None:
+            self._forget_deadline(chunk)
+        del self._chunks[number]
 
     def _split(self, chunk: _Chunk) -> None:
         half = len(chunk.ranks) // 2
@@ -573,6 +637,13 @@ class Lane:
         assert chunk.deadline is not None
         self._deadlines.remove(chunk.deadline)
         chunk.deadline = None
+
+
+def _is_bare(columns: list[array[int] | None]) -> bool:
+    """Whether all columns are left out that may be."""
+    if columns[_POSITION] is not None:
+        return False
+    return columns[3] is None and columns[4] is None and columns[5] is None and columns[6] is None
 
 
 def _as_array(sizes: Sequence[int]) -> array[int]:

@@ -51,6 +51,8 @@ class RecentMessages:
         self._firsts: list[int] = []
         #: The last of them, if it takes more small batches.
         self._gathering: GatheredBatches | None = None
+        #: The one that a single message was looked up in last: the next one is mostly there, too.
+        self._asked: KeptMessages | None = None
         self.bytes = 0
         #: Batches of which every message was looked up: they go with the next one that comes, as more than its payload
         #: may be asked of a message.
@@ -105,8 +107,7 @@ class RecentMessages:
         if recent is None:
             return
         self.bytes -= recent.size
-        if recent is self._gathering:
-            self._gathering = None
+        self._let_go(recent)
         if recent.lookups:
             return
         self._wanted = max(self._least, self._wanted // 2)
@@ -123,13 +124,30 @@ class RecentMessages:
             if at is not None and self._batches[at] is recent:
                 self.bytes -= recent.size
                 self._batches[at] = None
-            if recent is self._gathering:
-                self._gathering = None
+            self._let_go(recent)
         self._delivered.clear()
+
+    def _let_go(self, recent: KeptMessages) -> None:
+        if recent is self._gathering:
+            self._gathering = None
+        if recent is self._asked:
+            self._asked = None
 
     def payloads(self, positions: Sequence[int]) -> list[bytes | None]:
         """The payloads of messages, None for those that are not here."""
+        if len(positions) == 1:
+            return [self._payload(positions[0])]
         return self._by_batch(positions, _payloads, self._looked_up)
+
+    def _payload(self, position: int) -> bytes | None:
+        recent = self._asked
+        if recent is None or not recent.first <= position < recent.end:
+            at = self._holding(position)
+            if at is None:
+                return None
+            recent = self._asked = cast(KeptMessages, self._batches[at])
+        self._looked_up(recent, 1)
+        return recent.payload(position)
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int | None]:
         """A fixed-width column of messages, None for those that are not here."""

@@ -141,7 +141,7 @@ class Engine:
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """The payloads of live messages, from memory or from the log."""
         found = self.recent.payloads(positions)
-        if None not in found:
+        if all(payload is not None for payload in found):  # "in" would compare None with each of them
             return cast(list[bytes], found)
         missing = [position for position, payload in zip(positions, found, strict=True) if payload is None]
         stored = iter(self.messages(missing))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binascii import Error, hexlify, unhexlify
 from collections.abc import Sequence
-from struct import Struct, unpack
+from struct import Struct, pack, unpack
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ class Ids:
     def __init__(self, identity: int, broker: Broker) -> None:
         self.identity = identity
         self._broker = broker
-        self._text = b"%016x%%016x" % identity
+        self._text_prefix = b"%016x" % identity
         self._raw_prefix = identity.to_bytes(8, "big")
 
     def raw(self, queue: Queue, position: int) -> bytes:
@@ -47,9 +47,9 @@ class Ids:
     def texts(self, queue: Queue, positions: Sequence[int]) -> list[bytes]:
         """The IDs of messages as 32 lowercase hex characters each."""
         if not queue.asked:
-            text = self._text
             if len(positions) < MANY:
-                return [text % position for position in positions]
+                prefix, digits = self._text_prefix, hexlify(pack(f">{len(positions)}Q", *positions))
+                return [prefix + digits[at : at + 16] for at in range(0, len(digits), 16)]
             texts = hexlify(self._many(positions))
             return [texts[at : at + 32] for at in range(0, len(texts), 32)]
         return [hexlify(self.raw(queue, position)) for position in positions]

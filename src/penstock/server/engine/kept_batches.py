@@ -56,7 +56,7 @@ SPECIAL: Final = frozenset(
 class WholeBatch:
     """One batch, and where its messages are in it."""
 
-    __slots__ = ("_batch", "_rows", "end", "first", "lookups", "messages", "size")
+    __slots__ = ("_batch", "_next", "_rows", "end", "first", "lookups", "messages", "size")
 
     def __init__(self, batch: EventBatch) -> None:
         self._batch = batch
@@ -66,9 +66,15 @@ class WholeBatch:
         self.lookups = 0
         #: Row numbers of the message rows; None if every row is one.
         self._rows: array[int] | None = None
+        #: The message behind the one that was looked up last: as a rule it is the next.
+        self._next = 0
         if batch.messages < len(batch):
             rows = np.flatnonzero(_CARRIES[np.frombuffer(batch.kinds, np.uint8)])
             self._rows = array("q", rows.astype(np.int64, copy=False).tobytes())
+
+    def payload(self, position: int) -> bytes:
+        """The payload of a message of this batch."""
+        return cast(list[bytes], self._batch.columns["payload"])[self._index(position)]
 
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """The payloads of messages that are all in this batch."""
@@ -114,8 +120,14 @@ class WholeBatch:
 
     def _index(self, position: int) -> int:
         """Which of the batch's messages is at this position. It must be one."""
-        row = position - self.first
-        return row if self._rows is None else bisect_left(self._rows, row)
+        row, rows = position - self.first, self._rows
+        if rows is None:
+            return row
+        index = self._next
+        if index == len(rows) or rows[index] != row:
+            index = bisect_left(rows, row)
+        self._next = index + 1
+        return index
 
 
 class GatheredBatches:
@@ -162,6 +174,10 @@ class GatheredBatches:
                 for index, value in enumerate(cast(Sequence[int | bytes], values), self.messages):
                     if value != default:
                         column[index] = value
+
+    def payload(self, position: int) -> bytes:
+        """See WholeBatch."""
+        return self._payloads[self._index(position)]
 
     def payloads(self, positions: Sequence[int]) -> list[bytes]:
         """See WholeBatch."""

@@ -17,19 +17,27 @@ def contents_of_run(
 ) -> tuple[list[bytes], int]:
     """The contents of the complete messages at ``pos`` that are ``head``, a joint, a content and ``tail``.
 
-    Line ends may stand between them. ``sizes`` has the size that a joint tells. The run ends before a content of more
-    than ``limit`` bytes. Returns where the last message ends as well.
+    Line ends may stand between them. ``sizes`` has the size that a joint tells, which is not looked up while messages
+    begin as the two before. The run ends before a content of more than ``limit`` bytes. Returns where the last message
+    ends as well.
     """
     end = len(data) - len(tail)
     contents: list[bytes] = []
     seen = sizes.known
     at = pos
-    while data[at : at + len(head)] == head:
+    size = before = -1
+    beginning = b""
+    while True:
         joint = at + len(head)
         start = joint + joint_size
-        raw = data[joint:start]
-        known = seen.get(raw)
-        size = sizes.of(raw) if known is None else known
+        if not beginning or data[at:start] != beginning:
+            if data[at:joint] != head:
+                break
+            raw = data[joint:start]
+            known = seen.get(raw)
+            size = sizes.of(raw) if known is None else known
+            beginning = head + raw if size == before else b""
+            before = size
         stop = start + size
         if stop > end or size > limit or (tail and not data.startswith(tail, stop)):
             break

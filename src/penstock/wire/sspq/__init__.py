@@ -14,7 +14,7 @@ Both sides send the same packages, so one decoder and one encoder serve the serv
 """
 
 from penstock.wire.sspq.decode import Decoder
-from penstock.wire.sspq.encode import encode
+from penstock.wire.sspq.encode import encode, send_package
 from penstock.wire.sspq.frames import (
     DEFAULT_MAX_PAYLOAD,
     FOREVER,
@@ -46,5 +46,6 @@ __all__ = [
     "Send",
     "SspqFrame",
     "encode",
+    "send_package",
     "singles",
 ]

@@ -21,6 +21,10 @@ from penstock.wire.sspq.frames import (
 from penstock.wire.stream import StreamDecoder, too_large
 
 _HEADER: Final = Struct(">II")
+#: What a package without payload says that is written as usual, by its bytes.
+_PLAIN: Final[dict[bytes, SspqFrame]] = {
+    _HEADER.pack(MAGIC << 16 | kind << 8, 0): EMPTY_FRAMES[kind] for kind in EMPTY_FRAMES
+}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -60,6 +64,10 @@ class Decoder(StreamDecoder[SspqFrame]):
         batch_head = -1
         payloads: list[bytes] = []
         while pos <= last_header:
+            if not payloads and (plain := _PLAIN.get(data[pos : pos + 8])) is not None:
+                frames.append(plain)
+                pos += 8
+                continue
             head, size = unpack(data, pos)
             start = pos + 8
             stop = start + size

@@ -51,6 +51,11 @@ def encode(frames: Iterable[SspqFrame]) -> bytes:
     return b"".join(parts)
 
 
+def send_package(retries: int, payload: bytes) -> bytes:
+    """The bytes of a SEND alone. Raises ``ValueError`` as ``encode`` does."""
+    return b"".join((_send_prefix(retries), size_field(len(payload)), payload))
+
+
 def _send_parts(frame: Send) -> list[bytes]:
     """What the packages of a batch are joined from: prefix, size and payload by turns, or the packages themselves."""
     payloads = frame.payloads

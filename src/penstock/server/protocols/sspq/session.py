@@ -11,6 +11,7 @@ from penstock.server.network.session import Session
 from penstock.server.protocols.sspq.listener import SspqListener
 from penstock.server.runtime import Runtime
 from penstock.wire import sspq
+from penstock.wire.sspq import Confirm, DeadReceive, Receive, Send
 
 
 class SspqSession(Session[sspq.SspqFrame]):
@@ -31,14 +32,15 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def handle(self, frame: sspq.SspqFrame) -> bool:
         """See Session."""
-        if isinstance(frame, sspq.Send):
-            return self._publish(frame)
-        if isinstance(frame, sspq.Receive):
-            self._receive(dead=False)
-        elif isinstance(frame, sspq.DeadReceive):
-            self._receive(dead=True)
-        elif isinstance(frame, sspq.Confirm):
+        kind = type(frame)  # a struct's isinstance() asks for more than that
+        if kind is Confirm:
             self._confirm()
+        elif kind is Receive:
+            self._receive(dead=False)
+        elif isinstance(frame, Send):
+            return self._publish(frame)
+        elif kind is DeadReceive:
+            self._receive(dead=True)
         else:
             self.runtime.count("ignored_packages")
         return True
@@ -49,14 +51,16 @@ class SspqSession(Session[sspq.SspqFrame]):
 
     def encode_deliveries(self, queue: Queue, outs: list[Out], payloads: list[bytes]) -> bytes:
         """See Session. The counter tells how often the message may still be given out again."""
-        frames = [sspq.Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
+        if len(outs) == 1:  # as a rule: a connection has one at a time
+            return sspq.send_package(outs[0].item.retries, payloads[0])
+        frames = [Send(out.item.retries, (payload,)) for out, payload in zip(outs, payloads, strict=True)]
         return sspq.encode(frames)
 
     def no_message(self, queue: Queue) -> None:
         """See Session."""
         self._decline()
 
-    def _publish(self, frame: sspq.Send) -> bool:
+    def _publish(self, frame: Send) -> bool:
         if not self.allowed("publish", self.namespace, self.name):
             self.end()
             return True
