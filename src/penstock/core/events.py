@@ -28,7 +28,7 @@ Values: TypeAlias = "array[int] | list[bytes]"
 #: Of a row that says that a message is gone for good.
 _END_COLUMNS: Final = ("message", "deliveries", "delivered_at")
 #: Rows of single messages that are kept until they are moved to the columns together.
-MOST_ENDS: Final = 64
+MOST_SINGLES: Final = 64
 _INT64: Final = Struct("=q")
 _UINT32: Final = Struct("=I")
 _UINT16: Final = Struct("=H")
@@ -41,6 +41,7 @@ class EventBatch:
     __slots__ = (
         "_ends",
         "_payloads",
+        "_singles",
         "_source_index",
         "at",
         "columns",
@@ -68,9 +69,10 @@ class EventBatch:
         self.size = 0
         self._source_index: dict[bytes, int] = {}
         self._payloads: list[bytes] = []
-        #: Rows of single messages that are gone, which are not in the columns yet: to add each of them to six arrays
-        #: takes ten times as long.
-        self._ends: list[tuple[int, int, int, int, int, int]] = []
+        #: Rows of single messages that are not in the columns yet, and those of them that are gone: to add each of
+        #: them to three, or six, arrays takes ten times as long.
+        self._singles: list[tuple[int, int, int]] = []
+        self._ends: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -78,7 +80,7 @@ class EventBatch:
     @property
     def begun_at(self) -> int:
         """The time of the first row. There must be one."""
-        return self.at[0] if self.at else self._ends[0][0]
+        return self.at[0] if self.at else self._singles[0][0]
 
     @property
     def end(self) -> int:
@@ -99,7 +101,10 @@ class EventBatch:
 
         ``size`` is that of payloads and columns, if it is known.
         """
-        self._add_rows(kind, at, queue, source, len(payloads))
+        if len(payloads) == 1:
+            self._add_single(kind, at, queue, source)
+        else:
+            self._add_rows(kind, at, queue, source, len(payloads))
         if not self.messages:
             self.columns["payload"] = self._payloads
         self._payloads.extend(payloads)
@@ -129,28 +134,34 @@ class EventBatch:
         self, kind: Kind, at: int, queue: int, source: bytes, message: int, deliveries: int, delivered_at: int
     ) -> None:
         """Stage the row of a message that is gone for good: see ``EventLog.end``."""
+        self._ends.append((message, deliveries, delivered_at))
+        self._add_single(kind, at, queue, source)
+
+    def _add_single(self, kind: Kind, at: int, queue: int, source: bytes) -> None:
         self.size += ROW_BYTES
         self.kinds.append(kind)
-        self._ends.append((at, queue, self._number(source), message, deliveries, delivered_at))
-        if len(self._ends) >= MOST_ENDS:
-            self._add_ends()
+        self._singles.append((at, queue, self._number(source)))
+        if len(self._singles) >= MOST_SINGLES:
+            self._add_singles()
 
-    def _add_ends(self) -> None:
+    def _add_singles(self) -> None:
         """Move the rows of single messages to the columns."""
-        count = len(self._ends)
-        at, queues, source, *values = zip(*self._ends, strict=True)
-        self._ends.clear()
+        count = len(self._singles)
+        at, queues, source = zip(*self._singles, strict=True)
+        self._singles.clear()
         self.at.frombytes(pack(f"={count}q", *at))
         self.queues.frombytes(pack(f"={count}I", *queues))
         self.source.frombytes(pack(f"={count}H", *source))
-        for name, ends in zip(_END_COLUMNS, values, strict=True):
-            self._extend(name, self.others, ends)
-        self.others += count
+        if self._ends:
+            for name, values in zip(_END_COLUMNS, zip(*self._ends, strict=True), strict=True):
+                self._extend(name, self.others, values)
+            self.others += len(self._ends)
+            self._ends.clear()
 
     def close(self) -> None:
         """Give every column a value for every row of its sort. Columns are not looked at before."""
-        if self._ends:
-            self._add_ends()
+        if self._singles:
+            self._add_singles()
         for name, column in self.columns.items():
             rows = self.messages if name in _OF_MESSAGES else self.others
             if len(column) < rows:
@@ -164,8 +175,8 @@ class EventBatch:
         return index
 
     def _add_rows(self, kind: Kind, at: int, queue: int, source: bytes, count: int) -> None:
-        if self._ends:
-            self._add_ends()
+        if self._singles:
+            self._add_singles()
         index = self._number(source)
         self.size += ROW_BYTES * count
         if count == 1:

@@ -60,24 +60,57 @@ def publish(
     properties: Properties = PLAIN,
 ) -> PublishResult:
     """Add messages at the end of their priority, in order, all with the same properties."""
-    request_id, asked_id = properties.request_id, properties.asked_id
-    if request_id and (known := queue.requests.position(request_id, now)) is not None:
-        return PublishResult(known, 1, duplicate=True)
-    if asked_id and asked_id in state.asked:
-        return PublishResult(0, 0, PublishRefusal.EXISTS)
+    plain = properties is PLAIN and not queue.policy.default_ttl  # as most are: no property has to be looked at
+    if not plain and (known := _published_before(state, queue, properties, now)) is not None:
+        return known
     sizes = list(map(len, payloads))
     size = sum(sizes)
-    accepted, refusal = admit(state, queue, sizes, size, bool(properties.delay))
+    accepted, refusal = admit(state, queue, sizes, size, delayed=not plain and properties.delay > 0)
     if not accepted:
         return PublishResult(0, 0, refusal)
     if accepted < len(sizes):
         sizes, payloads = sizes[:accepted], payloads[:accepted]
         size = sum(sizes)
-    expires = _expires(queue, now, properties) if properties is not PLAIN or queue.policy.default_ttl else 0
-    due = now + properties.delay if properties.delay else 0
-    columns = _columns(accepted, properties, expires, due) if properties is not PLAIN or expires else {}
-    first = state.log.messages(now, queue.id, connection.source, payloads, columns, size=size)
+    if plain:
+        first = state.log.messages(now, queue.id, connection.source, payloads, {}, size=size)
+        queue.append_run(first, sizes, 0, 0, FOREVER)
+    else:
+        first = _add(state, connection, queue, payloads, sizes, now, properties)
     queue.counters.published += accepted
+    if queue.waiting or queue.waiting_dead:
+        dispatch(state, queue, now)
+    else:
+        queue.check()
+    if queue.heads is not None:
+        enforce_limits(state, queue, accepted, now)
+    return PublishResult(first, accepted, refusal)
+
+
+def _published_before(state: BrokerState, queue: Queue, properties: Properties, now: int) -> PublishResult | None:
+    """What to answer if a message with this request ID is remembered, or one with the ID asked for is alive."""
+    request_id, asked_id = properties.request_id, properties.asked_id
+    if request_id and (known := queue.requests.position(request_id, now)) is not None:
+        return PublishResult(known, 1, duplicate=True)
+    if asked_id and asked_id in state.asked:
+        return PublishResult(0, 0, PublishRefusal.EXISTS)
+    return None
+
+
+def _add(
+    state: BrokerState,
+    connection: Connection,
+    queue: Queue,
+    payloads: Sequence[bytes],
+    sizes: list[int],
+    now: int,
+    properties: Properties,
+) -> int:
+    """Add messages that have properties. Returns where the first one is."""
+    request_id, asked_id = properties.request_id, properties.asked_id
+    expires = _expires(queue, now, properties)
+    due = now + properties.delay if properties.delay else 0
+    columns = _columns(len(payloads), properties, expires, due)
+    first = state.log.messages(now, queue.id, connection.source, payloads, columns)
     if request_id and queue.policy.deduplication:
         queue.requests.add(request_id, first, now + queue.policy.deduplication)
         state.schedule_requests(queue)
@@ -93,17 +126,11 @@ def publish(
         queue.append_run(first, sizes, properties.priority, expires, properties.retries)
     if expires or due:
         state.schedule_at(queue, min(expires or due, due or expires))
-    if queue.waiting or queue.waiting_dead:
-        dispatch(state, queue, now)
-    else:
-        queue.check()
-    if queue.heads is not None:
-        enforce_limits(state, queue, accepted, now)
-    return PublishResult(first, accepted, refusal)
+    return first
 
 
 def admit(
-    state: BrokerState, queue: Queue, sizes: Sequence[int], size: int, delayed: bool
+    state: BrokerState, queue: Queue, sizes: Sequence[int], size: int, *, delayed: bool
 ) -> tuple[int, PublishRefusal | None]:
     """How many of the messages, ``size`` bytes in all, may come in, and why not the rest."""
     if state.draining:

@@ -193,7 +193,7 @@ def _note_chunk(state: BrokerState, key: ChunkKey) -> None:
 def _refusal(state: BrokerState, portion: Portion) -> PublishRefusal | None:
     """Why these can't come in, all of them. Where some are delayed, all count as if they were."""
     sizes = list(map(len, portion.payloads))
-    return admit(state, portion.queue, sizes, sum(sizes), any(portion.delay))[1]
+    return admit(state, portion.queue, sizes, sum(sizes), delayed=any(portion.delay))[1]
 
 
 def _add(portion: Portion, times: _Times, first: int) -> None:

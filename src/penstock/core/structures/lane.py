@@ -251,9 +251,12 @@ class Lane:
             assert its_sizes is not None
             bare = _is_bare(columns)
             if bare and len(sizes) == 1 and not expires and retries == FOREVER:
-                ranks.append(first)  # a lone message, as most of them
-                its_sizes.append(sizes[0])
-                break
+                size = sizes[0]  # a lone message, as most of them
+                ranks.append(first)
+                its_sizes.append(size)
+                self._length += 1
+                self.bytes += size
+                return
             part = sizes[start : start + CHUNK - len(ranks)]
             count = len(part)
             run = range(first + start, first + start + count)

@@ -74,6 +74,7 @@ GROWTH = (
             "core/events:EventBatch.source",
             "core/events:EventBatch.sources",
             "core/events:EventBatch.columns",
+            "core/events:EventBatch._singles",
             "core/events:EventBatch._ends",
             "core/events:EventBatch._payloads",
             "core/events:EventBatch._source_index",
