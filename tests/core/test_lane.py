@@ -241,20 +241,21 @@ def test_ranked_lanes_find_a_message_by_its_position_whatever_its_rank() -> None
     assert RankedLane().lowest() is None
 
 
-def test_messages_taken_one_by_one_move_less_than_themselves() -> None:
+@pytest.mark.parametrize(("expires", "retries"), [(0, FOREVER), (7, FOREVER), (0, 3)])
+def test_messages_taken_one_by_one_move_less_than_themselves(expires: int, retries: int) -> None:
     """With thousands waiting, each would else move all that is behind it in its chunk."""
     moved = 0
     with patch.multiple("penstock.core.structures.lane", CHUNK=2048, GONE=128):
         lane = Lane()
-        lane.append_run(1, [1] * 2000)
+        lane.append_run(1, [1] * 2000, expires, retries)
         for position in range(1, 6001):
             (first,) = lane._chunks[:1]
             before = first.rows
             assert [item.position for item in lane.take(1)] == [position]
             if lane._chunks[0] is first and first.rows < before:
                 moved += first.rows
-            lane.append_run(2000 + position, [1])
-            assert lane.head() == Item(position + 1, position + 1, 1)
+            lane.append_run(2000 + position, [1], expires, retries)
+            assert lane.head() == Item(position + 1, position + 1, 1, expires, retries)
             assert lane.positions(2) == [position + 1, position + 2]
         assert all(chunk.rows <= 2048 for chunk in lane._chunks)
     assert len(lane) == lane.bytes == 2000

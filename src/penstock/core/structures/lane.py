@@ -167,10 +167,13 @@ class _Chunk:
 
     def column(self, index: int, default: int) -> array[int]:
         """The column, made now if the chunk didn't have it."""
-        column = self.columns[index]
+        columns = self.front
+        column = columns[index]
         if column is None:
-            column = self.ranks[:] if index == _POSITION else array(_TYPES[index], (default,)) * len(self.ranks)
-            self.columns[index] = column
+            ranks = columns[0]
+            assert ranks is not None
+            column = ranks[:] if index == _POSITION else array(_TYPES[index], (default,)) * len(ranks)
+            columns[index] = column
         return column
 
     def pack(self) -> None:
@@ -274,11 +277,12 @@ class Lane:
 
     def _append_optional(self, chunk: _Chunk, run: range, expires: int, retries: int) -> None:
         """The same for the columns that a chunk need not have. Ranks and sizes are there already."""
-        positions = chunk.columns[_POSITION]
+        columns = chunk.front
+        positions = columns[_POSITION]
         if positions is not None:
             positions.extend(run)
         for index, value in ((3, expires), (4, retries), (5, self._defaults[5]), (6, 0)):
-            if chunk.columns[index] is not None or value != self._defaults[index]:
+            if columns[index] is not None or value != self._defaults[index]:
                 self._extend_optional(chunk, index, value, len(run))
         if expires:
             self._note_deadline(chunk, expires)
@@ -502,7 +506,7 @@ class Lane:
 
         The rows of the other columns are there already, so a column made now has to be cut back first.
         """
-        column = chunk.columns[index]
+        column = chunk.front[index]
         if column is None:
             column = chunk.column(index, self._defaults[index])
             del column[len(column) - count :]
