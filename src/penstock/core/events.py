@@ -145,13 +145,14 @@ class EventBatch:
             self._add_singles()
 
     def _add_singles(self) -> None:
-        """Move the rows of single messages to the columns."""
+        """Move the rows of single messages to the columns: all that is known of them, or nothing."""
         count = len(self._singles)
         at, queues, source = zip(*self._singles, strict=True)
+        packed = pack(f"={count}q", *at), pack(f"={count}I", *queues), pack(f"={count}H", *source)
+        self.at.frombytes(packed[0])
+        self.queues.frombytes(packed[1])
+        self.source.frombytes(packed[2])
         self._singles.clear()
-        self.at.frombytes(pack(f"={count}q", *at))
-        self.queues.frombytes(pack(f"={count}I", *queues))
-        self.source.frombytes(pack(f"={count}H", *source))
         if self._ends:
             for name, values in zip(_END_COLUMNS, zip(*self._ends, strict=True), strict=True):
                 self._extend(name, self.others, values)

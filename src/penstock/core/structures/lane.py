@@ -44,9 +44,10 @@ from penstock.schema import FOREVER
 
 #: Entries in a full chunk. Measured: larger ones make single removals slow, smaller ones cost memory.
 CHUNK = 2048
-#: Rows at the front of a chunk that are gone are dropped from so many on, if they are half of it: what is moved then
-#: is no more than what was taken.
+#: Rows at the front of a chunk that are gone are dropped if they are half of it, which moves no more than was taken:
+#: from so many on, and where so many were taken at once, as an array gives back what it doesn't need only then.
 GONE = 128
+GONE_AT_ONCE: Final = 16
 #: From so many on they are added as arrays.
 MANY: Final = 50
 
@@ -119,7 +120,7 @@ class _Chunk:
     def leave(self, count: int) -> None:
         """The next rows at the front are gone, but not all."""
         self.gone += count
-        if self.gone >= GONE and 2 * self.gone >= self.rows:
+        if 2 * self.gone >= self.rows and (self.gone >= GONE or count >= GONE_AT_ONCE):
             self.drop_gone()
 
     def drop_gone(self) -> None:

@@ -111,6 +111,10 @@ class Ordered(Generic[T]):
             number = self._chunk_of(ordered[done])
             chunk = self._chunks[number]
             at = stop = bisect_left(chunk, ordered[done])
+            most = min(len(ordered) - done, len(chunk) - at)
+            if chunk[at + most - 1] == ordered[done + most - 1]:  # then so many are all the same, as they are sorted
+                stop += most
+                done += most
             while done < len(ordered) and stop < len(chunk) and chunk[stop] == ordered[done]:
                 stop += 1
                 done += 1
