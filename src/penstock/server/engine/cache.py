@@ -108,9 +108,8 @@ class RecentMessages:
             return
         self.bytes -= recent.size
         self._let_go(recent)
-        if recent.lookups:
-            return
-        self._wanted = max(self._least, self._wanted // 2)
+        if not recent.lookups:
+            self._wanted = max(self._least, self._wanted // 2)
         self._missed_bytes += recent.size
         if self._missed and self._missed[-1][1] < MISSED_BYTES:
             first, before = self._missed.pop()

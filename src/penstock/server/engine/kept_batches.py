@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -36,16 +35,16 @@ _CARRIES: Final = np.zeros(256, np.bool_)
 _CARRIES[list(MESSAGE_KINDS)] = True
 
 
-class PlainMessage(NamedTuple):
+class PlainMessage:
     """All that most messages have. Where they have more, there is a MessageRow of them."""
 
-    payload: bytes
-    at: int
-    source: bytes
+    __slots__ = ("at", "payload", "source")
 
+    def __init__(self, payload: bytes, at: int, source: bytes) -> None:
+        self.payload = payload
+        self.at = at
+        self.source = source
 
-#: As ``PlainMessage._make``, but without a call of Python's for each.
-_plain_message: Final[Callable[[Iterable[int | bytes]], PlainMessage]] = partial(tuple.__new__, PlainMessage)
 
 #: Columns that a message has beside those of a plain one, as far as whom it is given to may be told of them.
 SPECIAL: Final = frozenset(
@@ -96,10 +95,12 @@ class WholeBatch:
         batch = self._batch
         if not SPECIAL.isdisjoint(batch.columns):
             return []
-        rows = [position - batch.first for position in positions]
-        sources = [batch.sources[batch.source[row]] for row in rows]
-        times = [batch.at[row] for row in rows]
-        return list(map(_plain_message, zip(self.payloads(positions), times, sources, strict=True)))
+        first, at, source, sources = batch.first, batch.at, batch.source, batch.sources
+        found: list[PlainMessage] = []
+        for position, payload in zip(positions, self.payloads(positions), strict=True):
+            row = position - first
+            found.append(PlainMessage(payload, at[row], sources[source[row]]))
+        return found
 
     def numbers(self, name: str, positions: Sequence[int]) -> list[int]:
         """A fixed-width column of messages that are all in this batch."""

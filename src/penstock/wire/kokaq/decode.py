@@ -42,7 +42,6 @@ from penstock.wire.kokaq.frames import (
     RUN_OPCODES,
     START,
     VERSION,
-    WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
     BitOrder,
     Deliveries,
@@ -63,7 +62,7 @@ from penstock.wire.kokaq.frames import (
 )
 from penstock.wire.kokaq.push_runs import MANY, pushes_of_one_size
 from penstock.wire.kokaq.runs import MetadataRun
-from penstock.wire.kokaq.shapes import request_shape, shape_at
+from penstock.wire.kokaq.shapes import place_of_uuid, shape_at
 from penstock.wire.stream import StreamDecoder, too_large
 
 FrameT = TypeVar("FrameT")
@@ -102,12 +101,6 @@ _PUSH: Final = Struct(">I4sHB7sH")
 _PUSH_STARTS: Final = frozenset(bytes((tag, own, 0x04, 0x20)) for tag in (1, 2) for own in _COMPONENT_TAGS)
 # A Push answer with a UUID alone: the 11 bytes are the tag, the component's header, and the field's tag and size.
 _PUSHED: Final = Struct(">I4sHB11s16s")
-
-
-@lru_cache(maxsize=2 * WIRE_MAX_NAME)
-def _push_and_names(size: int) -> Struct:
-    """``_PUSH`` and the names, which are together ``size`` bytes: unpacking them too is the quickest way to compare."""
-    return Struct(f"{_PUSH.format}{size}s")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -326,13 +319,17 @@ class ServerDecoder(_Decoder[KokaqRequest]):
         end, limit = len(data), self.max_payload
         if pos + 20 > end:
             return pos
+        head: int
+        op: int
+        middle: bytes
+        size: int
         head, opaque, op, op_opaque, middle, size = _PUSH.unpack_from(data, pos)
         reading = self._stage.types.get(head & 0xFF)
         if reading is None or head >> 8 != START or op >> 8 != _PUSH_OPCODE or middle[:4] not in _PUSH_STARTS:
             return pos
         prefix = 20 + middle[5] + middle[6]
         start = pos + prefix
-        stop: int = start + size
+        stop = start + size
         if stop > end or size > limit:
             return pos
         names = data[pos + 20 : start]
@@ -350,21 +347,23 @@ class ServerDecoder(_Decoder[KokaqRequest]):
                 frames.append(Pushes(*kind, *found, tags))
                 return pos + len(found[0]) * (stop - pos)
             self._may_be_of_one_size = False  # it looked at all that was read: not again before the next read
-        unpack = _push_and_names(len(names)).unpack_from
+        first, operation = data[pos : pos + 4], data[pos + 8 : pos + 10]
         last = end - prefix
         opaques: list[bytes] = []
         op_opaques: list[int] = []
         payloads: list[bytes] = []
         while pos <= last:
-            its_head, opaque, its_op, op_opaque, its_middle, size, its_names = unpack(data, pos)
-            start = pos + prefix
-            stop = start + size
-            if its_head != head or its_op != op or its_middle != middle or its_names != names:
+            if data[pos : pos + 4] != first or data[pos + 8 : pos + 10] != operation:
                 break
+            if data[pos + 11 : pos + 18] != middle or data[pos + 20 : pos + prefix] != names:
+                break
+            start = pos + prefix
+            size = data[pos + 18] << 8 | data[pos + 19]
+            stop = start + size
             if stop > end or size > limit:
                 break
-            opaques.append(opaque)
-            op_opaques.append(op_opaque)
+            opaques.append(data[pos + 4 : pos + 8])
+            op_opaques.append(data[pos + 10])
             payloads.append(data[start:stop])
             pos = stop
         frames.append(Pushes(*kind, tuple(opaques), bytes(op_opaques), tuple(payloads), tags))
@@ -392,21 +391,26 @@ def _alike_requests(data: bytes, first: int, pos: int, frame: KokaqRequest) -> t
     """Take the requests at ``pos`` that look like the one at ``first``, which was read into ``frame``."""
     if not isinstance(frame, Request) or frame.problem is not None:
         return pos, frame
-    shape = request_shape(data[first:pos], named=frame.metadata is not None and frame.metadata.uuid is not None)
-    if shape is None:
+    named = frame.metadata is not None and frame.metadata.uuid is not None
+    uuid_at = place_of_uuid(data[first:pos], named=named)
+    if uuid_at is None:
         return pos, frame
-    mask, unpack, size = shape.mask, shape.record.unpack_from, shape.record.size
-    number = int.from_bytes
-    expected = number(data[first:pos], "big") & mask
+    size = pos - first
+    behind_at = min(uuid_at + 16, size)
+    head, op = data[first : first + 4], data[first + 8 : first + 10]
+    between, behind = data[first + 11 : first + uuid_at], data[first + behind_at : pos]
     end = len(data)
-    rows = [unpack(data, first)]
-    while (stop := pos + size) <= end and number(data[pos:stop], "big") & mask == expected:
-        rows.append(unpack(data, pos))
+    while (stop := pos + size) <= end:
+        if data[pos + 11 : pos + uuid_at] != between or data[pos + behind_at : stop] != behind:
+            break
+        if data[pos : pos + 4] != head or data[pos + 8 : pos + 10] != op:
+            break
         pos = stop
-    if len(rows) == 1:
+    if pos == first + size:
         return pos, frame
-    opaques, op_opaques, *uuids = zip(*rows, strict=True)
-    return pos, Requests(frame, opaques, bytes(op_opaques), *uuids)
+    opaques = tuple([data[at : at + 4] for at in range(first + 4, pos, size)])
+    uuids = tuple([data[at : at + 16] for at in range(first + uuid_at, pos, size)]) if named else ()
+    return pos, Requests(frame, opaques, data[first + 10 : pos : size], uuids)
 
 
 def _request(reading: tuple[MessageType, bool], opaque: bytes, operation: bytes, body: _Body) -> KokaqRequest:

@@ -29,8 +29,7 @@ class Shape(NamedTuple):
 
     #: The record as a number, with this mask, is the same in a run.
     mask: int
-    #: Unpacks a delivery to opaque, opaque byte, metadata from its field count on, payload size; a request to opaque,
-    #: opaque byte and, if it has one, UUID.
+    #: Unpacks a delivery to opaque, opaque byte, metadata from its field count on, payload size.
     record: Struct
 
 
@@ -67,28 +66,19 @@ def _shape_of(tags_and_sizes: bytes, names: int) -> Shape | None:
     return Shape(int.from_bytes(mask, "big"), record)
 
 
-def request_shape(request: bytes, *, named: bool) -> Shape | None:
-    """The shape of a sound request in a run, which is ``named`` by a UUID or not: see ``RUN_OPCODES``.
+def place_of_uuid(request: bytes, *, named: bool) -> int | None:
+    """Where the UUID is in a sound request of a run, which is ``named`` by one or not: see ``RUN_OPCODES``.
 
-    None for one that is not of those, or whose metadata does not come first.
+    The end of the request for one that has no UUID and needs none; None for one that is not of those, or whose metadata
+    does not come first.
     """
     if named is not RUN_OPCODES[request[8]]:
         return None
     if not named:
-        return _request_shape(len(request), 0)
+        return len(request)
     if request[16:18] != b"\0\0":
         return None
     at = 20
     while request[at] != TAGS["uuid"]:
         at += 2 + request[at + 1]
-    return _request_shape(len(request), at + 2)
-
-
-@lru_cache(maxsize=256)
-def _request_shape(size: int, uuid_at: int) -> Shape:
-    mask = bytearray(b"\xff" * size)
-    mask[4:8], mask[10] = bytes(4), 0
-    if not uuid_at:
-        return Shape(int.from_bytes(mask, "big"), Struct(f">4x4s2xB{size - 11}x"))
-    mask[uuid_at : uuid_at + 16] = bytes(16)
-    return Shape(int.from_bytes(mask, "big"), Struct(f">4x4s2xB{uuid_at - 11}x16s{size - uuid_at - 16}x"))
+    return at + 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -99,11 +99,12 @@ class MessageAnswer:
         self._began = began
         self._locks = locks
         self._lock_ends = [lock.deadline for lock in locks] or [0] * len(items)
+        self._positions = [item.position for item in items]
         #: What was read, None for what can't be; empty as long as nothing was.
         self._messages: list[PlainMessage | MessageRow | None] = []
         #: About how many bytes the answers have, and where the first of the messages lies.
         self.size = METADATA * len(items) + sum(item.size for item in items)
-        self.position = min(item.position for item in items)
+        self.position = min(self._positions)
 
     @property
     def kept_bytes(self) -> int:
@@ -113,11 +114,10 @@ class MessageAnswer:
     def keep(self) -> None:
         """The log will not have the messages much longer: read them now."""
         if not self._messages:
-            positions = [item.position for item in self._items]
             try:
-                self._messages = [*self._runtime.engine.plain(positions)]
+                self._messages = [*self._runtime.engine.plain(self._positions)]
             except UNREADABLE:  # one of them, and it could be when it was taken
-                self._messages = [self._read(position) for position in positions]
+                self._messages = [self._read(position) for position in self._positions]
 
     def _read(self, position: int) -> PlainMessage | MessageRow | None:
         try:
@@ -137,7 +137,7 @@ class MessageAnswer:
         if len(payloads) == len(self._messages) and max(map(len, payloads)) <= kokaq.WIRE_MAX_PAYLOAD:
             told, requests = self._requests.first, self._requests
             kind = told.message_type, told.opcode, self._queue.namespace, self._queue.name
-            run = kokaq.MetadataRun(tuple(self._metadata()))
+            run = kokaq.MetadataRun(tuple(self._metadata(0, len(payloads))))
             return [kokaq.Deliveries(*kind, requests.opaques, requests.op_opaques, run, tuple(payloads))]
         return [piece for number in range(len(self._messages)) for piece in self._one_by_one(number)]
 
@@ -152,29 +152,29 @@ class MessageAnswer:
         metadata, names = parse_fields(raw[4:])[0], (self._queue.namespace, self._queue.name)
         return kokaq.in_pieces(Response(*kind, Status.SUCCESS, Reason.OK, opaque, metadata, *names, message.payload))
 
-    def _metadata(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def _metadata(self, start: int, stop: int) -> list[bytes]:
         """What is told of each message, which must have been read, from the field count on.
 
-        Plain messages of a run mostly differ in their UUID and time alone: the rest is written once for all of them.
+        Plain messages of a run mostly differ in their UUID alone, or in that and their time: the rest is written once
+        for all of them.
         """
         now = self._runtime.now()
         handling = max(0, min(now - self._began, _MOST))
-        identity, asked = self._runtime.ids.identity, self._queue.asked
-        pattern, pack = None, Struct("").pack
-        before = between = behind = b""
-        of = slice(start, stop)
-        rows = zip(self._items[of], self._deliveries[of], self._lock_ends[of], self._messages[of], strict=True)
-        for item, deliveries, lock_ends, message in rows:
+        asked = self._queue.asked
+        told: list[bytes] = []
+        pattern: _Pattern | None = None
+        for number in range(start, stop):
+            item, message = self._items[number], self._messages[number]
             if isinstance(message, PlainMessage) and not (item.expires or item.priority or item.reason or asked):
-                told = deliveries, lock_ends, message.at // SECOND, message.source
-                if told != pattern:
-                    pattern = told
-                    before, between, behind = _plain_fields(deliveries, lock_ends, message, handling)
-                    pack = Struct(f">{len(before)}sQQ{len(between)}sQ{len(behind)}s").pack
-                yield pack(before, identity, item.position, between, message.at * 1000, behind)
+                deliveries, lock_ends = self._deliveries[number], self._lock_ends[number]
+                if pattern is None or not pattern.fits(deliveries, lock_ends, message):
+                    pattern = _Pattern(self._runtime.ids.identity, deliveries, lock_ends, message, handling)
+                told.append(pattern.filled(self._positions[number], message.at))
             else:
                 assert message is not None
-                yield write_fields(self._all_fields(item, deliveries, lock_ends, message, now))
+                more = self._all_fields(item, self._deliveries[number], self._lock_ends[number], message, now)
+                told.append(write_fields(more))
+        return told
 
     def _all_fields(
         self, item: Item, deliveries: int, lock_ends: int, message: PlainMessage | MessageRow, now: int
@@ -200,22 +200,45 @@ class MessageAnswer:
         )
 
 
-def _plain_fields(deliveries: int, lock_ends: int, message: PlainMessage, handling: int) -> tuple[bytes, bytes, bytes]:
-    """The fields of a plain message before its UUID, between that and its time, and behind it: with their tags."""
-    uuid, modified_at = bytes(16), 0
-    told = Metadata(
-        version=deliveries + 1,
-        created_at=min(message.at // SECOND, _MOST),
-        expires_at=min(-(-lock_ends // SECOND), _MOST) if lock_ends else None,
-        uuid=uuid,
-        source=_source(message),
-        modified_at=modified_at,
-        handling_time=handling,
-    )
-    raw = write_fields(told)
-    at = 4 + 6 * (3 if lock_ends else 2) + 2
-    behind = 6
-    return raw[:at], raw[at + 16 : -behind - 8], raw[-behind:]
+class _Pattern:
+    """The fields of plain messages that are alike but for their UUID, and their time within a second."""
+
+    def __init__(self, identity: int, deliveries: int, lock_ends: int, message: PlainMessage, handling: int) -> None:
+        self._deliveries, self._lock_ends = deliveries, lock_ends
+        self._second, self._source = message.at // SECOND, message.source
+        told = Metadata(
+            version=deliveries + 1,
+            created_at=min(self._second, _MOST),
+            expires_at=min(-(-lock_ends // SECOND), _MOST) if lock_ends else None,
+            uuid=bytes(16),
+            source=_source(message),
+            modified_at=0,
+            handling_time=handling,
+        )
+        raw = write_fields(told)
+        uuid_at = 4 + 6 * (3 if lock_ends else 2) + 2
+        behind = 6
+        self._before = raw[:uuid_at] + identity.to_bytes(8, "big")
+        self._between, self._behind = raw[uuid_at + 16 : -behind - 8], raw[-behind:]
+        #: Of which time the rest is: what comes behind the UUID.
+        self._at = message.at
+        self._rest = self._rest_of(message.at)
+        self._pack = Struct(f">{len(self._before)}sQ{len(self._rest)}s").pack
+
+    def _rest_of(self, at: int) -> bytes:
+        return self._between + (at * 1000).to_bytes(8, "big") + self._behind
+
+    def fits(self, deliveries: int, lock_ends: int, message: PlainMessage) -> bool:
+        """Whether a message is like these."""
+        if deliveries != self._deliveries or lock_ends != self._lock_ends:
+            return False
+        return message.at // SECOND == self._second and message.source == self._source
+
+    def filled(self, position: int, at: int) -> bytes:
+        """The fields of the message of this position and time."""
+        if at != self._at:
+            self._at, self._rest = at, self._rest_of(at)
+        return self._pack(self._before, position, self._rest)
 
 
 def _source(message: PlainMessage | MessageRow) -> str:

@@ -268,16 +268,18 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     ) -> None:
         """Messages are the answers, some at a time, each once it is durable, and the log is so up to ``after``."""
         committed, most = self.runtime.broker.committed, min(GIVE_BYTES, self.runtime.output_share)
+        positions = [item.position for item in items]
         start = size = 0
-        for number, item in enumerate(items):
-            size += METADATA + item.size
-            last = number + 1 == len(items)
-            if last or size >= most or (item.position < committed) != (items[number + 1].position < committed):
-                of = slice(start, number + 1)
-                part = requests.part(start, number + 1)
-                words = self.answers.messages(part, queue, items[of], deliveries[of], now, locks[of])
-                self._await(words, max(after, max(each.position for each in items[of]) + 1), number + 1 - start)
-                start, size = number + 1, 0
+        for number, position in enumerate(positions):
+            size += METADATA + items[number].size
+            stop = number + 1
+            if stop == len(items) or size >= most or (position < committed) != (positions[stop] < committed):
+                of = slice(start, stop)
+                words = self.answers.messages(
+                    requests.part(start, stop), queue, items[of], deliveries[of], now, locks[of]
+                )
+                self._await(words, max(after, max(positions[of]) + 1), stop - start)
+                start, size = stop, 0
 
     # Runs
 
