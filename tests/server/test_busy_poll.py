@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.server.network.busy_poll import MOMENT, BusyPoll
+from penstock.server.network.busy_poll import LEAST_PAUSE, MOMENT, MOST_PAUSE, MOST_ROUNDS, ROUNDS, BusyPoll
 from penstock.server.protocols.kokaq.session import KokaqSession
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType
@@ -39,7 +39,7 @@ class Loop:
         return count
 
 
-def polling(processors: int = 2) -> tuple[Loop, BusyPoll]:
+def polling(processors: float = 2) -> tuple[Loop, BusyPoll]:
     loop = Loop()
     return loop, BusyPoll(loop, processors, loop.clock)
 
@@ -133,8 +133,61 @@ def test_it_stops_while_a_thread_is_at_work_and_begins_anew_after_that() -> None
     assert loop.iterate() in (10, 11)
 
 
-def test_the_only_processor_is_left_to_others() -> None:
-    loop, poll = polling(processors=1)
+def rounds(loop: Loop, poll: BusyPoll, count: int, seconds: float = MOMENT / 3) -> int:
+    """So often bytes come so long after an answer. Returns in how many of these rounds it polled."""
+    polled = 0
+    for _ in range(count):
+        poll.idle()
+        polled += bool(loop.soon)
+        if seconds > MOMENT:
+            loop.iterate()
+        loop.now += seconds
+        poll.busy()
+        loop.iterate()
+    return polled
+
+
+def test_it_pauses_where_it_polls_in_vain_too_often() -> None:
+    loop, poll = polling()
+    pauses = []
+    for _ in range(9):
+        assert rounds(loop, poll, 10) >= 9  # the first only shows that it is worth it
+        assert rounds(loop, poll, 1, 2 * MOMENT) == 1
+        paused_at = loop.now
+        while not rounds(loop, poll, 1):
+            pass
+        pauses.append(loop.now - paused_at)
+    assert pauses == pytest.approx([min(LEAST_PAUSE * 2**number, MOST_PAUSE) for number in range(9)], abs=5 * MOMENT)
+    rounds(loop, poll, MOST_ROUNDS)
+    assert [rounds(loop, poll, 1, 2 * MOMENT) + rounds(loop, poll, 2) for _ in range(11)] == [2] * 10 + [1]
+    paused_at = loop.now
+    while not rounds(loop, poll, 1):
+        pass
+    assert loop.now - paused_at == pytest.approx(LEAST_PAUSE, abs=5 * MOMENT)
+
+
+def test_a_look_that_takes_long_is_one_in_vain() -> None:
+    """Somebody else had the processor, or the interpreter."""
+    loop, poll = polling()
+    pause(loop, poll, MOMENT / 2)
+    poll.idle()
+    loop.now += 5e-3
+    poll.busy()
+    loop.iterate()
+    assert rounds(loop, poll, 20) == 0
+
+
+def test_it_goes_on_where_that_is_rare() -> None:
+    loop, poll = polling()
+    rounds(loop, poll, 2 * ROUNDS)
+    for _ in range(20):
+        assert rounds(loop, poll, 1, 2 * MOMENT) == 1
+        assert rounds(loop, poll, ROUNDS + 1) == ROUNDS
+
+
+@pytest.mark.parametrize("processors", [1, 1.5])
+def test_the_only_processor_is_left_to_others(processors: float) -> None:
+    loop, poll = polling(processors)
     for _ in range(3):
         pause(loop, poll, MOMENT / 2)
     poll.idle()

@@ -6,7 +6,12 @@ for its own thread and once for ours. So where the last bytes came within a mome
 ones probably will, and sleeping is not worth it. Where they do not come in that time, the loop sleeps, and goes on
 doing so until some have come as soon as that again: a broker that is idle, or has long pauses, polls for nothing.
 
-Not where the broker may use one processor only: the peer may need it, or the quota of a container would be used up.
+Polling in vain takes more than it gives as soon as it happens in a few of a hundred rounds: with peers that pause now
+and then, and where others compete for the processors. There a peer that was interrupted waits for its turn, for
+milliseconds, and what polls is in its way. So then polling pauses for a while, and for longer each time, until it has
+proved itself again.
+
+Not where the broker has less than two processors: the peer may need one, or the quota of a container would be used up.
 """
 
 from __future__ import annotations
@@ -17,6 +22,12 @@ from typing import Any, Final, Protocol
 
 #: Seconds in which bytes have to come for polling to be worth it.
 MOMENT: Final = 100e-6
+#: In so many rounds bytes have to come at once for one in which they do not; and at most so many count.
+ROUNDS: Final = 30
+MOST_ROUNDS: Final = 300
+#: Seconds for which polling pauses when they do not: the first time, and at most.
+LEAST_PAUSE: Final = 0.01
+MOST_PAUSE: Final = 1.0
 
 
 class Loop(Protocol):
@@ -32,12 +43,16 @@ class BusyPoll:
     def __init__(self, loop: Loop, processors: float, clock: Callable[[], float] = monotonic) -> None:
         self._loop = loop
         self._clock = clock
-        self._possible = processors > 1
+        self._possible = processors >= 2
         #: Whether the last bytes came in time.
         self._worth = False
         #: Since when there is nothing to do, after the last bytes; 0: there is.
         self._idle_since = 0.0
         self._polling = False
+        #: Rounds in which bytes came while it polled, less ``ROUNDS`` for each in which none did.
+        self._proved = 0
+        self._pause = LEAST_PAUSE
+        self._paused_until = 0.0
 
     def idle(self) -> None:
         """There is nothing to do until bytes come. Told again without any, that changes nothing: the moment goes on."""
@@ -54,14 +69,32 @@ class BusyPoll:
     def busy(self) -> None:
         """Bytes have come."""
         if self._idle_since:
-            self._worth = self._possible and self._clock() - self._idle_since < MOMENT
+            now = self._clock()
+            soon = now - self._idle_since < MOMENT
+            if self._polling:
+                self._count(now, soon)
+            self._worth = soon and self._possible and now >= self._paused_until
             self._idle_since = 0.0
 
     def _poll(self) -> None:
         """One look is an iteration of the loop; as long as this asks for another one, it does not sleep."""
         if not self._idle_since:
             self._polling = False
-        elif self._clock() - self._idle_since < MOMENT:
+        elif (now := self._clock()) - self._idle_since < MOMENT:
             self._loop.call_soon(self._poll)
         else:
+            self._count(now, soon=False)
             self._polling = self._worth = False
+
+    def _count(self, now: float, soon: bool) -> None:
+        """A round in which it has polled is over: with bytes that came soon, or in vain."""
+        if soon:
+            self._proved += 1
+            if self._proved >= MOST_ROUNDS:
+                self._proved, self._pause = MOST_ROUNDS, LEAST_PAUSE
+            return
+        self._proved -= ROUNDS
+        if self._proved < 0:
+            self._proved = 0
+            self._paused_until = now + self._pause
+            self._pause = min(2 * self._pause, MOST_PAUSE)
