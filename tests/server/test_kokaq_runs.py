@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
+from penstock.core.policy import SECOND
 from penstock.server.protocols.kokaq.session import RUN
 from penstock.wire import kokaq
 from penstock.wire.kokaq import MessageType, Metadata, Opcode, Reason, Request, Response, Status
@@ -111,6 +112,39 @@ def test_together_as_one_by_one(seed: int) -> None:
         assert found[0] == found[1]
 
     asyncio.run(both())
+
+
+@pytest.mark.parametrize("opcode", [Opcode.ACQUIRE_PEEK_LOCK, Opcode.POP])
+def test_each_of_a_run_tells_its_own_times_and_where_it_comes_from(opcode: Opcode) -> None:
+    async def story() -> None:
+        async with running() as broker:
+            queue, now = broker.queue("jobs", lock_duration=60 * SECOND), broker.runtime.now()
+            peers = [broker.phpmq()[0].connection, broker.sspq()[0].connection]
+            later = [0, 0, 1, 1, 7, 7, SECOND, SECOND, SECOND + 1, 5 * SECOND, 5 * SECOND, 5 * SECOND]
+            published = []
+            for number, after in enumerate(later):
+                peer = peers[number // 2 % 2]
+                done = broker.runtime.broker.publish(peer, queue, [b"x"], now + after)
+                published.append((now + after, broker.runtime.ids.raw(queue, done.first), peer.source.decode()))
+            session, wire = broker.kokaq()
+            begun = broker.runtime.now()
+            session.data_received(kokaq.encode_requests(requests(Step(opcode, len(later)), [], 0)))
+            await broker.settle()
+            told = [each.metadata for each in kokaq.singles(kokaq.ClientDecoder().feed(wire.sent))]
+            ended = broker.runtime.now()
+            assert [(each.modified_at, each.uuid, each.source) for each in told if each] == [
+                (at * 1000, raw, source) for at, raw, source in published
+            ]
+            assert [each.created_at for each in told if each] == [at // SECOND for at, _, _ in published]
+            for each in filter(None, told):
+                assert each.handling_time is not None
+                assert each.handling_time <= ended - begun
+                if opcode is Opcode.POP:
+                    assert (each.expires_at, each.version) == (None, 1)
+                else:
+                    assert each.expires_at in {-(-(at + 60 * SECOND) // SECOND) for at in (begun, ended)}
+
+    asyncio.run(story())
 
 
 def test_many_requests_in_one_read() -> None:
