@@ -36,9 +36,10 @@ from penstock.wire.kokaq import (
     in_pieces,
     singles,
 )
-from penstock.wire.kokaq.push_runs import MANY
+from penstock.wire.kokaq.columns import FEW, MANY
 
 OPERATIONAL, ADMIN, CONTROL = MessageType
+IN_A_QUEUE = {"namespace": "ns", "queue": "q", "payload": b""}
 UUID = bytes(range(16))
 
 
@@ -119,6 +120,47 @@ class TestPushesOfOneSize:
         read = ServerDecoder().feed(encode_requests([request(), *frames], CANONICAL))
         assert list(singles(read)) == list(singles([request(), *frames]))
         assert len(tried) == 1
+
+
+class TestManyRequestsThatAreAlike:
+    """Those that take and settle messages: many of them are read together."""
+
+    FIRST = request(opcode=Opcode.NOP)
+    COUNT = FEW + MANY + 10
+
+    def run(self, count: int, *, named: bool) -> list[Request]:
+        first = request(opcode=Opcode.DELETE) if named else request(opcode=Opcode.POP, **IN_A_QUEUE)
+        return [
+            replace(
+                first,
+                opaque=number.to_bytes(4, "big"),
+                op_opaque=number % 256,
+                metadata=Metadata(source="me", uuid=number.to_bytes(16, "big"), priority=3) if named else None,
+            )
+            for number in range(count)
+        ]
+
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("count", [FEW - 1, FEW, FEW + MANY - 1, FEW + MANY, FEW + 3 * MANY + 5])
+    def test_they_are_one_frame(self, count: int, named: bool) -> None:
+        asked = self.run(count, named=named)
+        first, read = ServerDecoder().feed(encode_requests([self.FIRST, *asked], CANONICAL))
+        assert list(singles([first, read])) == [self.FIRST, *asked]
+
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("odd", [FEW - 1, FEW, FEW + 1, FEW + MANY - 1, FEW + MANY, FEW + MANY + 1])
+    def test_another_byte_in_one_of_them(self, odd: int, named: bool) -> None:
+        """Whatever byte that is, frames and errors are those of requests that come in parts, one after the other."""
+        asked = encode_requests([self.FIRST, *self.run(self.COUNT, named=named)], CANONICAL)
+        size = (len(asked) - 12) // self.COUNT
+        for at in range(size):
+            changed = bytearray(asked)
+            changed[12 + odd * size + at] ^= 1
+            together, apart = ServerDecoder(), ServerDecoder()
+            read = together.feed(bytes(changed))
+            parts = [apart.feed(bytes(changed[start : start + 11])) for start in range(0, len(changed), 11)]
+            assert list(singles(read)) == list(singles([frame for part in parts for frame in part]))
+            assert str(together.error) == str(apart.error)
 
 
 class TestVariantIsLearned:

@@ -33,6 +33,7 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 from mypy_extensions import mypyc_attr
 
+from penstock.wire.kokaq.columns import FEW, MANY, end_of_alike, pushes_of_one_size
 from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Metadata, parse_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
@@ -42,6 +43,7 @@ from penstock.wire.kokaq.frames import (
     RUN_OPCODES,
     START,
     VERSION,
+    WIRE_MAX_NAME,
     WIRE_MAX_PAYLOAD,
     BitOrder,
     Deliveries,
@@ -60,7 +62,6 @@ from penstock.wire.kokaq.frames import (
     Tags,
     Variant,
 )
-from penstock.wire.kokaq.push_runs import MANY, pushes_of_one_size
 from penstock.wire.kokaq.runs import MetadataRun
 from penstock.wire.kokaq.shapes import place_of_uuid, shape_at
 from penstock.wire.stream import StreamDecoder, too_large
@@ -101,6 +102,12 @@ _PUSH: Final = Struct(">I4sHB7sH")
 _PUSH_STARTS: Final = frozenset(bytes((tag, own, 0x04, 0x20)) for tag in (1, 2) for own in _COMPONENT_TAGS)
 # A Push answer with a UUID alone: the 11 bytes are the tag, the component's header, and the field's tag and size.
 _PUSHED: Final = Struct(">I4sHB11s16s")
+
+
+@lru_cache(maxsize=2 * WIRE_MAX_NAME)
+def _push_and_names(size: int) -> Struct:
+    """``_PUSH`` and the names, which are together ``size`` bytes: unpacking them too is the quickest way to compare."""
+    return Struct(f"{_PUSH.format}{size}s")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -347,23 +354,27 @@ class ServerDecoder(_Decoder[KokaqRequest]):
                 frames.append(Pushes(*kind, *found, tags))
                 return pos + len(found[0]) * (stop - pos)
             self._may_be_of_one_size = False  # it looked at all that was read: not again before the next read
-        first, operation = data[pos : pos + 4], data[pos + 8 : pos + 10]
+        unpack = _push_and_names(len(names)).unpack_from
         last = end - prefix
         opaques: list[bytes] = []
         op_opaques: list[int] = []
         payloads: list[bytes] = []
+        its_head: int
+        its_opaque: bytes
+        its_op: int
+        its_op_opaque: int
+        its_middle: bytes
+        its_names: bytes
         while pos <= last:
-            if data[pos : pos + 4] != first or data[pos + 8 : pos + 10] != operation:
-                break
-            if data[pos + 11 : pos + 18] != middle or data[pos + 20 : pos + prefix] != names:
+            its_head, its_opaque, its_op, its_op_opaque, its_middle, size, its_names = unpack(data, pos)
+            if its_head != head or its_op != op or its_middle != middle or its_names != names:
                 break
             start = pos + prefix
-            size = data[pos + 18] << 8 | data[pos + 19]
             stop = start + size
             if stop > end or size > limit:
                 break
-            opaques.append(data[pos + 4 : pos + 8])
-            op_opaques.append(data[pos + 10])
+            opaques.append(its_opaque)
+            op_opaques.append(its_op_opaque)
             payloads.append(data[start:stop])
             pos = stop
         frames.append(Pushes(*kind, tuple(opaques), bytes(op_opaques), tuple(payloads), tags))
@@ -406,6 +417,9 @@ def _alike_requests(data: bytes, first: int, pos: int, frame: KokaqRequest) -> t
         if data[pos : pos + 4] != head or data[pos + 8 : pos + 10] != op:
             break
         pos = stop
+        if pos == first + FEW * size and end - pos >= MANY * size:
+            same = [*range(4), 8, 9, *range(11, uuid_at), *range(behind_at, size)]
+            pos = end_of_alike(data, pos, data[first : first + size], same)
     if pos == first + size:
         return pos, frame
     opaques = tuple([data[at : at + 4] for at in range(first + 4, pos, size)])
