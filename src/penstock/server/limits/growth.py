@@ -289,6 +289,7 @@ NOT_BY_PEERS = {
     "server/maintenance/upkeep:Upkeep.damaged": "damage that was found, which is the disk's",
     "server/maintenance/upkeep:Upkeep.pins": "a function",
     "server/protocols/kokaq/answers:MessageAnswer._messages": "one for each of its requests; counted when read early",
+    "server/protocols/kokaq/answers:MessageAnswer._positions": "one for each of its requests",
     "journal/files/checkpoints:CheckpointReader.report": "what was found at the start",
     "journal/segmented_log:SegmentedLog._kept": "segments that are kept because of damage",
     "journal/files/log:FileLog._kept": "as above",
