@@ -145,7 +145,7 @@ class EventBatch:
             self._add_singles()
 
     def _add_singles(self) -> None:
-        """Move the rows of single messages to the columns: all that is known of them, or nothing."""
+        """Move the rows of single messages to the columns."""
         count = len(self._singles)
         at, queues, source = zip(*self._singles, strict=True)
         packed = pack(f"={count}q", *at), pack(f"={count}I", *queues), pack(f"={count}H", *source)

@@ -112,7 +112,8 @@ class Ordered(Generic[T]):
             chunk = self._chunks[number]
             at = stop = bisect_left(chunk, ordered[done])
             most = min(len(ordered) - done, len(chunk) - at)
-            if chunk[at + most - 1] == ordered[done + most - 1]:  # then so many are all the same, as they are sorted
+            if chunk[at + most - 1] == ordered[done + most - 1]:  # as many lie between in both: they are the same
+                assert chunk[at : at + most] == ordered[done : done + most]
                 stop += most
                 done += most
             while done < len(ordered) and stop < len(chunk) and chunk[stop] == ordered[done]:

@@ -78,7 +78,7 @@ class BusyPoll:
 
     def _poll(self) -> None:
         """One look is an iteration of the loop; as long as this asks for another one, it does not sleep."""
-        if not self._idle_since:
+        if not self._idle_since or not self._worth:
             self._polling = False
         elif (now := self._clock()) - self._idle_since < MOMENT:
             self._loop.call_soon(self._poll)

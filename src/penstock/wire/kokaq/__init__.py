@@ -4,7 +4,7 @@ The largest of the three protocols, so its parts have files of their own:
 
 * ``frames`` has the vocabulary: numbers, variants, and the frames themselves.
 * ``fields`` has the metadata of a message.
-* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``columns``, ``shapes`` and
+* ``decode`` turns bytes into frames, ``encode`` frames into bytes; each for both sides. ``push_runs``, ``shapes`` and
   ``runs`` help with runs of messages that are alike.
 * ``pieces`` splits what is larger than one message, and puts it together again.
 """

@@ -33,7 +33,6 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 from mypy_extensions import mypyc_attr
 
-from penstock.wire.kokaq.columns import FEW, MANY, end_of_alike, pushes_of_one_size
 from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Metadata, parse_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
@@ -62,6 +61,7 @@ from penstock.wire.kokaq.frames import (
     Tags,
     Variant,
 )
+from penstock.wire.kokaq.push_runs import MANY, pushes_of_one_size
 from penstock.wire.kokaq.runs import MetadataRun
 from penstock.wire.kokaq.shapes import place_of_uuid, shape_at
 from penstock.wire.stream import StreamDecoder, too_large
@@ -417,9 +417,6 @@ def _alike_requests(data: bytes, first: int, pos: int, frame: KokaqRequest) -> t
         if data[pos : pos + 4] != head or data[pos + 8 : pos + 10] != op:
             break
         pos = stop
-        if pos == first + FEW * size and end - pos >= MANY * size:
-            same = [*range(4), 8, 9, *range(11, uuid_at), *range(behind_at, size)]
-            pos = end_of_alike(data, pos, data[first : first + size], same)
     if pos == first + size:
         return pos, frame
     opaques = tuple([data[at : at + 4] for at in range(first + 4, pos, size)])
