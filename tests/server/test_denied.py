@@ -55,6 +55,10 @@ where = ["default/b", "default/shared"]
 network = "127.0.0.0/8"
 may = ["administer"]
 where = ["mine/*"]
+[[access]]
+network = "127.0.0.0/8"
+may = ["consume"]
+where = ["default/*-*-*-*-*-*-*-*-dlq"]
 [queues."default/a"]
 [queues."default/b"]
 [queues."default/shared"]
@@ -148,6 +152,13 @@ def test_an_id_opens_no_door(broker: Broker, told: list[tuple[str, str, str]]) -
     assert peer.ask(GET, None, fields={UUID: uuid}).outcome == FAIL_BAD  # as one that does not exist
     assert peer.ask(GET, "default/b", fields={UUID: uuid}).payload is None
     told += [("kokaq", "consume", "default/a")]
+
+
+def test_a_name_that_nearly_fits_a_rule_holds_nobody_up(broker: Broker, told: list[tuple[str, str, str]]) -> None:
+    """Who has no right picks the name, so the rules must not take longer for one than for another."""
+    name = f"default/{'-' * 255}"
+    assert broker.kokaq().ask(PEEK, name).outcome == FAIL_NOT_ALLOWED
+    told += [("kokaq", "consume", name)]
 
 
 def test_administrators_may_administer(broker: Broker, told: list[tuple[str, str, str]]) -> None:

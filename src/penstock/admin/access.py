@@ -14,7 +14,7 @@ from penstock.admin.problems import fail
 from penstock.admin.resources.access import Grant, Role, Session
 from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights, Right
-from penstock.patterns import fits_queue
+from penstock.patterns import includes_namespace
 
 COOKIE = "penstock_session"
 #: Seconds that an answer of the broker holds. A token that is revoked here is forgotten at once.
@@ -67,9 +67,7 @@ class Caller(NamedTuple):
 
     def may_namespace(self, role: Role, namespace: str) -> bool:
         """Whether it has the role for all queues of a namespace."""
-        patterns = [pattern for right in ROLES[role] for pattern in self.allowed.patterns(right)]
-        whole = (pattern for pattern in patterns if pattern.partition("/")[2] in ("", "*"))
-        return self._usable(role) and any(fits_queue(pattern, namespace, "") for pattern in whole)
+        return self._usable(role) and any(includes_namespace(pattern, namespace) for pattern in self.patterns(role))
 
     def patterns(self, role: Role) -> list[str]:
         """Of the queues for which it has the role."""

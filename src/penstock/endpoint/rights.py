@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.patterns import fits_queue
+from penstock.patterns import fits_queue, includes_every_queue
 
 #: "read" is for the history of a queue, over Flight. "create" is for making queues on first use; where no rule names
 #: it, "publish" and "consume" are enough for that.
@@ -46,7 +46,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
     def may_everywhere(self, right: Right) -> bool:
         """Whether the rules say so for all queues, those that do not exist yet too."""
         return self.open or any(
-            right in rights and any(pattern in ("*", "*/*") for pattern in patterns) for rights, patterns in self.rules
+            right in rights and any(map(includes_every_queue, patterns)) for rights, patterns in self.rules
         )
 
     def may_somewhere(self, right: Right) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from penstock.flight.calls import Pick
-from penstock.patterns import fits
+from penstock.patterns import fits, has_wildcards
 from penstock.spark.values import microseconds
 
 #: The column that says when, by view.
@@ -65,7 +65,7 @@ class Narrowed(msgspec.Struct):
         self.empty = self.empty or (self.stop is not None and self.stop <= self.start)
 
     def _name(self, column: str, value: str) -> bool:
-        if "*" in value or "?" in value:
+        if has_wildcards(value):
             return False  # a pattern has no way to say that they are meant as they are
         had = getattr(self, column)
         self.empty = self.empty or had not in (None, value)

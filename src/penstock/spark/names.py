@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from penstock.flight.calls import Queues
+from penstock.patterns import has_wildcards
 from penstock.spark.endpoint import FlightEndpoint
 from penstock.spark.errors import NoQueue
 from penstock.spark.options import SourceSettings
@@ -14,7 +15,6 @@ Right = Literal["read", "consume", "publish"]
 
 #: How many names are suggested.
 SUGGESTED = 3
-_SIGNS = ("*", "?")
 
 
 def check_there(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = "read", otherwise: str = "") -> None:
@@ -29,7 +29,7 @@ def no_queue(endpoint: FlightEndpoint, settings: SourceSettings, right: Right = 
     near = _near(settings.queue, endpoint.ask(Queues(right=right), list[str]))
     if near:
         text.append(f"There is {', '.join(near)}")
-    if right != "publish" and any(sign in settings.queue for sign in _SIGNS):
+    if right != "publish" and has_wildcards(settings.queue):
         text.append(f"Option queue names one queue; for all that fit, use queuePattern={settings.queue}")
     return NoQueue(". ".join([*text, otherwise] if otherwise else text))
 

@@ -118,7 +118,7 @@ class QueueHandlers:
 
         def wanted(row: QueueRow) -> bool:
             return (
-                (query.pattern == "*" or fits_queue(query.pattern, row.namespace, row.name))
+                fits_queue(query.pattern, row.namespace, row.name)
                 and (not contains or contains in _full(row).casefold())
                 and (query.state is None or query.state in _states(row, self._mirror.rates.get(row.number)))
                 and (everything or caller.may("view", row.namespace, row.name))

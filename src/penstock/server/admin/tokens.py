@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from penstock.admin.requests import MakeToken, Token
+from penstock.patterns import includes_every_queue
 from penstock.server.process.listener_options import OptionError
 from penstock.server.process.options import AccessRule
 
@@ -175,7 +176,7 @@ def admin_tokens(tokens: Sequence[Token], now: int) -> bool:
 
 
 def _is_admin(token: Token, now: int) -> bool:
-    everywhere = any(pattern in ("*", "*/*") for pattern in token.where)
+    everywhere = any(map(includes_every_queue, token.where))
     return "admin" in token.may and everywhere and not 0 < token.expires_at <= now
 
 

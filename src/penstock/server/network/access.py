@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.endpoint.rights import Allowed, Right
-from penstock.patterns import fits, fits_queue
+from penstock.patterns import fits, fits_queue, includes_every_queue
 from penstock.server.process.options import AccessRule
 
 #: Answers remembered for one peer: it may name queues without end.
@@ -72,8 +72,7 @@ class Rights:
     def allow_everywhere(self, *rights: Right) -> bool:
         """Whether the peer may do one of these with all queues."""
         return self.open or any(
-            set(rights) & set(rule.may) and any(pattern in ("*", "*/*") for pattern in rule.where)
-            for rule in self._rules
+            set(rights) & set(rule.may) and any(map(includes_every_queue, rule.where)) for rule in self._rules
         )
 
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from penstock.flight.calls import Pick
-from penstock.patterns import fits, fits_queue
+from penstock.patterns import beginning, fits, fits_queue, has_wildcards
 from penstock.spark.errors import SourceError
 from penstock.spark.pipelines.lake.files import CUT, KEPT, short
 from penstock.spark.pipelines.lake.tables import TableFile
@@ -49,18 +49,13 @@ def may_have(file: TableFile, pick: Pick) -> bool:
         return True
     if pick.pattern and not pick.queue:
         for part, found in zip(pick.pattern.split("/", 1), named, strict=True):
-            if part != "*" and _cut(str(found)) and str(found).startswith(_beginning(part)):
+            if part != "*" and _cut(str(found)) and str(found).startswith(beginning(part)[:KEPT]):
                 raise _too_little(str(found))
     return wanted(pick, *map(str, named))
 
 
 def _cut(found: str) -> bool:
     return re.fullmatch(CUT, found) is not None
-
-
-def _beginning(pattern: str) -> str:
-    """What a name begins with that fits a pattern, as far as a name that was cut has it."""
-    return re.split(r"[*?]", pattern)[0][:KEPT]
 
 
 def _too_little(found: str) -> SourceError:
@@ -92,5 +87,4 @@ def _pattern(pick: Pick) -> str:
 
 
 def _within(part: str, whole: str) -> bool:
-    plain = "*" not in part and "?" not in part
-    return whole in (part, "*") or (plain and fits(whole, part))
+    return whole in (part, "*") or (not has_wildcards(part) and fits(whole, part))

@@ -4,6 +4,7 @@ import { compact, count, plural } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { overview } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
+import { hasWildcards } from "../lib/patterns.js";
 import { goQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { JobDialog, JobsPanel } from "../parts/jobs.js";
@@ -15,7 +16,7 @@ import { tell } from "../parts/toast.js";
 
 const MEANS = { rejected: "A consumer sent it here", retries: "Its retries ran out", expired: "Its time to live ran out", deliveries: "Given out too often", overflow: "Its queue was full" };
 
-const pattern = (text) => (text === "" ? "*" : /[*?]/.test(text) ? text : `*${text}*`);
+const pattern = (text) => (text === "" ? "*" : hasWildcards(text) ? text : `*${text}*`);
 
 export function DeadPage({ query }) {
   const { find = "", reason = "", cursor = "" } = query;

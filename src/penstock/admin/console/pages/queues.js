@@ -3,6 +3,7 @@ import { get, may, put } from "../lib/api.js";
 import { bytes, compact, rate } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useLoad, useSettled } from "../lib/load.js";
+import { hasWildcards } from "../lib/patterns.js";
 import { go, goQuery } from "../lib/router.js";
 import { Dialog } from "../parts/dialog.js";
 import { Text } from "../parts/field.js";
@@ -33,7 +34,7 @@ const COLUMNS = [
 
 // With a star or a question mark it is a pattern; without, a part of the name.
 export function found(text) {
-  return /[*?]/.test(text) ? { pattern: text } : { contains: text };
+  return hasWildcards(text) ? { pattern: text } : { contains: text };
 }
 
 export function QueuesPage({ query }) {
