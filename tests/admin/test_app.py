@@ -14,6 +14,7 @@ from penstock.admin.access import Gatekeeper
 from penstock.admin.app import App
 from penstock.admin.audit import Audit
 from penstock.admin.http import Answer, Request
+from penstock.admin.origins import Origins
 from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights
 
@@ -29,7 +30,14 @@ class Rig:
         self.faults: list[BaseException] = []
         self.go_on = asyncio.Event()
         gatekeeper = Gatekeeper(_everything, store)
-        self.app = App({"publish": self._publish}, gatekeeper, Audit(store), self.faults.append, largest_publish=10_000)
+        self.app = App(
+            {"publish": self._publish},
+            gatekeeper,
+            Audit(store),
+            self.faults.append,
+            Origins("127.0.0.1:0", tls=False),
+            largest_publish=10_000,
+        )
 
     async def _publish(self, request: Request) -> Answer:
         await self.go_on.wait()

@@ -45,7 +45,7 @@ def test_bodies_refuse_fields_that_nobody_knows(route: Route) -> None:
 
 
 def test_every_reference_of_the_document_leads_somewhere() -> None:
-    told = document("1")
+    told = document("1", "cookie")
     text = msgspec.json.encode(told).decode()
     named = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text))
     assert named <= told["components"]["schemas"].keys()

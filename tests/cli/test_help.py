@@ -88,7 +88,7 @@ def test_the_pages_have_only_commands_and_options_that_there_are(page: str) -> N
 
 def test_the_configurations_on_the_page_make_sense(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         (tmp_path / "x.toml").write_text(block)
         load(str(tmp_path / "x.toml"), {}, {})

@@ -12,7 +12,7 @@ from msgspec import inspect
 from penstock.server.process.configuration import ConfigurationError, Layers, layers, load, variables
 from penstock.server.process.environment import of_a_service
 from penstock.server.process.option_tree import OptionPath, flat
-from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions, FlightListener
+from penstock.server.process.options import DEFAULT_FLIGHT, BrokerOptions, FlightListener, HttpListener
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "penstock.example.toml"
@@ -104,6 +104,27 @@ class TestListeners:
         assert asked is not DEFAULT_FLIGHT  # who asks for it must get it
         assert load(str(file), {}, {"--flight": (("flight",), "off")}).flight is None
         assert layers(str(file), {}, {}).origin(OptionPath(("flight", "address"))) == f"{file}, line 2"
+
+    def test_an_address_leaves_other_options_of_an_endpoint_as_they_are(self, file: Path) -> None:
+        """Where they were set with more words: a flag or a variable names the address alone."""
+        file.write_text("[http]\naddress = '127.0.0.1:1'\npublic_metrics = true\nlake = '/lake'\n")
+        flags = {"--http": (("http",), "127.0.0.1:2,lake=/other")}
+        found = layers(str(file), {"PENSTOCK_HTTP_BACKUPS": "/backups", "PENSTOCK_HTTP": "127.0.0.1:3"}, flags)
+        http = found.options().http
+        assert http is not None
+        assert (http.address, http.public_metrics, http.lake) == ("127.0.0.1:2", True, "/other")
+        assert http.backups == "/backups"
+        assert found.origin(OptionPath(("http", "public_metrics"))) == f"{file}, line 3"
+        assert found.origin(OptionPath(("http", "address"))) == "the flag --http"
+
+    def test_an_option_does_not_switch_on_what_is_off(self, file: Path) -> None:
+        file.write_text('http = "off"\n')
+        public = {"--public-url": (("http", "public_url"), "https://mq.example.com")}
+        assert load(str(file), {}, public).http is None
+        http = load(str(file), {}, {"--http": (("http",), "127.0.0.1:2"), **public}).http
+        assert http == HttpListener(address="127.0.0.1:2", public_url="https://mq.example.com")
+        http = load(None, {"PENSTOCK_HTTP_PUBLIC_URL": "https://mq.example.com"}, {}).http
+        assert http == HttpListener(public_url="https://mq.example.com")
 
     def test_flight_that_makes_no_sense(self, file: Path) -> None:
         assert "FILE, line 2: flight.address: '1' is not an address" in complaint(file, "[flight]\naddress = '1'\n")
@@ -206,6 +227,8 @@ WRONG = [
     ('[[kokaq]]\ndialect = "32"', "FILE, line 2: kokaq[0].dialect: there is no such option; there are: address, "),
     # TOML has more than one way to say a thing
     ('log.level = "x"', 'FILE, line 1: log.level: "x" is not accepted; it is one of "debug", "error", "info", '),
+    ('[http]\npublic_url = "mq.example.com"', "FILE, line 2: http.public_url: it is where browsers go, as in https://"),
+    ('[http]\nproxy_from = ["10.0.0.1", "x"]', "FILE, line 2: http.proxy_from[1]: 'x' does not appear to be an IPv4"),
     ('flight = { address = "1" }', "FILE, line 1: flight.address: '1' is not an address"),
     ('data = """\nx = 1\n"""\r\nephemeral = 1', "FILE, line 4: ephemeral: 1 is not accepted; it is true or false"),
     ('phpmq = [\n  "127.0.0.1:1",\n  "x",\n]\ny = 1', "FILE, line 5: y: there is no such option"),

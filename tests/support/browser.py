@@ -43,10 +43,10 @@ def found(playwright: Playwright) -> str:
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
-    """A browser without a window. Root, as in containers, has no sandbox."""
+def started(*arguments: str) -> Iterator[Browser]:
+    """A browser without a window, with more arguments of its command line. Root, as in containers, has no sandbox."""
     with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        options = [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = playwright.chromium.launch(executable_path=found(playwright), args=options)
         yield browser
         browser.close()

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights, Right
 from penstock.patterns import includes_namespace
 
-COOKIE = "penstock_session"
 #: Seconds that an answer of the broker holds. A token that is revoked here is forgotten at once.
 HOLDS = 2.0
 #: Peers that are remembered, and logins.
@@ -102,6 +101,8 @@ class Gatekeeper:
     ) -> None:
         """Logins outlive a restart: who has a page open goes on. Of cookies and tokens only hashes are kept."""
         self._ask = ask
+        #: The name of the cookie: browsers send a host's cookies to all its ports, so each broker has its own.
+        self.cookie = f"penstock_session_{store.identity}"
         self._store = store
         self._clock = clock
         self._known: OrderedDict[tuple[str, str], tuple[float, Allowed]] = OrderedDict()
@@ -133,6 +134,14 @@ class Gatekeeper:
     def nobody(self, address: str) -> Caller:
         """Who asks for what everybody is told."""
         return Caller("", address, Allowed(open=False), shown=False)
+
+    def cookie_in(self, headers: Mapping[str, str]) -> str:
+        """The value of the login's cookie; empty if there is none."""
+        for each in headers.get("cookie", "").split(";"):
+            name, _, value = each.strip().partition("=")
+            if name == self.cookie:
+                return value
+        return ""
 
     # Logins
 

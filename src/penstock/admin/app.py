@@ -2,7 +2,7 @@
 
 A request goes through these steps, and ends at the first that says no:
 
-    route → Origin (for changes) → who asks → right → query and body → handler → audit log → answer
+    route → Host, Origin (for changes) → who asks → right → query and body → handler → audit log → answer
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.admin.access import COOKIE, Caller, Gatekeeper
+from penstock.admin.access import Caller, Gatekeeper
 from penstock.admin.assets import POLICY
 from penstock.admin.audit import Audit
 from penstock.admin.http import (
@@ -27,6 +27,7 @@ from penstock.admin.http import (
     matched,
     split_path,
 )
+from penstock.admin.origins import Origins
 from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.resources.common import Problem
 from penstock.admin.routes import ROUTES, Route
@@ -61,6 +62,7 @@ class App:
         gatekeeper: Gatekeeper,
         audit: Audit,
         report: Callable[[BaseException], None],
+        origins: Origins,
         *,
         changed: Callable[[], None] = lambda: None,
         files: Files = lambda path: None,
@@ -75,6 +77,7 @@ class App:
         self._gatekeeper = gatekeeper
         self._audit = audit
         self._report = report
+        self._origins = origins
         self._changed = changed
         self._files = files
         self._open = open_routes
@@ -114,7 +117,7 @@ class App:
     async def _act(
         self, route: Route, places: dict[str, str], scope: Scope, headers: dict[str, str], receive: Receive
     ) -> Answer:
-        _check_origin(route, headers, scope)
+        self._check_origin(route, scope, headers)
         caller = await self._caller(route, scope, headers)
         try:
             if route.name not in self._open:
@@ -139,14 +142,22 @@ class App:
         except sqlite3.Error as error:
             self._report(error)
 
+    def _check_origin(self, route: Route, scope: Scope, headers: dict[str, str]) -> None:
+        """Raises ApiProblem for what a hostile page may have sent. It can't have a token to show."""
+        shows_token = "authorization" in headers and route.scope != "open" and route.name not in self._open
+        if not shows_token and (route.scope != "open" or route.name == "login"):
+            self._origins.check_host(headers)
+        if route.method not in SAFE:
+            self._origins.check_page(scope, headers)
+
     async def _caller(self, route: Route, scope: Scope, headers: dict[str, str]) -> Caller:
-        address = _address(scope)
+        address = self._origins.client_address(scope, headers)
         if route.scope == "open" or route.name in self._open:
             return self._gatekeeper.nobody(address)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if headers.get("authorization") and scheme.lower() != "bearer":
             fail("unauthenticated", "a token is shown as Authorization: Bearer …", field="header.Authorization")
-        return await self._gatekeeper.caller(address, token.strip(), cookie_of(headers))
+        return await self._gatekeeper.caller(address, token.strip(), self._gatekeeper.cookie_in(headers))
 
     async def _read(
         self,
@@ -249,26 +260,6 @@ class _Reply:
         await self._send({"type": "http.response.start", "status": status, "headers": lines})
 
 
-def cookie_of(headers: Mapping[str, str]) -> str:
-    """The login's cookie, if there is one."""
-    for each in headers.get("cookie", "").split(";"):
-        name, _, value = each.strip().partition("=")
-        if name == COOKIE:
-            return value
-    return ""
-
-
-def _check_origin(route: Route, headers: Mapping[str, str], scope: Scope) -> None:
-    """A page of somebody else must not make a browser that is logged in, or in our network, change anything."""
-    if route.method in SAFE:
-        return
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        fail("denied", "changes are not taken from pages of others", field="header.Sec-Fetch-Site")
-    origin = headers.get("origin")
-    if origin is not None and origin != f"{scope['scheme']}://{headers.get('host')}":
-        fail("denied", f"changes are not taken from pages of {origin[:200]}", field="header.Origin")
-
-
 def _check_right(route: Route, places: Mapping[str, str], caller: Caller) -> None:
     """What the caller may not is answered in the same way whether it exists or not."""
     role = route.needs
@@ -285,11 +276,6 @@ def _check_right(route: Route, places: Mapping[str, str], caller: Caller) -> Non
     if not allowed:
         where = {"queue": " for this queue", "namespace": " for this namespace", "all": " for all queues (*)"}
         fail("denied", f"this needs the right to {role}{where.get(route.scope, '')}")
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else "unix"
 
 
 class _Bodies:

@@ -29,7 +29,7 @@ _PLACES: dict[str, dict[str, Any]] = {
 }
 
 
-def document(version: str) -> dict[str, Any]:
+def document(version: str, cookie: str) -> dict[str, Any]:
     """The whole document."""
     wanted = [each for route in ROUTES for each in (route.answer, route.query, route.body) if each is not None]
     _, components = msgspec.json.schema_components([*wanted, Problem], ref_template=_REF)
@@ -44,7 +44,7 @@ def document(version: str) -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "penstock_session"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
             },
         },
     }

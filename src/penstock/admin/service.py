@@ -24,6 +24,7 @@ from penstock.admin.handlers.sql import SqlHandlers
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
+from penstock.admin.origins import Origins
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
 from penstock.endpoint.process import Reporter
@@ -44,10 +45,17 @@ class AdminService:
         self.store = StateFile(settings.data)
         self.journal = JournalView(settings.journal, settings.folder)
         audit = Audit(self.store)
+        origins = Origins(
+            settings.address,
+            tls=bool(settings.tls_certificate),
+            public_url=settings.public_url,
+            host_names=settings.host_names,
+            proxy_from=settings.proxy_from,
+        )
         gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
         backups = Backups(settings.journal, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run, reporter.fault)
-        whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings)
+        whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings, gatekeeper.cookie)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
         self.tracer = _tracer(settings, reporter)
@@ -58,7 +66,7 @@ class AdminService:
         )
         self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
         handlers: dict[str, Handler] = {
-            **AccessHandlers(self.broker, gatekeeper, audit, secure=bool(settings.tls_certificate)).handlers,
+            **AccessHandlers(self.broker, gatekeeper, audit, origins).handlers,
             **whole.handlers,
             **queues.handlers,
             **MessageHandlers(self.broker, self.mirror, self.journal).handlers,
@@ -73,6 +81,7 @@ class AdminService:
             gatekeeper,
             audit,
             reporter.fault,
+            origins,
             changed=self.mirror.outdate,
             files=_file,
             open_routes=("metrics", "metrics-per-queue") if settings.public_metrics else (),

@@ -19,6 +19,10 @@ class AdminSettings(EndpointSettings, frozen=True, kw_only=True):
     data: str
     #: The folder of a journal in files; empty: it is in memory, or in a database.
     folder: str = ""
+    #: As in ``HttpListener``.
+    public_url: str = ""
+    host_names: list[str] = msgspec.field(default_factory=list)
+    proxy_from: list[str] = msgspec.field(default_factory=list)
     public_metrics: bool = False
     backups: str = ""
     lake: str = ""

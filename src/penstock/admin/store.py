@@ -6,6 +6,7 @@ The broker does not need it: without the file everything goes on, and only what 
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ create table if not exists audit (
     at integer not null, who text not null, origin text not null, action text not null, target text not null,
     outcome text not null, before text not null, after text not null, detail text not null
 );
+create table if not exists facts (name text primary key, value text not null);
 create table if not exists jobs (id text primary key, number integer not null, body blob not null);
 create table if not exists logins (cookie text primary key, digest text not null, until real not null);
 create table if not exists queries (
@@ -27,6 +29,9 @@ create table if not exists queries (
 
 class StateFile:
     """The file. Used from one thread."""
+
+    #: Eight hex digits that this file, and so the broker, keeps for good.
+    identity: str
 
     def __init__(self, folder: str) -> None:
         """``folder`` is the data folder; empty: nothing is kept after the end. A file that is damaged is put aside."""
@@ -44,6 +49,8 @@ class StateFile:
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_TABLES)
+        self.write("insert or ignore into facts (name, value) values ('identity', ?)", (secrets.token_hex(4),))
+        [(self.identity,)] = self.rows("select value from facts where name = 'identity'")
 
     def write(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Change something; it is kept on return. Returns the number of the row that was added."""

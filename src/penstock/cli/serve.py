@@ -19,6 +19,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in protocols()},
     "flight": ("flight",),
     "http": ("http",),
+    "public_url": ("http", "public_url"),
     "admin_token_file": ("admin_token_file",),
     "otlp": ("traces", "endpoint"),
     "durability": ("journal", "durability"),
@@ -65,6 +66,11 @@ def options(command: Any) -> Any:
             *(_listener_option(protocol) for protocol in protocols().values()),
             click.option("--flight", metavar="ADDR", help="Arrow Flight, for tables. [default: 127.0.0.1:8815]"),
             click.option("--http", metavar="ADDR", help="HTTP: API, metrics, console. [default: 127.0.0.1:9180]"),
+            click.option(
+                "--public-url",
+                metavar="URL",
+                help="Where browsers reach the console behind a reverse proxy, as in https://mq.example.com.",
+            ),
             click.option(
                 "--admin-token-file",
                 metavar="FILE",

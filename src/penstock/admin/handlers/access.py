@@ -7,11 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 from penstock.admin import requests
-from penstock.admin.access import COOKIE, LOGIN_SECONDS, Gatekeeper, digest_of
-from penstock.admin.app import cookie_of
+from penstock.admin.access import LOGIN_SECONDS, Gatekeeper, digest_of
 from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
+from penstock.admin.origins import Origins
 from penstock.admin.pages import cursor_of, values_of
 from penstock.admin.requests import Token
 from penstock.admin.resources.access import NewToken, TokenMade, TokenSummary
@@ -23,13 +23,13 @@ TOKEN_BYTES = 32
 
 
 class AccessHandlers:
-    """Handles what is about access. ``secure``: cookies are for TLS only."""
+    """Handles what is about access."""
 
-    def __init__(self, broker: BrokerClient, gatekeeper: Gatekeeper, audit: Audit, *, secure: bool) -> None:
+    def __init__(self, broker: BrokerClient, gatekeeper: Gatekeeper, audit: Audit, origins: Origins) -> None:
         self._broker = broker
         self._gatekeeper = gatekeeper
         self._audit = audit
-        self._secure = secure
+        self._origins = origins
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "login": self.log_in,
             "session": self.session,
@@ -44,7 +44,7 @@ class AccessHandlers:
         """A cookie for a token."""
         cookie, caller = await self._gatekeeper.log_in(request.caller.address, request.body.token)
         self._audit.note(caller.by, "login", caller.identity, "")
-        return Answer(caller.told(), headers=(self._cookie(cookie, int(LOGIN_SECONDS)),))
+        return Answer(caller.told(), headers=(self._cookie(request, cookie, int(LOGIN_SECONDS)),))
 
     async def session(self, request: Request) -> Answer:
         """Who am I."""
@@ -52,12 +52,13 @@ class AccessHandlers:
 
     async def log_out(self, request: Request) -> Answer:
         """The cookie is void, and the browser forgets it."""
-        self._gatekeeper.log_out(cookie_of(request.headers))
-        return Answer(Done(), headers=(self._cookie("", 0),))
+        self._gatekeeper.log_out(self._gatekeeper.cookie_in(request.headers))
+        return Answer(Done(), headers=(self._cookie(request, "", 0),))
 
-    def _cookie(self, value: str, seconds: int) -> tuple[str, str]:
-        secure = "; Secure" if self._secure else ""
-        return "set-cookie", f"{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    def _cookie(self, request: Request, value: str, seconds: int) -> tuple[str, str]:
+        secure = "; Secure" if self._origins.is_secure(request.headers) else ""
+        name = self._gatekeeper.cookie
+        return "set-cookie", f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
 
     # Tokens
 

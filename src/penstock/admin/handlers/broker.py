@@ -44,13 +44,16 @@ BUSIEST = 10
 class BrokerHandlers:
     """Handles what is about the whole."""
 
-    def __init__(self, broker: BrokerClient, mirror: Mirror, journal: JournalView, settings: AdminSettings) -> None:
+    def __init__(
+        self, broker: BrokerClient, mirror: Mirror, journal: JournalView, settings: AdminSettings, cookie: str
+    ) -> None:
+        """``cookie``: the name of that of logins."""
         self._broker = broker
         self._mirror = mirror
         self._journal = journal
         self._settings = settings
         self._importer = Importer(broker, mirror)
-        self._document = msgspec.json.encode(document(settings.version))
+        self._document = msgspec.json.encode(document(settings.version, cookie))
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "overview": self.overview_of,
             "history": self.history,

@@ -25,7 +25,7 @@ DEFAULT = "default"
 #: Listeners of which there is one at most, each with a process of its own.
 ENDPOINTS: dict[str, type[ListenOptions]] = {"flight": FlightListener, "http": HttpListener}
 _TABLES = ("access", "queues", "journal", "limits", "log", "traces")
-_SECTIONS = ("journal", "limits", "log", "traces")
+_SECTIONS = ("journal", "limits", "log", "traces", *ENDPOINTS)
 
 
 class ConfigurationError(Exception):
@@ -105,13 +105,18 @@ class Layers:
         for endpoint in ENDPOINTS:
             if endpoint in table:
                 value = table[endpoint]
-                table[endpoint] = None if value == "off" else self._listener(endpoint, value)
+                table[endpoint] = None if value == "off" else value
         return table
 
     def _lay(self, under: dict[str, Any], over: Mapping[str, Any], path: OptionPath, origin: str) -> None:
         for key, value in over.items():
             place = path / key
+            endpoint = path == ROOT and key in ENDPOINTS
+            if endpoint and under.get(key) == "off" and isinstance(value, dict) and "address" not in value:
+                continue  # an option of an endpoint that is off does not switch it on
             self._origins[place] = origin
+            if endpoint and value != "off":
+                value = self._listener(key, value)  # noqa: PLW2901 - its other options stay as they are
             if isinstance(value, dict):
                 if not isinstance(under.get(key), dict):
                     under[key] = {}
@@ -179,7 +184,7 @@ def _path_of(variable: str) -> OptionPath:
     """The option that an environment variable names."""
     name = variable.removeprefix(PREFIX).lower()
     section, _, key = name.partition("_")
-    return ROOT / section / key if section in _SECTIONS else ROOT / name
+    return ROOT / section / key if key and section in _SECTIONS else ROOT / name
 
 
 def _value(text: str, path: OptionPath) -> Any:

@@ -60,6 +60,15 @@ class OptionError(ValueError):
         self.path = (path,) if isinstance(path, str) else path
 
 
+def check_networks(option: str, networks: list[str]) -> None:
+    """Raises OptionError for the first that is no address and no network."""
+    for index, each in enumerate(networks):
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise OptionError((option, index), f"{error}; it is as in 10.0.0.5 or 10.0.0.0/8") from None
+
+
 class OptionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An options table: keyword only, and a key that is not known is an error."""
 
@@ -104,11 +113,7 @@ class Listener(ListenOptions, frozen=True, kw_only=True):
                 "over a Unix-domain socket nobody has an address: the permissions of its folder say who may connect"
             )
             raise OptionError("proxy_from", reason)
-        for index, each in enumerate(self.proxy_from):
-            try:
-                ipaddress.ip_network(each)
-            except ValueError as error:
-                raise OptionError(("proxy_from", index), f"{error}; it is as in 10.0.0.5 or 10.0.0.0/8") from None
+        check_networks("proxy_from", self.proxy_from)
 
     def namespaces(self) -> list[str]:
         """Namespaces that the listener needs from the start."""

@@ -18,7 +18,14 @@ from penstock.endpoint.rights import Right
 from penstock.journal import check_url
 from penstock.journal.errors import JournalRefused
 from penstock.protocols import ProtocolError, protocols
-from penstock.server.process.listener_options import ListenAddress, Listener, ListenOptions, OptionError, OptionTable
+from penstock.server.process.listener_options import (
+    ListenAddress,
+    Listener,
+    ListenOptions,
+    OptionError,
+    OptionTable,
+    check_networks,
+)
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -47,12 +54,27 @@ class HttpListener(ListenOptions, frozen=True, kw_only=True):
     """The HTTP API, metrics and the console."""
 
     address: str = "127.0.0.1:9180"
-    #: Metrics are told to everybody who can connect; else to those with the right to view.
+    #: Where browsers reach the console, if a reverse proxy stands before it, as in https://mq.example.com.
+    public_url: str = ""
+    #: More host names by which it is reached without TLS. Addresses, localhost, the name of this machine and those of
+    #: ``address`` and ``public_url`` are known; a browser that comes by another name may be led by a hostile page.
+    host_names: list[str] = field(default_factory=list)
+    #: Addresses and networks of reverse proxies, whose X-Forwarded-For says who the client is.
+    proxy_from: list[str] = field(default_factory=list)
+    #: Everybody who can connect may read the metrics; otherwise the right to view is needed.
     public_metrics: bool = False
     #: Where backups are made; empty: a folder beside the data folder, with -backups behind its name.
     backups: str = ""
     #: The folder that pipelines write to, to show how far they are.
     lake: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.public_url and not _is_web_address(self.public_url):
+            raise OptionError(
+                "public_url", f"it is where browsers go, as in https://mq.example.com, not {self.public_url!r}"
+            )
+        check_networks("proxy_from", self.proxy_from)
 
 
 #: As for Flight: without uvicorn it is left out, unless it was asked for.
