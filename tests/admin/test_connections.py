@@ -1,16 +1,30 @@
-"""Clients of HTTP that take their time."""
+"""Clients of HTTP that take their time, and those that must be heard all the same."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.admin.process import AT_A_TIME
-from support.web import Api, WebBroker
+from penstock.admin.app import UNPROVEN_BODY_BYTES
+from penstock.admin.connections import HANDSHAKES, PROVEN, UNPROVEN, oldest_of_most
+from support.certificates import Authority, client_context
+from support.web import Api, WebBroker, eventually
+
+#: More than there are places, whatever each of them has begun.
+CROWD = PROVEN + UNPROVEN + 50
+LOGIN = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BEGUN = {
+    "nothing": b"",
+    "a head": b"GET /healthz HTTP/1.1\r\nHost:",
+    "a body": LOGIN + b'Content-Length: 90\r\n\r\n{"token": "',
+    "a chunked body": LOGIN + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"tok',
+    "a publish": b"POST /api/v1/queues/default/q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+}
 
 
 def _dialled(api: Api) -> socket.socket:
@@ -18,21 +32,93 @@ def _dialled(api: Api) -> socket.socket:
     return socket.create_connection((where.hostname, where.port), timeout=20)
 
 
-def test_clients_that_ask_for_nothing_keep_nobody_out(api: Api) -> None:
-    with ExitStack() as quiet:
-        for _ in range(AT_A_TIME + 20):
-            quiet.enter_context(_dialled(api))
-        assert api.ask("GET", "/healthz").status == 200
+@contextmanager
+def _crowd(api: Api, begun: bytes, size: int = CROWD) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(size):
+            clients.append(stack.enter_context(_dialled(api)))
+            with suppress(OSError):  # it has made room for another one
+                clients[-1].sendall(begun)
+        yield clients
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [b"", b"GET /healthz HTTP/1.1\r\nHost:", b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"],
-    ids=["nothing", "head", "body"],
-)
+def _works(api: Api) -> None:
+    """Everything that others need is answered."""
+    for path in ("/healthz", "/readyz", "/", "/metrics", "/api/v1/overview"):
+        assert api.ask("GET", path).status == 200, path
+    assert api.with_token("").ask("POST", "/api/v1/session", {"token": api.token}).status == 200
+
+
+@pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
+def test_clients_without_a_token_keep_nobody_out(api: Api, begun: bytes) -> None:
+    with _crowd(api, begun):
+        _works(api)
+
+
+def test_unfinished_requests_with_a_token_keep_no_probe_out(tmp_path: Path) -> None:
+    """They have their places, and those who come later are told; probes and logins need none of them."""
+    with WebBroker(tmp_path) as broker:
+        api = broker.api
+        api.do("PUT", "queues/default/q", {})
+        head = b"POST /api/v1/queues/default/q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+        begun = head + b"Authorization: Bearer " + api.token.encode() + b"\r\n\r\n{"
+        with _crowd(api, begun, 2 * PROVEN):  # some of them may have made room before they could show the token
+            late = eventually(lambda: found if (found := api.ask("GET", "/api/v1/overview")).status != 200 else None)
+            assert (late.status, late.value["code"]) == (429, "too-many")
+            assert Api(api.address).ask("GET", "/healthz").status == 200
+            assert Api(api.address).ask("GET", "/readyz").status == 200
+        eventually(lambda: api.ask("GET", "/api/v1/overview").status == 200)
+
+
+def test_clients_that_keep_a_connection_keep_nobody_out(api: Api) -> None:
+    head = (
+        b"GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + api.token.encode() + b"\r\n\r\n"
+    )
+    with _crowd(api, head, PROVEN + 50) as clients:
+        assert clients[-1].recv(12) == b"HTTP/1.1 200"
+        _works(api)
+
+
+def test_tls_handshakes_that_are_not_finished_keep_nobody_out(tmp_path: Path) -> None:
+    made = Authority(tmp_path / "authority").sign("localhost")
+    http = {"address": "127.0.0.1:0", "tls_certificate": str(made.path), "tls_key": str(made.key)}
+    with WebBroker(tmp_path, http=http) as broker:
+        where = Api(broker.addresses["http"])
+        crowd = _crowd(where, b"\x16\x03\x01", 2 * HANDSHAKES)
+        with crowd, _dialled(where) as plain, client_context().wrap_socket(plain) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_body_without_a_token_is_small(api: Api) -> None:
+    body = b'{"token": "' + b"x" * UNPROVEN_BODY_BYTES + b'"}'
+    problem = Api(api.address).refused("POST", "session", body)
+    assert (problem["status"], problem["field"]) == (413, "body")
+
+
+@pytest.mark.parametrize("begun", list(BEGUN.values())[:4], ids=list(BEGUN)[:4])
 def test_a_request_that_is_not_finished_ends_its_connection(tmp_path: Path, begun: bytes) -> None:
     with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker, _dialled(broker.api) as client:
         client.sendall(begun)
         with suppress(ConnectionResetError):
             assert client.recv(100) == b""
         assert broker.api.ask("GET", "/healthz").status == 200
+
+
+def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None:
+    """Asked for over and over, so that more is owed than the system's buffers hold."""
+    with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker:
+        where = urlsplit(broker.api.address)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(20)
+            client.connect((where.hostname, where.port))
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                client.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200_000)
+
+
+def test_who_has_most_makes_room() -> None:
+    found = [("a", 1), ("b", 2), ("b", 3), ("c", 4), ("b", 5)]
+    assert oldest_of_most(found, lambda each: each[0], lambda each: each[1]) == ("b", 2)
+    assert oldest_of_most(found[:1], lambda each: each[0], lambda each: each[1]) == ("a", 1)

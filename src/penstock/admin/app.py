@@ -18,6 +18,7 @@ import msgspec
 from penstock.admin.access import Caller, Gatekeeper
 from penstock.admin.assets import POLICY
 from penstock.admin.audit import Audit
+from penstock.admin.connections import CONNECTION, UNPROVEN
 from penstock.admin.http import (
     BODY_BYTES,
     Answer,
@@ -51,6 +52,8 @@ HEADERS = {
 SAFE = ("GET", "HEAD", "OPTIONS")
 #: Bytes that all bodies which are received or worked on may have together, or those of two of the largest, if more.
 BODIES_BYTES = 256 * 2**20
+#: Bytes of the body of a request that shows no token: a login has the longest.
+UNPROVEN_BODY_BYTES = 8 * 1024
 
 
 class App:
@@ -83,6 +86,7 @@ class App:
         self._open = open_routes
         self._largest_publish = largest_publish
         self._bodies = _Bodies(max(BODIES_BYTES, 2 * largest_publish))
+        self._unproven_bodies = _Bodies(2 * UNPROVEN * UNPROVEN_BODY_BYTES)
         self._routes = [(tuple(route.path.split("/")), route) for route in ROUTES if route.name in handlers]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +126,7 @@ class App:
         try:
             if route.name not in self._open:
                 _check_right(route, places, caller)
-            with self._bodies.one() as grow:
+            with (self._bodies if caller.shown else self._unproven_bodies).one() as grow:
                 request = await self._read(route, places, scope, headers, receive, caller, grow)
                 answer = await self._handlers[route.name](request)
         except ApiProblem as error:
@@ -157,7 +161,10 @@ class App:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if headers.get("authorization") and scheme.lower() != "bearer":
             fail("unauthenticated", "a token is shown as Authorization: Bearer …", field="header.Authorization")
-        return await self._gatekeeper.caller(address, token.strip(), self._gatekeeper.cookie_in(headers))
+        caller = await self._gatekeeper.caller(address, token.strip(), self._gatekeeper.cookie_in(headers))
+        if caller.shown and CONNECTION in scope and not scope[CONNECTION].prove():
+            fail("too-many", "as many requests as can be are being worked on: try again in a moment")
+        return caller
 
     async def _read(
         self,
@@ -171,6 +178,7 @@ class App:
     ) -> Request:
         query = decoded_query(scope["query_string"], route.query)
         largest = self._largest_publish if route.name == "publish" else BODY_BYTES
+        largest = largest if caller.shown else UNPROVEN_BODY_BYTES
         data = await _body(receive, largest, grow)
         body: Any = None
         if route.body is not None:

@@ -1,28 +1,65 @@
-"""Connections of HTTP that take their time: who does not finish what it has begun, and who asks for nothing."""
+"""Connections of HTTP: how many there may be, how long each may owe us something, and who makes room.
+
+A connection is *unproven* until a request on it has shown a token that is known. Unproven ones have places and
+deadlines of their own, so whoever has no token can only take the place of others who have shown none:
+
+    accepted ──(TLS handshake)──→ unproven ──(a token that is known)──→ proven
+                    │ more than HANDSHAKES  │ more than UNPROVEN           │ more than PROVEN
+                    ▼                       ▼                              ▼
+                the oldest of the address that has most of them       one that asks for nothing
+                makes room                                            makes room, else the request is refused
+
+A newcomer is always let in, and a request that needs no token is answered while all proven places are taken. So a probe
+for health needs no free place, only the moment in which its request arrives.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+#: Connections that have shown a token, and that have shown none: a login or a probe has one for a moment.
+PROVEN = 500
+UNPROVEN = 200
+#: TLS handshakes under way.
+HANDSHAKES = 200
+#: All connections, where no room can be made because the others are being answered.
+MOST = 2 * (PROVEN + UNPROVEN)
+#: Seconds for a TLS handshake, and those in which an unproven connection has to send the head of a request, then its
+#: body, and to take the answer.
+UNPROVEN_SECONDS = 10.0
+#: Seconds until accepting is tried again when the system has no more file descriptors.
+ACCEPT_PAUSE = 1.0
 #: What a client may take its time with: to begin a request, and to finish its body.
 _OWED = (h11.IDLE, h11.SEND_BODY)
+#: The key of the ASGI scope that has the connection.
+CONNECTION = "penstock.connection"
+
+T = TypeVar("T")
 
 
 class HttpConnection(H11Protocol):
-    """One. A request that is not finished in time ends it; one that asks for nothing makes room for who does."""
+    """One. A request that is not finished in time ends it, and so does an answer that is not taken."""
 
     #: Seconds for a request; set by ``connection_type``.
     unfinished_seconds = 60.0
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._seen: tuple[Any, Any] = (None, h11.IDLE)
+        #: A token that is known was shown on it.
+        self.proven = False
+        self._seen: tuple[Any, ...] = ()
         self._since = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._serve = self.app
+        self.app = self._run
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """See asyncio."""
@@ -36,24 +73,116 @@ class HttpConnection(H11Protocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
+    def prove(self) -> bool:
+        """It has shown a token that is known. False: all places of such connections are taken by requests."""
+        if not self.proven:
+            self.proven = self._find_place(self._others(proven=True))
+        return self.proven
+
+    async def _run(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[CONNECTION] = self
+        await self._serve(scope, receive, send)
+
+    @property
+    def _patience(self) -> float:
+        return self.unfinished_seconds if self.proven else min(self.unfinished_seconds, UNPROVEN_SECONDS)
+
     def _look(self) -> None:
-        """Now and then: end it if it has owed us the same for too long."""
-        seen, now = (self.cycle, self.conn.their_state), self.loop.time()
+        """Now and then: end it if it has owed us the same, or has not taken what we owe, for too long."""
+        unsent = self.transport.get_write_buffer_size()
+        seen, now = (self.cycle, self.conn.their_state, unsent), self.loop.time()
         if seen != self._seen:
             self._seen, self._since = seen, now
-        if self.conn.their_state in _OWED and now - self._since >= self.unfinished_seconds:
+        if (unsent or self._owes()) and now - self._since >= self._patience:
             self.transport.abort()
         else:
-            self._timer = self.loop.call_later(self.unfinished_seconds / 4, self._look)
+            self._timer = self.loop.call_later(self._patience / 4, self._look)
+
+    def _owes(self) -> bool:
+        return self.conn.their_state in _OWED
 
     def _make_room(self) -> None:
-        """The last places are for who asks for something."""
-        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
-            return
-        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
-        quiet = [each for each in others if each.conn.their_state is h11.IDLE and not each.transport.is_closing()]
+        """Let the oldest of the unproven connections go if there are too many."""
+        unproven = self._others(proven=False)
+        owing = [each for each in unproven if each._owes()]
+        if len(unproven) >= UNPROVEN and owing:
+            oldest_of_most(owing, _address, lambda each: each._since).transport.abort()
+        elif len(self.connections) > MOST:
+            self.transport.abort()
+
+    def _find_place(self, proven: list[HttpConnection]) -> bool:
+        """Whether there is a place among them, or one that asks for nothing can make room."""
+        if len(proven) < PROVEN:
+            return True
+        quiet = [each for each in proven if each.conn.their_state is h11.IDLE]
         if quiet:
             min(quiet, key=lambda each: each._since).transport.abort()
+        return bool(quiet)
+
+    def _others(self, *, proven: bool) -> list[HttpConnection]:
+        found = (each for each in self.connections if isinstance(each, HttpConnection) and each is not self)
+        return [each for each in found if each.proven == proven and not each.transport.is_closing()]
+
+
+class Acceptor:
+    """Takes connections from a listening socket, and sees to their TLS handshakes. For asyncio's server."""
+
+    def __init__(
+        self, listening: socket.socket, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
+    ) -> None:
+        self._listening = listening
+        self._make = make
+        self._tls = tls
+        #: The address of each connection that is being set up, the oldest first.
+        self._handshakes: dict[asyncio.Task[None], str] = {}
+        self._accepting = asyncio.create_task(self._accept())
+
+    def close(self) -> None:
+        """Take no more."""
+        for task in (self._accepting, *self._handshakes):
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until that is done."""
+        await asyncio.gather(self._accepting, *self._handshakes, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(self._listening)
+            except OSError:
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
+            task = asyncio.create_task(self._set_up(accepted))
+            self._handshakes[task] = address[0] if isinstance(address, tuple) else ""
+            task.add_done_callback(self._handshakes.pop)
+            if len(self._handshakes) > HANDSHAKES:
+                order = list(self._handshakes)
+                oldest_of_most(order, self._handshakes.__getitem__, order.index).cancel()
+
+    async def _set_up(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        seconds = UNPROVEN_SECONDS if self._tls is not None else None
+        try:
+            await loop.connect_accepted_socket(self._make, accepted, ssl=self._tls, ssl_handshake_timeout=seconds)
+        except OSError:  # a handshake that failed, or took too long
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+
+
+def oldest_of_most(found: Iterable[T], address: Callable[[T], str], age: Callable[[T], float]) -> T:
+    """Of those of the address that has most of them, the one with the lowest ``age``."""
+    found = list(found)
+    counts = Counter(map(address, found))
+    most = max(counts.values())
+    return min((each for each in found if counts[address(each)] == most), key=age)
+
+
+def _address(connection: HttpConnection) -> str:
+    return connection.client[0] if connection.client else ""
 
 
 def connection_type(unfinished_seconds: float) -> type[HttpConnection]:

@@ -8,11 +8,11 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import uvicorn
 
-from penstock.admin.connections import connection_type
+from penstock.admin.connections import Acceptor, connection_type
 from penstock.admin.service import AdminService
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.lines import Failed, Ready
@@ -21,10 +21,9 @@ from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
 GRACE = 1
-#: Seconds after which a quiet connection is closed, and requests that are worked on at a time.
+#: Seconds after which a quiet connection is closed.
 KEEP_ALIVE = 30
 UNFINISHED = 60
-AT_A_TIME = 500
 #: Connections that may wait to be accepted.
 BACKLOG = 256
 
@@ -81,6 +80,18 @@ class _Server(uvicorn.Server):
         """See uvicorn."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn. Connections are taken by our own acceptor."""
+
+        def make() -> asyncio.Protocol:
+            kind: Any = self.config.http_protocol_class
+            found: asyncio.Protocol = kind(config=self.config, server_state=self.server_state, app_state={})
+            return found
+
+        acceptors: Any = [Acceptor(each, make, self.config.ssl) for each in sockets or ()]
+        self.servers = acceptors
+        self.started = True
+
 
 def _config(settings: AdminSettings) -> uvicorn.Config:
     tls = {}
@@ -99,7 +110,6 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
-        limit_concurrency=AT_A_TIME,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
         **tls,  # type: ignore[arg-type]
     )
