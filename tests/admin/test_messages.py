@@ -67,6 +67,41 @@ def test_payloads_are_shown_as_what_they_are(
     assert (payload["encoding"], payload["value"], payload["truncated"]) == (*shown, False)
 
 
+#: What parsers change: numbers beyond 2^53 and 2^64, long and trailing digits, exponents, names that come twice, order.
+EXACT = (
+    b'{"id":1234567890123456789,"huge":123456789012345678901234567890,"long":3.14159265358979323846264338327950288,'
+    b'"price":1.10,"power":1e2,"zero":-0.0,"twice":1,"twice":2,"10":0,"9":0,"text":"\\u00e9 \xc3\xa9  \\/"}'
+)
+
+
+def test_json_is_shown_and_taken_with_every_digit(api: Api, queue: str) -> None:
+    path = f"/api/v1/queues/{path_of(queue)}/messages"
+    spaced = EXACT.replace(b",", b" ,\n ").replace(b'":', b'" : ')
+    body = b'{"messages":[{"encoding":"json","payload":%b}]}'
+    ids = [api.ask("POST", path, body % each).value["ids"][0] for each in (EXACT, spaced)]
+    assert [api.ask("GET", f"{path}/{made}/payload").body for made in ids] == [EXACT, EXACT]
+    for encoding in (None, "json"):
+        for place in (path, f"{path}/{ids[0]}"):
+            shown = api.ask("GET", place, bytes=4096, encoding=encoding)
+            assert b'"value":' + EXACT + b"," in shown.body, shown
+
+
+@pytest.mark.parametrize("text", ["[1e400]", "no JSON", "[" * 5000 + "]" * 5000, '["\\ud800"]'])
+def test_what_readers_of_json_may_not_take_is_shown_as_text(api: Api, queue: str, text: str) -> None:
+    path = f"queues/{path_of(queue)}/messages"
+    (made,) = api.publish(queue, text)
+    for query in ({"bytes": 20_000}, {"bytes": 20_000, "encoding": "json"}):
+        payload = api.get(f"{path}/{made}", **query)["payload"]
+        assert (payload["encoding"], payload["value"]) == ("text", text)
+
+
+@pytest.mark.parametrize("payload", [b'"\xff"', b'"\\ud800"'])
+def test_json_that_is_no_text_is_refused(api: Api, queue: str, payload: bytes) -> None:
+    path = f"/api/v1/queues/{path_of(queue)}/messages"
+    answer = api.ask("POST", path, b'{"messages":[{"encoding":"json","payload":%b}]}' % payload)
+    assert (answer.status, answer.value["code"]) == (400, "bad-request")
+
+
 def test_a_large_payload_is_cut_and_downloaded_whole(api: Api, queue: str) -> None:
     text = "ä" * 500_000
     (made,) = api.publish(queue, text)

@@ -86,6 +86,17 @@ def test_the_dead_by_queue(filled: Api) -> None:
         ("with w as (select * from live where queue = 'well') select count(*) from w a, w b", [[4]]),
         ("select 9007199254740993, 1.25::decimal(4, 2), [1, null], {'a': 'b'}, 'nan'::double, null, true, 'x'::blob",
          [["9007199254740993", "1.25", [1, None], {"a": "b"}, "nan", None, True, "78"]]),
+        ("select 9007199254740992, -9007199254740993, 170141183460469231731687303715884105727::hugeint, 17::hugeint",
+         [[9007199254740992, "-9007199254740993", "170141183460469231731687303715884105727", 17]]),
+        ("select 340282366920938463463374607431768211455::uhugeint as a, [17::uhugeint] as a, '0101'::bit as b, "
+         "99999999999999999999999999999999999999999::bignum as c, 1 as d; -- exact",
+         [["340282366920938463463374607431768211455", "[17]", "0101", "9" * 41, 1]]),
+        ("select 2.00::decimal(10, 2), 12345678901234567890.10::decimal(38, 2), 0::decimal(38, 20), 17::decimal(5, 0)",
+         [["2.00", "12345678901234567890.10", "0." + "0" * 20, 17]]),
+        ("select timestamp_ns '2020-01-01 00:00:00.123456789', timestamp_ns '1969-12-31 23:59:59.999999001', "
+         "timestamp_ns '2020-01-01 00:00:00.1234', null::timestamp_ns",
+         [["2020-01-01T00:00:00.123456789", "1969-12-31T23:59:59.999999001", "2020-01-01T00:00:00.123400", None]]),
+        ("select 1.2345678901234567e300::double, 0.1::double", [[1.2345678901234567e300, 0.1]]),
     ],
 )  # fmt: skip
 def test_answers(filled: Api, query: str, expected: list[list[Any]]) -> None:
@@ -117,6 +128,13 @@ def test_no_more_rows_than_were_asked_for(filled: Api) -> None:
     assert len(answer["rows"]) == 4
     assert answer["truncated"] is True
     assert filled.do("POST", "sql", {"query": "select * from range(4)", "rows": 4})["truncated"] is False
+
+
+def test_the_names_of_columns_that_are_told_as_text(filled: Api) -> None:
+    query = """select 17::uhugeint as "a ""b", 18 as c from range(3) order by range desc"""
+    answer = filled.do("POST", "sql", {"query": query})
+    assert answer["columns"] == [{"name": 'a "b', "type": "VARCHAR"}, {"name": "c", "type": "INTEGER"}]
+    assert answer["rows"] == [["17", 18]] * 3
 
 
 # Files

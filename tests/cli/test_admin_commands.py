@@ -250,6 +250,22 @@ class TestMessages:
         code, out, err = run("messages", "list", queue, "--published-to=2020-01-01")
         assert (code, out, err) == (0, "", f"{queue} has no ready messages like this\n")
 
+    def test_json_keeps_every_digit(self, run: Run, queue: str, tmp_path: Path) -> None:
+        text = (
+            '{"id":123456789012345678901234567890,"price":1.10,"power":1e2,"long":3.14159265358979323846,"é":"\\u00e9"}'
+        )
+        [made] = run("messages", "publish", queue, text.replace(",", ", "), "--encoding=json").out.split()
+        run("messages", "show", queue, made, f"--output={tmp_path / 'payload'}")
+        assert (tmp_path / "payload").read_text() == text
+        for command in (["list", queue], ["show", queue, made]):
+            assert text in "".join(run("messages", *command).out.split())
+            told = run("messages", *command, "--json").out
+            assert (text.replace("é", "\\u00e9") in told.replace(" ", ""), told.isascii(), told.count("\n")) == (
+                True,
+                True,
+                1,
+            )
+
     def test_move_and_delete(self, run: Run, queue: str, broker: WebBroker) -> None:
         run("queue", "create", "shop/other")
         run("messages", "publish", queue, "a1", "a2", "b1")

@@ -1,10 +1,12 @@
-"""Payloads as people and programs see them: JSON, text, hex or base64, up to a limit; and the way back."""
+"""Payloads as people and programs see them: JSON, text, hex or base64, up to a limit; and the way back.
+
+JSON is the payload's own text, without the space between its tokens: a parser would change digits, names and order.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
 
 import msgspec
 
@@ -13,24 +15,22 @@ from penstock.admin.resources.messages import Encoding, Payload
 
 
 def shown(data: bytes, most: int, encoding: Encoding | None) -> Payload:
-    """The first ``most`` bytes in this encoding, or in the one that fits best."""
+    """The first ``most`` bytes in this encoding, or in the one that fits best; what is no JSON is not shown as JSON."""
     part = data[:most]
-    chosen = encoding or _best(data, part)
-    if chosen == "json":
-        value = _json(data) if len(part) == len(data) else None
-        if value is None and len(data):
-            chosen = "text" if encoding is None else "json"
-        if chosen == "json":
-            return Payload(size=len(data), encoding="json", value=value, truncated=len(part) < len(data))
-    return Payload(size=len(data), encoding=chosen, value=_encoded(part, chosen), truncated=len(part) < len(data))
+    truncated = len(part) < len(data)
+    if encoding in (None, "json") and not truncated and (encoding or data[:1] in (b"{", b"[", b'"')):
+        text = _json(data)
+        if text is not None:
+            return Payload(size=len(data), encoding="json", value=msgspec.Raw(text), truncated=False)
+    chosen = _best(part, truncated=truncated) if encoding in (None, "json") else encoding
+    value = msgspec.Raw(msgspec.json.encode(_encoded(part, chosen)))
+    return Payload(size=len(data), encoding=chosen, value=value, truncated=truncated)
 
 
-def _best(data: bytes, part: bytes) -> Encoding:
-    if len(part) == len(data) and data[:1] in (b"{", b"[", b'"') and _json(data) is not None:
-        return "json"
+def _best(part: bytes, *, truncated: bool) -> Encoding:
     text = part.decode("utf-8", "ignore")
     cut = len(part) - len(text.encode())  # a character may be cut in two at the end
-    return "text" if cut <= (3 if len(part) < len(data) else 0) and _printable(text) else "hex"
+    return "text" if cut <= (3 if truncated else 0) and _printable(text) else "hex"
 
 
 def _printable(text: str) -> bool:
@@ -43,25 +43,33 @@ def _encoded(part: bytes, encoding: Encoding) -> str:
     return part.hex() if encoding == "hex" else base64.b64encode(part).decode()
 
 
-def _json(data: bytes) -> Any:
-    """The value, None if it is no JSON. What is too deep, or has numbers that JSON can't have, is none either."""
+def _json(data: bytes) -> bytes | None:
+    """The text on one line, None if it is no JSON.
+
+    What readers of an answer may stumble over is none either: numbers that no double holds, depths that no stack does.
+    """
     try:
-        value = msgspec.json.decode(data)
-        msgspec.json.encode(value)
+        msgspec.json.decode(data)
+        return msgspec.json.format(data, indent=-1)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return None
-    return value
 
 
-def data_of(value: Any, encoding: Encoding, field: str) -> bytes:
+def data_of(value: msgspec.Raw, encoding: Encoding, field: str) -> bytes:
     """The bytes that a payload means. Raises ApiProblem."""
-    if encoding == "json":
-        return msgspec.json.encode(value)
-    if not isinstance(value, str):
-        fail("bad-request", f"a payload in {encoding} is a string, not {type(value).__name__}", field=field)
+    try:
+        if encoding == "json":
+            bytes(value).decode()
+            return msgspec.json.format(bytes(value), indent=-1)
+        text = msgspec.json.decode(value, type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        fail("bad-request", f"a payload in {encoding} is {_WANTED.get(encoding, 'a string')}: {error}", field=field)
     try:
         if encoding == "text":
-            return value.encode()
-        return bytes.fromhex(value) if encoding == "hex" else base64.b64decode(value, validate=True)
+            return text.encode()
+        return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         fail("bad-request", f"the payload is not {encoding}", field=field)
+
+
+_WANTED = {"json": "a value of JSON"}

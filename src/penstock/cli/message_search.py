@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 import click
+import msgspec
 
 from penstock.admin.resources.common import DeadReason, State
 from penstock.admin.resources.messages import MessagePage, MessagesQuery, MessageSummary, Payload, Search
@@ -72,5 +72,7 @@ def row(message: MessageSummary, state: State) -> tuple[object, ...]:
 
 def payload_text(payload: Payload) -> str:
     """What is shown of a payload."""
-    value = payload.value if isinstance(payload.value, str) else json.dumps(payload.value, ensure_ascii=False)
+    value = (
+        bytes(payload.value).decode() if payload.encoding == "json" else msgspec.json.decode(payload.value, type=str)
+    )
     return value + ("…" if payload.truncated else "")

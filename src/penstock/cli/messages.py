@@ -261,11 +261,12 @@ def release(message: str, as_json: bool, **where: Any) -> None:
         note(f"{message} is released")
 
 
-def _payload(text: str, encoding: Encoding) -> Any:
+def _payload(text: str, encoding: Encoding) -> msgspec.Raw:
+    """As the API takes it: JSON is sent digit by digit."""
     if encoding != "json":
-        return text
+        return msgspec.Raw(msgspec.json.encode(text))
     try:
-        return msgspec.json.decode(text)
+        return msgspec.Raw(msgspec.json.format(text, indent=-1))
     except msgspec.MsgspecError as error:
         raise CommandError(f"{text!r} is not JSON: {error}", exit_code=WRONG_USE) from None
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 T = TypeVar("T")
 
@@ -44,6 +46,12 @@ def complain(*lines: str) -> None:
 def tell(value: Any) -> None:
     """One JSON value on a line of its own. ASCII only, so safe on any terminal."""
     print(json.dumps(value, default=str), flush=True)
+
+
+def tell_resource(value: msgspec.Struct) -> None:
+    """The same for what the HTTP API has answered, digit by digit."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
+    print(re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text), flush=True)
 
 
 # -------------------------------------------------------------------------------------------------------------- values

@@ -18,6 +18,8 @@ import pyarrow as pa
 THREADS = 2
 #: Rows of the batches in which results come.
 BATCH_ROWS = 10_000
+#: Types whose values Arrow would carry as others: 2^128 - 1 as -1, digits and bits as bytes.
+_NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|BIGNUM|BIT)\b")
 _QUESTIONS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 _SETTINGS = (
     "set python_enable_replacements = false",  # else names of variables of this program would be tables
@@ -67,7 +69,26 @@ def run(connection: duckdb.DuckDBPyConnection, text: str, tables: Mapping[str, A
         if statements[0].type not in _QUESTIONS:
             kind = statements[0].type.name
             raise BadQuery(f"{kind} is not possible: the tables can be read only. A query begins with SELECT or WITH")
-        return connection.execute(text).to_arrow_reader(BATCH_ROWS)
+        connection.execute(text)
+        columns = [(str(name), str(kind)) for name, kind, *_ in connection.description or ()]
+        if any(_NOT_IN_ARROW.search(kind) for _, kind in columns):
+            _run_with_texts(connection, text, columns)
+        return connection.to_arrow_reader(BATCH_ROWS)
+
+
+def _run_with_texts(connection: duckdb.DuckDBPyConnection, text: str, columns: list[tuple[str, str]]) -> None:
+    """The query again, with those columns as text that Arrow has no type for."""
+    places = ", ".join(f"c{number}" for number in range(len(columns)))
+    connection.execute(f"create view answer({places}) as {text}")
+    shown = (
+        f"c{number}{'::varchar' if _NOT_IN_ARROW.search(kind) else ''} as {_quoted(name)}"
+        for number, (name, kind) in enumerate(columns)
+    )
+    connection.execute(f"select {', '.join(shown)} from answer")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager

@@ -86,6 +86,8 @@ def _rows(batches: pa.RecordBatchReader) -> Iterator[list[Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        return [None if each is None else _nanoseconds(each) for each in column.cast(pa.int64()).to_pylist()]
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     try:
@@ -93,6 +95,12 @@ def _values(column: pa.Array) -> list[Any]:
     except (ValueError, OverflowError, pa.ArrowException):  # a time that Python's calendar does not have
         values = column.cast(pa.string()).to_pylist()
     return values
+
+
+def _nanoseconds(count: int) -> str:
+    """A time that Python's have too few digits for."""
+    text = (datetime(1970, 1, 1) + timedelta(microseconds=count // 1000)).isoformat(timespec="microseconds")
+    return f"{text}{count % 1000:03}" if count % 1000 else text
 
 
 def plain(value: Any) -> Any:
@@ -106,9 +114,8 @@ def plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case bytes():
             return value.hex()
-        case Decimal():
-            exact = value == value.to_integral_value() and abs(value) <= _EXACT
-            return int(value) if exact else str(value)
+        case Decimal():  # DuckDB's large integers come as such, without digits behind the point
+            return plain(int(value)) if value.as_tuple().exponent == 0 else f"{value:f}"
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
         case date() | time():

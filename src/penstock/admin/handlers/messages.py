@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from penstock.admin import requests
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
@@ -232,7 +234,7 @@ class MessageHandlers:
     ) -> MessageSummary:
         raw = item.asked or self._identity + item.position.to_bytes(8, "big")
         reading: dict[str, Any] = {"source": "", "correlation_id": "", "request_id": "", "source_info": ""}
-        payload = Payload(size=item.size, encoding="hex", value="", truncated=item.size > 0)
+        payload = Payload(size=item.size, encoding="hex", value=msgspec.Raw(b'""'), truncated=item.size > 0)
         published = 0
         if message is not None:
             published = message.published_at or message.at

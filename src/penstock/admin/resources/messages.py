@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -75,9 +75,11 @@ class Payload(Resource, frozen=True, kw_only=True):
     """A payload, or its beginning."""
 
     size: int
-    #: How ``value`` is to be read. Not asked for, it is json if the whole is, text if it is UTF-8, else hex.
+    #: How ``value`` is to be read. Unless text, hex or base64 was asked for: json if the whole payload is JSON, text if
+    #: it is UTF-8, else hex.
     encoding: Encoding
-    value: Any
+    #: A string; for json the payload itself, digit by digit, without the space between its tokens.
+    value: msgspec.Raw
     #: There is more than is shown.
     truncated: bool
 
@@ -146,9 +148,12 @@ class MessagePage(Resource, frozen=True, kw_only=True):
 
 
 class NewMessage(Body, frozen=True, kw_only=True):
-    """A message that is to be published. ``json`` payloads are sent as compact JSON."""
+    """A message that is to be published.
 
-    payload: Any
+    A ``json`` payload is sent as it stands in the request, digit by digit, without the space between its tokens.
+    """
+
+    payload: msgspec.Raw
     encoding: Encoding = "text"
     priority: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     #: Null: as the queue says; 0: without end.

@@ -49,7 +49,7 @@ class SqlColumn(Resource, frozen=True, kw_only=True):
 
 
 class SqlAnswer(Resource, frozen=True, kw_only=True):
-    """The rows of a query. Times are RFC 3339; bytes are hex; numbers beyond 2⁵³ are strings."""
+    """The rows of a query. Times are RFC 3339; bytes are hex; integers beyond 2⁵³ and decimals are strings."""
 
     columns: list[SqlColumn]
     rows: list[list[Any]]

@@ -1,4 +1,5 @@
 // Requests to the HTTP API. Addresses are relative, so the console works below any path of a proxy.
+import { readJson, writeJson } from "./json.js";
 import { makeStore } from "./store.js";
 
 const API = "api/v1";
@@ -24,7 +25,7 @@ export const apiAddress = (parts, parameters) => `${API}/${parts.map(encodeURICo
 
 async function problemOf(response) {
   try {
-    return new Problem(await response.json());
+    return new Problem(readJson(await response.text()));
   } catch {
     return new Problem({ status: response.status, code: "internal", title: response.statusText, detail: `The server answered ${response.status}.` });
   }
@@ -34,7 +35,7 @@ async function send(method, parts, { parameters, body, version, signal, type } =
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = type ?? "application/json";
   if (version !== undefined) headers["If-Match"] = version;
-  const text = body === undefined || type ? body : JSON.stringify(body);
+  const text = body === undefined || type ? body : writeJson(body);
   let response;
   try {
     response = await fetch(apiAddress(parts, parameters), { method, headers, body: text, signal, credentials: "same-origin" });
@@ -51,7 +52,7 @@ async function send(method, parts, { parameters, body, version, signal, type } =
 
 async function asked(method, parts, options) {
   const response = await send(method, parts, options);
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : readJson(await response.text());
 }
 
 export const get = (parts, parameters, signal) => asked("GET", parts, { parameters, signal });

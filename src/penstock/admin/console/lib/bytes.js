@@ -16,21 +16,10 @@ export function asText(bytes, truncated = false) {
   return null;
 }
 
-// A number as it was written.
-export class Digits {
-  constructor(text) {
-    this.text = text;
-  }
-}
+// A field for text makes one line end of another, so what has a carriage return is edited as bytes.
+export const isEditable = (text) => text !== null && !text.includes("\r");
 
-// The value, or undefined if the text is no JSON.
-export function asJson(text) {
-  try {
-    return JSON.parse(text, (key, value, context) => (typeof value === "number" && context ? new Digits(context.source) : value));
-  } catch {
-    return undefined;
-  }
-}
+export const asHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 const WIDTH = 16;
 
@@ -46,12 +35,15 @@ export function hexLines(bytes, most) {
   return lines;
 }
 
-// One line of a payload in a list, from what the API made of it.
-export function preview(payload) {
-  if (payload.size === 0) return "(empty)";
-  const text = payload.encoding === "json" ? JSON.stringify(payload.value) : String(payload.value);
-  const line = text.replace(/\s+/g, " ");
-  return payload.truncated ? `${line}…` : line;
+const UNPRINTABLE = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
+
+// One line of a payload in a list: text if it is text, else bytes.
+export function preview({ size, value, truncated }) {
+  if (size === 0) return "(empty)";
+  const data = fromBase64(value);
+  const text = asText(data, truncated);
+  const line = text === null || UNPRINTABLE.test(text) ? asHex(data) : text.replace(/\s+/g, " ");
+  return truncated ? `${line}…` : line;
 }
 
 export function save(blob, name) {

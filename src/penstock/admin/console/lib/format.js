@@ -5,7 +5,7 @@ const NONE = "–";
 
 export const count = (value) => (value === null || value === undefined ? NONE : whole.format(value));
 export const compact = (value) =>
-  value === null || value === undefined ? NONE : Math.abs(value) < 10_000 ? whole.format(Math.round(value)) : short.format(value);
+  value === null || value === undefined ? NONE : Math.abs(Number(value)) < 10_000 ? whole.format(Math.round(Number(value))) : short.format(value);
 
 export function rate(value) {
   if (value === null || value === undefined) return NONE;
@@ -18,7 +18,7 @@ const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;
-  let size = value;
+  let size = Number(value);
   let unit = 0;
   while (size >= 1024 && unit < SIZES.length - 1) {
     size /= 1024;

@@ -3,6 +3,7 @@
 // EventSource comes back by itself after a cut, but not after an answer that is an error (a restarting broker behind a
 // proxy, an expired login), so the waiting is done here: 1, 2, 4 … 15 seconds.
 import { apiAddress, loadSession, session } from "./api.js";
+import { readJson } from "./json.js";
 import { makeStore } from "./store.js";
 import { useEffect } from "./html.js";
 
@@ -59,7 +60,7 @@ function open() {
   for (const [name, hear] of Object.entries(heard)) {
     source.addEventListener(name, (event) => {
       opened();
-      hear(JSON.parse(event.data));
+      hear(readJson(event.data));
     });
   }
   source.addEventListener("away", away);

@@ -2,6 +2,7 @@
 import { get } from "../lib/api.js";
 import { moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
+import { writeJson } from "../lib/json.js";
 import { useLoad } from "../lib/load.js";
 import { goQuery } from "../lib/router.js";
 import { Dialog } from "../parts/dialog.js";
@@ -38,7 +39,7 @@ export function AuditTab({ query }) {
   </${Panel}>`;
 }
 
-const written = (value) => (value === null || value === undefined ? "" : html`<pre class="said">${JSON.stringify(value, null, 2)}</pre>`);
+const written = (value) => (value === null || value === undefined ? "" : html`<pre class="said">${writeJson(value, "  ")}</pre>`);
 
 function Entry({ entry, onClose }) {
   const facts = [["When", moment(entry.at)], ["Who", entry.who], ["From", entry.origin], ["What", entry.action], ["About", entry.target], ["Outcome", entry.outcome], ["Detail", entry.detail], ["Before", written(entry.before)], ["After", written(entry.after)]];

@@ -1,6 +1,7 @@
 // Namespaces, queues and their rules as one file: taken out, compared, applied.
 import { apiAddress, post } from "../lib/api.js";
 import { html, useState } from "../lib/html.js";
+import { writeJson } from "../lib/json.js";
 import { Area, Check } from "../parts/field.js";
 import { Badge, Panel } from "../parts/panel.js";
 import { Empty } from "../parts/states.js";
@@ -18,9 +19,9 @@ const COLUMNS = [
 function difference(change) {
   const before = change.before ?? {};
   const after = change.after ?? {};
-  if (typeof before !== "object" || typeof after !== "object") return `${JSON.stringify(change.before)} → ${JSON.stringify(change.after)}`;
-  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((field) => JSON.stringify(before[field]) !== JSON.stringify(after[field]));
-  return html`${fields.map((field) => html`<div key=${field}><span class="soft">${field}</span> ${field in before && html`<del>${JSON.stringify(before[field])}</del>`} ${field in after && html`<ins>${JSON.stringify(after[field])}</ins>`}</div>`)}${change.note && html`<div class="soft">${change.note}</div>`}`;
+  if (typeof before !== "object" || typeof after !== "object") return `${writeJson(change.before)} → ${writeJson(change.after)}`;
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((field) => writeJson(before[field]) !== writeJson(after[field]));
+  return html`${fields.map((field) => html`<div key=${field}><span class="soft">${field}</span> ${field in before && html`<del>${writeJson(before[field])}</del>`} ${field in after && html`<ins>${writeJson(after[field])}</ins>`}</div>`)}${change.note && html`<div class="soft">${change.note}</div>`}`;
 }
 
 export function DefinitionsTab() {

@@ -83,7 +83,7 @@ function useLife(name, id) {
     if (!state.value) return;
     const known = new Map(events.map((event) => [event.position, event]));
     for (const event of state.value.events) known.set(event.position, event);
-    setEvents([...known.values()].sort((one, other) => one.position - other.position));
+    setEvents([...known.values()].sort((one, other) => (one.position < other.position ? -1 : 1)));
     if (state.value.next !== null) setCursor(state.value.next);
   }, [state.value]);
   return { state, events };

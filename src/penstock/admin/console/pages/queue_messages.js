@@ -33,7 +33,7 @@ export function MessagesTab({ name, it, query, reload }) {
   const wanted = JSON.stringify(search);
   // A short list follows the queue. A long one stays still while somebody reads it, until it is asked for again.
   const followed = it[state] <= LIMIT ? it[state] : "many";
-  const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, ...search }, signal), [name, state, cursor, wanted, followed]);
+  const loaded = useLoad((signal) => get([...queueParts(name), "messages"], { state, cursor, limit: LIMIT, encoding: "base64", ...search }, signal), [name, state, cursor, wanted, followed]);
   const [chosen, setChosen] = useState(new Set());
   useEffect(() => setChosen(new Set()), [name, state, wanted]);
   const changed = () => {

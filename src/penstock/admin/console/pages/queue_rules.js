@@ -1,6 +1,7 @@
 // The rules of a queue. A change names the version it was made from, so two people can't undo each other unseen.
 import { get, may, patch, queueParts } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
+import { numberOf } from "../lib/json.js";
 import { Check, Select, Text } from "../parts/field.js";
 import { Panel } from "../parts/panel.js";
 import { Notice } from "../parts/states.js";
@@ -21,7 +22,7 @@ const asText = (rules) => ({ ...rules, ...Object.fromEntries(NUMBERS.map(([field
 // Only what differs is sent: what others have changed meanwhile in other fields stays.
 function difference(edited, rules) {
   const changed = Object.entries(edited).filter(([field, value]) => String(value) !== String(rules[field]));
-  return Object.fromEntries(changed.map(([field, value]) => [field, NUMBERS.some(([name]) => name === field) ? Number(value) : value]));
+  return Object.fromEntries(changed.map(([field, value]) => [field, NUMBERS.some(([name]) => name === field) ? numberOf(value) : value]));
 }
 
 export function RulesTab({ name, it, reload }) {

@@ -3,6 +3,7 @@ import { file, get, may, post, put, remove } from "../lib/api.js";
 import { save } from "../lib/bytes.js";
 import { count, duration, moment } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
+import { writeJson } from "../lib/json.js";
 import { useLoad } from "../lib/load.js";
 import { goQuery } from "../lib/router.js";
 import { kept } from "../lib/store.js";
@@ -86,7 +87,10 @@ const isNumber = (column) => NUMBER.test(column.type) && !TIME.test(column.type)
 function shown(value, column) {
   if (value === null) return html`<span class="soft">null</span>`;
   if (/TIMESTAMP/.test(column.type)) return html`<span title=${value}>${moment(value)}</span>`;
-  return typeof value === "object" ? JSON.stringify(value) : typeof value === "number" && Number.isInteger(value) ? count(value) : String(value);
+  if (typeof value === "object") return writeJson(value);
+  if (typeof value !== "number") return String(value);
+  if (Number.isSafeInteger(value)) return count(value);
+  return Math.abs(value) < Number.MAX_SAFE_INTEGER ? String(value) : value.toExponential(); // no digits that it does not have
 }
 
 const AT_ONCE = 200;

@@ -1,7 +1,8 @@
 // The payload of a message: as a tree if it is JSON, as text if it is text, as bytes in any case.
-import { asJson, asText, Digits, hexLines } from "../lib/bytes.js";
+import { asText, hexLines } from "../lib/bytes.js";
 import { bytes as size, plural } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
+import { jsonPieces } from "../lib/json.js";
 import { Pick } from "./panel.js";
 
 const ENTRIES_AT_ONCE = 100;
@@ -10,8 +11,8 @@ const OPEN_DEPTH = 2;
 
 export function PayloadView({ data, total, truncated, download }) {
   const text = useMemo(() => asText(data, truncated), [data]);
-  const json = useMemo(() => (text === null || truncated ? undefined : asJson(text)), [text]);
-  const best = json !== undefined && json !== null && typeof json === "object" && !(json instanceof Digits) ? "json" : text === null ? "hex" : "text";
+  const json = useMemo(() => (text === null || truncated ? undefined : jsonPieces(text)), [text]);
+  const best = json?.list || json?.object ? "json" : text === null ? "hex" : "text";
   const [picked, setPicked] = useState(null);
   const choices = [json !== undefined && { key: "json", label: "JSON" }, text !== null && { key: "text", label: "Text" }, { key: "hex", label: "Hex" }].filter(Boolean);
   const how = choices.some((choice) => choice.key === picked) ? picked : best;
@@ -23,7 +24,7 @@ export function PayloadView({ data, total, truncated, download }) {
     </div>
     <div class="payload" role="region" aria-label="Payload" tabindex="0">
       ${total === 0 && html`<p class="soft">The payload is empty.</p>`}
-      ${how === "json" && html`<${Tree} value=${json} />`}
+      ${how === "json" && html`<${Tree} piece=${json} />`}
       ${how === "text" && total > 0 && html`<pre>${text}</pre>`}
       ${how === "hex" && total > 0 && html`<${Hex} data=${data} />`}
     </div>
@@ -36,11 +37,11 @@ function Hex({ data }) {
     ${most < data.length && html`<button type="button" class="small" onClick=${() => setMost(most * 4)}>Show more</button>`}`;
 }
 
-function Tree({ name, value, depth = 0 }) {
+function Tree({ name, piece, depth = 0 }) {
   const label = name === undefined ? null : html`<span class="json-key">${name}</span>: `;
-  if (value === null || typeof value !== "object" || value instanceof Digits) return html`<div class="json-leaf">${label}<${Leaf} value=${value} /></div>`;
-  const entries = Object.entries(value);
-  const list = Array.isArray(value);
+  const { source, list, object } = piece;
+  if (source !== undefined) return html`<div class="json-leaf">${label}<span class=${looks(source)}>${source}</span></div>`;
+  const entries = list ?? object;
   const summary = list ? `[ ${plural(entries.length, "element")} ]` : `{ ${plural(entries.length, "field")} }`;
   if (entries.length === 0) return html`<div class="json-leaf">${label}${list ? "[ ]" : "{ }"}</div>`;
   return html`<${Branch} label=${label} summary=${summary} entries=${entries} depth=${depth} />`;
@@ -53,14 +54,10 @@ function Branch({ label, summary, entries, depth }) {
   return html`<details open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>${label}<span class="soft">${summary}</span></summary>
     ${open && html`<div class="json-inside">
-      ${entries.slice(0, most).map(([key, value]) => html`<${Tree} key=${key} name=${key} value=${value} depth=${depth + 1} />`)}
+      ${entries.slice(0, most).map(([name, piece], index) => html`<${Tree} key=${index} name=${name} piece=${piece} depth=${depth + 1} />`)}
       ${most < entries.length && html`<button type="button" class="small" onClick=${() => setMost(most * 4)}>${plural(entries.length - most, "more", "more")}</button>`}
     </div>`}
   </details>`;
 }
 
-function Leaf({ value }) {
-  if (value instanceof Digits) return html`<span class="json-number">${value.text}</span>`;
-  if (typeof value === "string") return html`<span class="json-string">${JSON.stringify(value)}</span>`;
-  return html`<span class="json-word">${String(value)}</span>`;
-}
+const looks = (source) => (source[0] === '"' ? "json-string" : /[tfn]/.test(source[0]) ? "json-word" : "json-number");

@@ -1,24 +1,23 @@
 // Publishing: a new message, or an edited copy of one.
 import { may, post, queueParts, remove } from "../lib/api.js";
-import { asText, fromBase64 } from "../lib/bytes.js";
+import { asHex, asText, fromBase64, isEditable } from "../lib/bytes.js";
 import { html, useState } from "../lib/html.js";
+import { jsonPieces, numberOf } from "../lib/json.js";
 import { Dialog } from "./dialog.js";
 import { Area, Check, Select, Text } from "./field.js";
 import { Notice } from "./states.js";
 import { tell } from "./toast.js";
 
-const ENCODINGS = [["text", "Text"], ["json", "JSON (checked, sent compact)"], ["hex", "Hex bytes"]];
-
-const hex = (data) => Array.from(data, (byte) => byte.toString(16).padStart(2, "0")).join("");
+const ENCODINGS = [["text", "Text"], ["json", "JSON (checked, sent as it is)"], ["hex", "Hex bytes"]];
 
 function beginning(message) {
   if (!message) return { payload: "", encoding: "text" };
   const data = fromBase64(message.payload.value);
   const text = asText(data);
-  return text === null ? { payload: hex(data), encoding: "hex" } : { payload: text, encoding: "text" };
+  return isEditable(text) ? { payload: text, encoding: "text" } : { payload: asHex(data), encoding: "hex" };
 }
 
-const number = (text) => (text.trim() === "" ? null : Number(text));
+const number = (text) => (text.trim() === "" ? null : numberOf(text));
 
 export function PublishDialog({ queue, copyOf, onClose, onDone }) {
   const [it, setIt] = useState({
@@ -64,16 +63,10 @@ export function PublishDialog({ queue, copyOf, onClose, onDone }) {
 
 // The message as the API takes it; what can be known to be wrong here is told here.
 function read(it, tellWrong) {
-  const message = { payload: it.payload, encoding: it.encoding, priority: number(it.priority) ?? 0, ttl_seconds: number(it.ttl), delay_seconds: number(it.delay) ?? 0, correlation_id: it.correlation };
+  const message = { payload: it.payload, encoding: it.encoding === "hex" ? "hex" : "text", priority: number(it.priority) ?? 0, ttl_seconds: number(it.ttl), delay_seconds: number(it.delay) ?? 0, correlation_id: it.correlation };
   const bad = [["priority", message.priority], ["ttl_seconds", message.ttl_seconds], ["delay_seconds", message.delay_seconds]].find(([, value]) => Number.isNaN(value));
   if (bad) return void tellWrong({ field: bad[0], message: "This must be a number." });
   if (it.encoding === "hex") message.payload = it.payload.replace(/\s+/g, "");
-  if (it.encoding === "json") {
-    try {
-      message.payload = JSON.parse(it.payload);
-    } catch (error) {
-      return void tellWrong({ field: "payload", message: `This is no JSON: ${error.message}` });
-    }
-  }
+  if (it.encoding === "json" && jsonPieces(it.payload) === undefined) return void tellWrong({ field: "payload", message: "This is no JSON." });
   return message;
 }
