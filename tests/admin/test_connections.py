@@ -97,6 +97,25 @@ def test_a_body_without_a_token_is_small(api: Api) -> None:
     assert (problem["status"], problem["field"]) == (413, "body")
 
 
+def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(api: Api) -> None:
+    """A proxy that goes by the other length would take the rest for the next client's request."""
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    lengths, body = b"Content-Length: 3\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"
+    with _dialled(api) as client:
+        client.sendall(
+            b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n\r\n" + body + smuggled
+        )
+        answers = b""
+        with suppress(ConnectionResetError):
+            while part := client.recv(10_000):
+                answers += part
+    head, _, rest = answers.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"connection: close" in head.lower()
+    assert b"HTTP/1.1" not in rest
+    assert b"header.Transfer-Encoding" in rest
+
+
 @pytest.mark.parametrize("begun", list(BEGUN.values())[:4], ids=list(BEGUN)[:4])
 def test_a_request_that_is_not_finished_ends_its_connection(tmp_path: Path, begun: bytes) -> None:
     with WebBroker(tmp_path, limits={"unfinished_seconds": 1}) as broker, _dialled(broker.api) as client:

@@ -96,6 +96,7 @@ class App:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         reply = _Reply(send, receive, head=scope["method"] == "HEAD")
         try:
+            reply.check_framing(headers)
             answer = await self._answer(scope, headers, receive)
         except ApiProblem as error:
             await reply.problem(error.problem)
@@ -214,12 +215,22 @@ class _Reply:
         self._send = send
         self._receive = receive
         self._head = head
+        self._last = False
+
+    def check_framing(self, headers: Mapping[str, str]) -> None:
+        """Raises ApiProblem for a body of two lengths: a proxy may go by the other one, so the connection ends here."""
+        if "transfer-encoding" in headers and "content-length" in headers:
+            self._last = True
+            text = "a request has Content-Length or Transfer-Encoding, not both"
+            fail("bad-request", text, field="header.Transfer-Encoding")
 
     async def problem(self, told: Problem) -> None:
         """As RFC 9457 has it."""
         extra: list[tuple[str, str]] = []
         if told.status == 401:
             extra.append(("www-authenticate", 'Bearer realm="penstock"'))
+        if self._last:
+            extra.append(("connection", "close"))
         if told.status in (429, 503):
             extra.append(("retry-after", "5"))
         await self._whole(told.status, "application/problem+json", msgspec.json.encode(told), extra)
