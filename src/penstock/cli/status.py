@@ -36,7 +36,7 @@ def _rows(overview: Overview) -> list[tuple[str, object]]:
     totals, rates, commits = overview.totals, overview.totals.rates, overview.commits
     dead = f" ({_counted(overview.dead_by_reason)})" if overview.dead_by_reason else ""
     rows: list[tuple[str, object]] = [
-        ("broker", f"{overview.name}, Penstock {overview.version}, started {age(overview.started_at)} ago"),
+        ("broker", f"{overview.name or '-'}, Penstock {overview.version}, started {age(overview.started_at)} ago"),
         ("code", overview.code),
         ("state", "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"),
         ("queues", f"{totals.queues} in {totals.namespaces} namespaces, {amount(totals.bytes)} of payloads"),
@@ -52,6 +52,8 @@ def _rows(overview: Overview) -> list[tuple[str, object]]:
 
 
 def _connections(overview: Overview) -> str:
+    if overview.connections is None:
+        return f"{overview.totals.consumers} consumers; the rest is shown to a token that may view all queues"
     by = f" ({_counted(overview.connections_by_protocol)})" if overview.connections_by_protocol else ""
     return f"{overview.connections}{by}, {overview.totals.consumers} consumers, {overview.readers} readers"
 

@@ -109,8 +109,9 @@ def heading(found: Look) -> list[str]:
     """The broker in two lines."""
     overview, totals, rates = found.overview, found.overview.totals, found.overview.totals.rates
     state = "takes messages" if overview.ready else f"takes NO messages: {'; '.join(overview.reasons)}"
+    connections = "" if overview.connections is None else f"  {overview.connections} connections"
     return [
-        f"{overview.name}  {datetime.now(UTC):%H:%M:%S} UTC  {state}  {overview.connections} connections",
+        f"{overview.name}  {datetime.now(UTC):%H:%M:%S} UTC  {state}{connections}",
         f"{found.queues.total} queues: {totals.ready} ready, {totals.out} out, {totals.delayed} delayed, "
         f"{totals.dead} dead; {rates.published:.1f}/s in, {rates.delivered:.1f}/s out, {rates.settled:.1f}/s done",
     ]

@@ -85,34 +85,30 @@ class BrokerHandlers:
         totals = self._mirror.totals(wanted)
         times = await self._journal.times([totals.oldest])
         reasons = reasons_of(figures)
-        disk = disk_of(self._settings)
+        disk = disk_of(self._settings) if wanted is None else None
         rows = [row for row in self._mirror.rows.values() if wanted is None or wanted(row)]
         busiest = sorted(rows, key=lambda row: (-row.ready, row.namespace, row.name))[:BUSIEST]
         sums = totals._asdict()
         return Overview(
-            name=os.uname().nodename,
+            name=os.uname().nodename if wanted is None else "",
             version=self._settings.version,
             code=self._settings.code,
             started_at=moment(figures.started_at),
             ready=not reasons,
             reasons=reasons,
-            alarms=_alarms(figures, reasons, totals.damaged, disk),
+            alarms=_alarms(figures, reasons, totals.damaged, disk, everything=wanted is None),
             totals=Totals(
                 **{name: sums[name] for name in ("queues", "ready", "out", "delayed", "dead", "damaged", "bytes")},
                 consumers=totals.consumers,
-                namespaces=figures.namespaces,
+                namespaces=figures.namespaces if wanted is None else len({row.namespace for row in rows}),
                 oldest=moment_or_none(times.get(totals.oldest, 0)),
                 rates=self._mirror.total_rates(wanted),
             ),
-            connections=sum(figures.connections.values()),
-            connections_by_protocol={name: count for name, count in figures.connections.items() if count},
-            readers=figures.readers,
             commits=_commits(figures, self._mirror.before),
-            memory_bytes=figures.state_bytes + figures.held_input + figures.held_output + figures.unwritten,
             disk=disk,
+            **(_of_all(figures) if wanted is None else _OF_NOBODY),
             dead_by_reason=self._mirror.dead_by_reason(wanted),
             ephemeral=not self._settings.data,
-            listeners=figures.listeners,
             draining=figures.draining,
             busiest=[f"{row.namespace}/{row.name}" for row in busiest if row.ready],
         )
@@ -262,16 +258,36 @@ def disk_of(settings: AdminSettings) -> Disk | None:
     )
 
 
-def _alarms(figures: BrokerFigures, reasons: list[str], damaged: int, disk: Disk | None) -> list[Alarm]:
+#: Instead of ``_of_all``, for a caller that may not view all queues.
+_OF_NOBODY: dict[str, Any] = {
+    "connections": None, "connections_by_protocol": {}, "readers": None, "memory_bytes": None, "listeners": {}
+}  # fmt: skip
+
+
+def _of_all(figures: BrokerFigures) -> dict[str, Any]:
+    """Facts of the overview that belong to no queue."""
+    return {
+        "connections": sum(figures.connections.values()),
+        "connections_by_protocol": {name: count for name, count in figures.connections.items() if count},
+        "readers": figures.readers,
+        "memory_bytes": figures.state_bytes + figures.held_input + figures.held_output + figures.unwritten,
+        "listeners": figures.listeners,
+    }
+
+
+def _alarms(
+    figures: BrokerFigures, reasons: list[str], damaged: int, disk: Disk | None, *, everything: bool
+) -> list[Alarm]:
+    """``everything``: the caller may view all queues."""
     alarms = [Alarm(level="error", code="not-ready", text=reason) for reason in reasons]
-    if figures.upkeep_trouble:
+    if figures.upkeep_trouble and everything:
         alarms.append(Alarm(level="error", code="upkeep", text=f"upkeep fails: {figures.upkeep_trouble}"))
     if damaged:
         alarms.append(Alarm(level="error", code="damaged", text=f"{damaged} messages can not be read"))
     if disk is not None and disk.free_bytes < 2 * disk.min_free_bytes:
         text = f"{disk.free_bytes // 2**20} MiB are free; below {disk.min_free_bytes // 2**20} publishing is refused"
         alarms.append(Alarm(level="warning", code="disk", text=text))
-    if figures.stalled:
+    if figures.stalled and everything:
         text = f"{figures.stalled} connections wait because a publish of theirs is refused"
         alarms.append(Alarm(level="warning", code="refused", text=text))
     return alarms

@@ -59,7 +59,11 @@ class Disk(Resource, frozen=True, kw_only=True):
 
 
 class Overview(Resource, frozen=True, kw_only=True):
-    """How the broker is."""
+    """How the broker is.
+
+    A caller that may not view all queues sees the figures of its own. Then ``name``, ``listeners`` and
+    ``connections_by_protocol`` are empty; ``connections``, ``readers``, ``memory_bytes`` and ``disk`` are null.
+    """
 
     name: str
     version: str
@@ -71,11 +75,11 @@ class Overview(Resource, frozen=True, kw_only=True):
     reasons: list[str]
     alarms: list[Alarm]
     totals: Totals
-    connections: int
+    connections: int | None
     connections_by_protocol: dict[str, int]
-    readers: int
+    readers: int | None
     commits: Commits
-    memory_bytes: int
+    memory_bytes: int | None
     disk: Disk | None
     #: Of all dead letters.
     dead_by_reason: dict[str, int]
