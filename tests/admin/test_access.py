@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import stat
+import sys
 from contextlib import closing
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from penstock.admin.access import FAILURES
 from penstock.admin.routes import ROUTES, Route
 from support.certificates import Authority
+from support.terminal import Terminal
 from support.web import Answer, Api, WebBroker
 
 ID = "0" * 32
@@ -111,7 +113,14 @@ def test_lists_have_what_the_caller_may_see(api: Api, callers: dict[str, Api]) -
     here = callers["view here"]
     assert [each["name"] for each in here.get("queues")["items"]] == ["here/one"]
     assert [each["name"] for each in here.get("namespaces")["items"]] == ["here"]
-    assert here.get("overview")["totals"]["queues"] == 1
+    seen = here.get("overview")
+    assert (seen["totals"]["queues"], seen["totals"]["namespaces"]) == (1, 1)
+    whole = callers["view"].get("overview")
+    own = {"name", "listeners", "connections", "connections_by_protocol", "readers", "memory_bytes", "disk"}
+    assert not any(seen[each] for each in own), "what only a view of all queues shows elsewhere"
+    assert whole["name"]
+    assert whole["listeners"]
+    assert whole["totals"]["namespaces"] > 1
     hidden = here.refused("GET", "queues/elsewhere/two")
     assert hidden == here.refused("GET", "queues/elsewhere/nothing")
     assert hidden["code"] == "denied"
@@ -135,16 +144,37 @@ def test_the_first_token_is_for_its_user_alone(broker: WebBroker) -> None:
     assert broker.api.token not in broker.log.read_text()
 
 
-def test_without_a_file_the_first_token_is_printed_once(tmp_path: Path) -> None:
+def test_without_a_terminal_the_first_token_is_in_the_data_folder_and_not_in_the_log(tmp_path: Path) -> None:
     with WebBroker(tmp_path, admin_token_file="") as broker:
-        words = broker.log.read_text()
-        (line,) = [line for line in words.splitlines() if "the first admin token" in line]
-        token = line.rpartition(" ")[2]
+        file = broker.data / "admin-token"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        token = file.read_text().strip()
+        (line,) = [line for line in broker.log.read_text().splitlines() if "the first admin token" in line]
+        assert json.loads(line)["file"] == str(file)
         assert Api(broker.addresses["http"], token).get("session")["role"] == "admin"
+        file.unlink()
         broker.stop()
         broker.start()
-        assert broker.log.read_text().count("the first admin token") == 1
+        assert not file.exists()
         assert Api(broker.addresses["http"], token).get("session")["role"] == "admin"
+        assert token not in broker.log.read_text()
+
+
+def test_on_a_terminal_the_first_token_is_shown_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    off = [f"--{name}=off" for name in ("phpmq", "sspq", "kokaq", "flight")]
+    command = [sys.executable, "-m", "penstock", "serve", f"--data={data}", "--http=127.0.0.1:0", *off]
+    with Terminal(command) as terminal:
+        terminal.wait_for("the first admin token, shown this once: pk_")
+        terminal.wait_for("\n")
+        assert not (data / "admin-token").exists()
+
+
+def test_an_ephemeral_broker_without_a_place_for_the_first_token_has_none(tmp_path: Path) -> None:
+    with WebBroker(tmp_path, admin_token_file="", ephemeral=True) as broker:
+        assert "--admin-token-file" in broker.log.read_text()
+        assert "pk_" not in broker.log.read_text()
+        assert Api(broker.addresses["http"]).ask("GET", "/readyz").status == 200
 
 
 def test_a_first_token_that_can_not_be_handed_over_is_not_made(tmp_path: Path) -> None:

@@ -318,8 +318,8 @@ class Api:
     def _next_step(self, route: Route, problem: Problem) -> list[str]:
         if problem.code == "unauthenticated" and not self._token:
             return [
-                "give a token with --token-file FILE or $PENSTOCK_TOKEN: the broker prints the first one when it is",
-                "started for the first time, or writes it to --admin-token-file; `penstock token create` makes others",
+                "give a token with --token-file FILE or $PENSTOCK_TOKEN: the first one is printed on the terminal",
+                "on which the broker starts, or in the file that its log names; `penstock token create` makes others",
             ]
         if problem.code == "unauthenticated":
             return ["an admin makes another one with `penstock token create`"]

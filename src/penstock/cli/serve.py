@@ -74,7 +74,8 @@ def options(command: Any) -> Any:
             click.option(
                 "--admin-token-file",
                 metavar="FILE",
-                help="Write the first admin token here, for its user alone, instead of printing it once.",
+                help="Write the first admin token here, for its user alone. [default: the terminal; without one, "
+                "admin-token in the data folder]",
             ),
             click.option("--otlp", metavar="URL", help="Send traces to the OpenTelemetry collector here."),
             click.option(

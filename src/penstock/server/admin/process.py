@@ -16,6 +16,9 @@ from penstock.server.process.endpoints import EndpointProcess
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import DEFAULT_HTTP, BrokerOptions
 
+#: In the data folder, where no terminal watches.
+TOKEN_FILE = "admin-token"
+
 
 def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
     """How the HTTP process is to be, None for none. Raises ListenError if it was asked for and can't be."""
@@ -76,16 +79,30 @@ async def first_token(options: BrokerOptions, tokens: TokenStore, now: int, log:
     if admin_tokens(tokens.listed(), now) or any("admin" in rule.may for rule in options.access):
         return
     token = new_token()
-    if options.admin_token_file:  # before it is the first: one that nobody was told would keep everybody out
-        path = Path(options.admin_token_file)
+    path = _token_file(options)
+    if path is None and not sys.stderr.isatty():
+        log.warning("no first admin token is made", reason="nothing is kept: start with --admin-token-file FILE")
+        return
+    if path is not None:  # before it is the first: one that nobody knows would keep everybody out
         try:
             write_token_file(path, token)
         except OSError as error:
             reason = f"--admin-token-file {path} can not be written: {error.strerror}"
             raise ListenError(f"http has no first admin token: {reason}") from None
-        await tokens.add_first(token, now)
-        log.info("the first admin token is in a file", file=str(path))
-        return
     await tokens.add_first(token, now)
-    # Beside the log: that is kept and sent on, and whoever reads it would be an admin.
-    print(f"penstock: the first admin token, shown this once: {token}", file=sys.stderr, flush=True)
+    if path is not None:
+        log.info("the first admin token is in a file", file=str(path))
+    else:
+        print(f"penstock: the first admin token, shown this once: {token}", file=sys.stderr, flush=True)
+
+
+def _token_file(options: BrokerOptions) -> Path | None:
+    """Where the first token goes, for its user alone; None: to the terminal.
+
+    What is written to standard error elsewhere is a log: it is kept and sent on, and its readers would be admins.
+    """
+    if options.admin_token_file:
+        return Path(options.admin_token_file)
+    if sys.stderr.isatty() or options.ephemeral:
+        return None
+    return Path(os.path.abspath(options.data)) / TOKEN_FILE

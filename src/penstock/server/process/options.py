@@ -296,7 +296,8 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
     #: None is off.
     flight: FlightListener | None = DEFAULT_FLIGHT
     http: HttpListener | None = DEFAULT_HTTP
-    #: The first admin token is written here, for its user alone, instead of being printed.
+    #: The first admin token is written here, for its user alone. Empty: it is printed on a terminal; where none watches
+    #: it is in ``admin-token`` in the data folder.
     admin_token_file: str = ""
     #: Listen to other machines without TLS.
     insecure_bind: bool = False

@@ -35,7 +35,7 @@ export function LoginPage() {
       <${Text} id="token" label="Token" type="password" autocomplete="current-password" spellcheck=${false} value=${token} onChange=${setToken} wrong=${wrong} hint="It stays in this browser as a cookie that no script can read." />
       <button class="main" type="submit" disabled=${busy}>Log in</button>
       <details><summary>Where do I get a token?</summary>
-        <p>The first one was printed when the broker started for the first time, or written to the file of <code>--admin-token-file</code>. An administrator makes more of them on the page Admin, or with <code>penstock token create</code>.</p>
+        <p>The first one was printed on the terminal when the broker started for the first time. Without a terminal it is in the file <code>admin-token</code> in the data folder, or in that of <code>--admin-token-file</code>. An administrator makes more of them on the page Admin, or with <code>penstock token create</code>.</p>
       </details>
     </form>
   </main>`;
