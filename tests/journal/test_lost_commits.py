@@ -162,7 +162,7 @@ def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
 
     class Broken(SimDatabase):
         def value(self, name: str) -> bytes | None:
-            raise ConnectionLost("gone", refused=True)
+            raise ConnectionLost("gone", denied=True)
 
     journal = DatabaseJournal(lambda: Broken(machine.server), where="the database", url="", in_thread=False)
     journal._clock = journal._clock._replace(sleep=lambda seconds: None, monotonic=count().__next__)

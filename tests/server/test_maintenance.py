@@ -13,7 +13,7 @@ import pytest
 
 from penstock.flight import requests
 from penstock.journal.contract import OwnedJournal, OwnerOptions
-from penstock.journal.errors import LogFailed
+from penstock.journal.errors import LogAway, LogFailed
 from penstock.journal.files.journal import OwnedFiles
 from penstock.journal.memory import OwnedMemory
 from penstock.server.engine.commits import GroupCommit
@@ -123,6 +123,26 @@ def test_a_disk_that_fails_while_segments_are_deleted_ends_the_broker() -> None:
         with pytest.raises(LogFailed):
             await scene.maintenance._trim(1)
         assert [str(failure) for failure in failures] == ["the disk is broken"]
+        scene.runtime.stop()
+
+    asyncio.run(asyncio.wait_for(live(), 30))
+
+
+def test_a_database_that_is_away_while_extents_are_given_back_does_not_end_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def live() -> None:
+        scene = Scene()
+        failures: list[Exception] = []
+        scene.runtime.fail = failures.append
+
+        def trim(before: int) -> None:
+            raise LogAway("not now")
+
+        monkeypatch.setattr(scene.opened.upkeep, "trim", trim)
+        with pytest.raises(LogAway):
+            await scene.maintenance._trim(1)
+        assert failures == []
         scene.runtime.stop()
 
     asyncio.run(asyncio.wait_for(live(), 30))

@@ -19,9 +19,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """It can't start, and why."""
+    """It can't start, and why. ``passes``: it is worth another try."""
 
     reason: str
+    passes: bool = False
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):

@@ -16,6 +16,7 @@ from penstock.endpoint.settings import EndpointSettings
 from penstock.flight.access import MIDDLEWARE, HeaderReader
 from penstock.flight.endpoint import Endpoint
 from penstock.flight.service import FlightService
+from penstock.journal.errors import LogAway
 
 #: Seconds that calls on their way get at the end.
 GRACE = 1.0
@@ -30,7 +31,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
     try:
         endpoint = start(settings, reporter)
     except Exception as error:
-        reporter.say(Failed(reason=_explained(settings, error)))
+        reporter.say(Failed(reason=_explained(settings, error), passes=isinstance(error, LogAway)))
         return 1
     reporter.say(Ready(address=endpoint.told_address))
     told.read()

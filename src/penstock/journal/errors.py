@@ -35,6 +35,10 @@ class LogAway(LogFull):
     """
 
 
+class LogDenied(LogAway):
+    """The storage answers, and turns us away until somebody changes a right, a password or a setting."""
+
+
 class LogClosed(LogError):
     """The log was closed before."""
 

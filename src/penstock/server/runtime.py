@@ -23,7 +23,7 @@ from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.contract import Lease
-from penstock.journal.errors import UNREADABLE, LogAway, LogFull
+from penstock.journal.errors import UNREADABLE, LogAway, LogDenied, LogFull
 from penstock.server.engine.commits import CommitDriver, CommitWaiters
 from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
@@ -57,6 +57,9 @@ REQUEST_BYTES: Final = 1024
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
 PAUSE: Final = 0.005
 MANY_BYTES: Final = 64 * 1024
+#: What is said while a journal in a database can't be written. The reason, with names and addresses, is in the log.
+_AWAY: Final = "the database does not answer: nothing is confirmed until it does"
+_DENIED: Final = "the database turns this broker away (the log says why): nothing is confirmed until it takes commits"
 #: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
 RESERVED: Final = 100
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
@@ -116,6 +119,8 @@ class Runtime:
         self._lease_is_lost = False
         #: Why the last commit had to wait, if it has to.
         self._stuck: LogFull | None = None
+        #: Why the lease could not be renewed the last time; None if it was.
+        self.unrenewed: LogFull | None = None
         #: Tokens that were made while the broker runs, as rules.
         self.token_rules: Callable[[int], list[AccessRule]] = lambda now: []
         #: Connections by origin, with those whose handshake is not done.
@@ -150,8 +155,10 @@ class Runtime:
         """Why the broker is not well, in a few words; empty if it is."""
         if self.broker.draining:
             return "shutting down"
+        if isinstance(self.commits.full, LogDenied) or (self.holding and isinstance(self.unrenewed, LogDenied)):
+            return _DENIED
         if self.holding or isinstance(self.commits.full, LogAway):
-            return "the database does not answer: nothing is confirmed until it does"
+            return _AWAY
         if self.commits.full is not None:
             return "the disk is full: nothing is confirmed until there is room"
         if self.broker.disk_full:
@@ -284,7 +291,7 @@ class Runtime:
     def filled(self, error: LogFull | None) -> None:
         """A commit waits: the disk is full, or the database away; or (None) it is done. Called in the loop's thread."""
         if isinstance(error, LogAway):  # that is over soon, or another broker takes over: publishers just wait
-            self.log.error("the database does not answer: nothing is confirmed until it does", reason=str(error))
+            self.log.error(_DENIED if isinstance(error, LogDenied) else _AWAY, reason=str(error))
         elif error is not None:
             self.broker.disk_full = True
             self.log.error("the disk is full: nothing is confirmed until there is room", reason=str(error))

@@ -43,14 +43,14 @@ class CheckpointStore(Protocol):
         """
 
     def newest_good(self) -> Checkpoint | None:
-        """The newest that can be read. Raises OSError if the storage can't be asked."""
+        """The newest that can be read. Raises OSError; LogAway where the storage can't be asked for now."""
 
 
 class ValueStore(Protocol):
     """A few small values by name, kept with the journal. Calls may take as long as a sync: not in an event loop."""
 
     def get(self, name: str) -> bytes | None:
-        """The value, None if there is none. Raises OSError."""
+        """The value, None if there is none. Raises OSError; LogAway where it can't be known for now."""
 
     def put(self, name: str, value: bytes) -> None:
         """Keep a value. On return a power failure does not take it back. Raises OSError, and then the old one stays."""

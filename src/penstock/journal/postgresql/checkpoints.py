@@ -10,6 +10,7 @@ from penstock.journal.errors import Fenced, LogAway, LogFailed
 from penstock.journal.format.checkpoint import BadCheckpoint, decode_checkpoint, encode_checkpoint
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import Database, DatabaseError, ReadableDatabase
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.writer import PATIENCE, HeadWriter, insist
 
 #: How many are kept.
@@ -52,7 +53,7 @@ class DatabaseCheckpointReader:
         try:
             return insist(ask, self._clock, PATIENCE)
         except DatabaseError as error:
-            raise OSError(str(error)) from error
+            raise away(error, "a checkpoint can not be read: ") from error
 
 
 class DatabaseCheckpoints(DatabaseCheckpointReader):

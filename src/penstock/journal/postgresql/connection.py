@@ -31,6 +31,7 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of, turns_away
 from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
@@ -39,15 +40,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The server ran out of something that others may give back.
-_FULL = {"53000", "53100", "53200", "53300", "53400"}
-#: The server's state is another one than we took it for, or it ended our statement: what became of it is to be asked.
-_UNKNOWN = {"25006", "40001", "40P01", "57014", "57P01", "57P02", "57P03", "57P05", "25P03"}
 #: A pooler gave us a server connection that has not seen our statement, or has it already.
 _NOT_PREPARED = {"26000", "42P05"}
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN, _NO_RIGHTS, _LOCKED = "42P01", "3F000", "42703", "42501", "55P03"
-#: What a server says that wants us at another time.
-_PASSING = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "not yet accepting")
+#: What a server answers that has no timeline to tell, or does not tell us: a standby, another product, a missing right.
+_NOT_TOLD = {"0A000", "42501", "42883", "55000"}
 #: A block takes more than this, so a window of so many bytes has no more rows than that.
 _SMALL_BLOCK = 256
 #: Of the columns of a ``BlockRow``.
@@ -68,7 +65,7 @@ def load_driver() -> Any:
 class PostgresDatabase:
     """A database and the schema in it. Any thread may use it; one statement runs at a time."""
 
-    def __init__(self, address: Address, *, writable: bool = True) -> None:
+    def __init__(self, address: Address, *, writable: bool = True, backoff: Backoff | None = None) -> None:
         """Nothing is connected yet. Raises JournalRefused for a URL that libpq does not understand."""
         self._driver = load_driver()
         self.where = address.where
@@ -82,6 +79,7 @@ class PostgresDatabase:
         text = statements.APPEND.format(schema=self._quoted)
         self._append = PreparedStatement(self._driver, text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
+        self._backoff = backoff or Backoff()
         self._warnings: list[str] = []
         #: Whether the tables are those of this version, on this connection.
         self._is_known = False
@@ -112,10 +110,17 @@ class PostgresDatabase:
     def facts(self) -> ServerFacts:
         """See ReadableDatabase."""
         [found] = self._rows(statements.FACTS)
-        timeline = 0
-        with suppress(DatabaseRefused):
-            [[timeline]] = self._rows(statements.TIMELINE)
-        return ServerFacts._make((*found, timeline))
+        return ServerFacts._make((*found, self._timeline()))
+
+    def _timeline(self) -> int:
+        with self._lock:
+            try:
+                [[timeline]] = self._connected().execute(statements.TIMELINE.encode(), binary=True).fetchall()
+            except self._driver.Error as error:
+                if error.sqlstate in _NOT_TOLD:
+                    return 0
+                raise self._sorted(error) from error
+        return int(timeline)
 
     def extents(self) -> list[ExtentRow]:
         """See ReadableDatabase."""
@@ -312,11 +317,11 @@ class PostgresDatabase:
                         self._change(statement)
                 self._change(FILL[0], (PRODUCT, VERSION))
                 self._change(FILL[1], (identity, time.time_ns() // 1000))
-        except DatabaseRefused as error:
-            if error.state != _NO_RIGHTS:
+        except ConnectionLost as error:
+            if not error.denied:
                 raise
             reason = str(error).partition(". ")[0]
-            raise DatabaseRefused(
+            raise self._denied(
                 f"{reason}. Its user may not make the tables: create schema {self._quoted} authorization USER;"
             ) from None
 
@@ -324,7 +329,7 @@ class PostgresDatabase:
         """Partitions are made and dropped, which only the owner of the table may."""
         [(owner, may)] = self._rows(_OWNER, (f"{self._quoted}.blocks",))
         if not may:
-            raise DatabaseRefused(
+            raise self._denied(
                 f"{self.where}: the tables belong to the role {owner}: connect as {owner}, or as a member of it"
             )
 
@@ -399,13 +404,12 @@ class PostgresDatabase:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
+            self._backoff.check()
             try:
                 self._connection = self._driver.connect(**self._parameters, autocommit=True, prepare_threshold=None)
             except self._driver.Error as error:
                 self._connection = None
-                text = _line(error)
-                final = _is_final(text) or isinstance(error, self._driver.ProgrammingError)  # of a parameter
-                raise ConnectionLost(f"{self.where} can not be reached: {text}", refused=final) from error
+                raise self._unreached(error) from error
             self._is_known = False
             self._connection.add_notice_handler(self._note)
             with suppress(self._driver.Error):
@@ -414,6 +418,16 @@ class PostgresDatabase:
             numeric = self._driver.types.numeric
             self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
         return self._connection
+
+    def _unreached(self, error: Exception) -> DatabaseError:
+        text = f"{self.where} can not be reached: {_line(error)}"
+        if isinstance(error, self._driver.ProgrammingError):  # of a parameter in the URL
+            return DatabaseRefused(text)
+        return self._denied(text) if turns_away(text) else ConnectionLost(text)
+
+    def _denied(self, text: str) -> ConnectionLost:
+        self._backoff.note(text)
+        return ConnectionLost(text, denied=True)
 
     def _note(self, notice: Any) -> None:
         """A commit whose wait for the standby was cut short is told of by a warning, and by nothing else."""
@@ -425,18 +439,21 @@ class PostgresDatabase:
         state, connection = error.sqlstate or "", self._connection
         broken = connection is None or connection.closed
         text = f"{self.where}: {error.diag.message_primary or _line(error)}"
-        if state in _FULL:
+        if state == _LOCKED and not broken:
+            return _Locked(text)
+        meaning = Meaning.AWAY if broken or not state else meaning_of(state)
+        if meaning is Meaning.FULL:
             return DatabaseFull(text)
-        if broken or not state or state in _UNKNOWN or state.startswith("08"):
-            self._let_go()
+        if meaning is Meaning.REFUSED:
+            if state in (_NO_TABLE, _NO_SCHEMA):
+                text = f"{self.where} has no journal: {error.diag.message_primary}"
+            return DatabaseRefused(text, state)
+        self._let_go()  # what was changed for the role or the database holds for new connections alone
+        if meaning is Meaning.AWAY:
             return ConnectionLost(text)
-        if state == _LOCKED:
-            return _Locked(text, state)
-        if state in (_NO_TABLE, _NO_SCHEMA):
-            return DatabaseRefused(f"{self.where} has no journal: {error.diag.message_primary}", state)
         if state == _NO_RIGHTS:
-            return DatabaseRefused(f"{text}. Connect as the role that owns the tables, or as a member of it", state)
-        return DatabaseRefused(text, state)
+            text += ". Connect as the role that owns the tables, or as a member of it"
+        return self._denied(text)
 
     def _let_go(self) -> None:
         if self._connection is not None:
@@ -449,8 +466,8 @@ class PostgresDatabase:
 _KEEPALIVES = b"set tcp_keepalives_idle = 3; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 3"
 
 
-class _Locked(DatabaseRefused):
-    """Somebody uses the table."""
+class _Locked(ConnectionLost):
+    """Somebody uses the table, or locks it for longer than we wait. The connection is as good as before."""
 
 
 _TABLES = """select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -466,11 +483,6 @@ def _quoted(name: str) -> str:
 def _shard(row: tuple[Any, ...]) -> ShardRow:
     found = ShardRow._make(row)
     return found._replace(identity=found.identity % 2**64)
-
-
-def _is_final(text: str) -> bool:
-    """Whether a server that was connected to does not want us. libpq tells the reason as text alone."""
-    return "FATAL:" in text and not any(each in text for each in _PASSING)
 
 
 def _line(error: Exception) -> str:

@@ -5,7 +5,7 @@ over, outcomes that are not known) is the same code in both, and has no other wa
 
 A statement is done as a whole or not at all. It raises
 
-    ConnectionLost    nobody knows whether it was done; the next statement connects anew
+    ConnectionLost    it may not have been done, and may be tried again; the next statement connects anew
     DatabaseFull      it was not done, for want of room, and may be tried again
     DatabaseRefused   it was not done, and the text says why
 
@@ -24,14 +24,14 @@ class DatabaseError(Exception):
 
 
 class ConnectionLost(DatabaseError):
-    """The connection broke, or could not be made: the statement was done, or it was not.
+    """The statement was done, or it was not: the connection broke or can't be made, or the server does not do it now.
 
-    ``refused``: a server answered that it does not want us, by a reason that does not pass by itself.
+    ``denied``: a server answers, and turns us away until somebody changes a right, a password or a setting.
     """
 
-    def __init__(self, text: str, *, refused: bool = False) -> None:
+    def __init__(self, text: str, *, denied: bool = False) -> None:
         super().__init__(text)
-        self.refused = refused
+        self.denied = denied
 
 
 class DatabaseFull(DatabaseError):

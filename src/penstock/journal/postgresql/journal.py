@@ -27,11 +27,13 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.failures import Backoff
 from penstock.journal.postgresql.follower import DatabaseFollower
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.seen import Seen
-from penstock.journal.postgresql.server import refuse_server, warn_of_server
+from penstock.journal.postgresql.server import check_server, warn_of_server
 from penstock.journal.postgresql.standby import DatabaseStandby
 from penstock.journal.postgresql.tools import PostgresTools
 from penstock.journal.postgresql.transfer import (
@@ -105,8 +107,10 @@ class DatabaseJournal:
             return self._claim(connections, owner, standby)
         except BaseException as error:
             connections.close()
-            if isinstance(error, OSError) or (isinstance(error, ConnectionLost) and not error.refused):
+            if isinstance(error, OSError):
                 raise LogAway(str(error)) from error
+            if isinstance(error, ConnectionLost):
+                raise away(error) from error
             if isinstance(error, DatabaseFull):
                 raise LogFull(str(error)) from error
             if isinstance(error, DatabaseError):
@@ -116,7 +120,7 @@ class DatabaseJournal:
     def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
         facts = database.facts()
-        refuse_server(self.where, facts)
+        check_server(self.where, facts)
         database.make()
         standby.check(database.shard())
         facts, shard, asked_at = self._claim_epoch(database, owner, facts)
@@ -145,7 +149,7 @@ class DatabaseJournal:
                 found = database.shard()
                 raise JournalOwned(self.where, found.owner, found.lease)
             facts = database.facts()
-            refuse_server(self.where, facts)
+            check_server(self.where, facts)
             if facts.timeline == before:
                 return facts, shard, asked_at
 
@@ -206,8 +210,13 @@ class PostgresJournal(DatabaseJournal):
         """Nothing is connected yet. Raises JournalRefused for a URL that is none, or without the driver."""
         address = self._address = parse_address(url)
         PostgresDatabase(address)  # whether the driver is there, and understands it
+        backoff = Backoff()
         super().__init__(
-            lambda: PostgresDatabase(address), where=address.where, url=url, options=options, lease=address.lease
+            lambda: PostgresDatabase(address, backoff=backoff),
+            where=address.where,
+            url=url,
+            options=options,
+            lease=address.lease,
         )
 
     def tools(self) -> PostgresTools:

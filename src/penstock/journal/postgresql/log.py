@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
-from penstock.journal.errors import JournalDamaged, LogAway, LogClosed, LogError
+from penstock.journal.errors import JournalDamaged, LogClosed, LogError
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.encoding import Encoded, encode
 from penstock.journal.format.segment import Segment, SparseIndex
@@ -29,6 +29,7 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.extents import REMEDY, check_extents, row_of, segment_of
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.readahead import ReadAhead
 from penstock.journal.postgresql.reading import BlockReader
 from penstock.journal.postgresql.schema import partition
@@ -304,7 +305,7 @@ class DatabaseLog(SegmentedLog):
         try:
             return insist(ask, self._clock, READ_PATIENCE)
         except DatabaseError as error:
-            raise LogAway(f"the journal can not be read: {error}") from error
+            raise away(error, "the journal can not be read: ") from error
 
     def _check_there(self, segment: Segment) -> None:
         """Raise Gone if an extent was trimmed meanwhile."""

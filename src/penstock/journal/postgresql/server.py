@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.journal.errors import JournalRefused
-from penstock.journal.postgresql.database import ServerFacts
+from penstock.journal.postgresql.database import ConnectionLost, DatabaseRefused, ServerFacts
 
 #: PostgreSQL 14.
 OLDEST = 140000
@@ -13,20 +12,22 @@ _NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
 _LOCAL = "local"
 
 
-def refuse_server(where: str, facts: ServerFacts) -> None:
-    """Raise JournalRefused for a server that can not keep what it confirms."""
+def check_server(where: str, facts: ServerFacts) -> None:
+    """Raise ConnectionLost while a server can't keep what it confirms, DatabaseRefused if it is too old for ever."""
     if facts.version < OLDEST:
         found = f"{facts.version // 10000}"
-        raise JournalRefused(f"{where} is PostgreSQL {found}: this Penstock needs {OLDEST // 10000} or later")
+        raise DatabaseRefused(f"{where} is PostgreSQL {found}: this Penstock needs {OLDEST // 10000} or later")
     if facts.read_only:
-        raise JournalRefused(
+        raise ConnectionLost(
             f"{where} is read-only: name the primary, or all servers, as in postgresql://HOST,HOST/DATABASE; or set"
-            " default_transaction_read_only = off"
+            " default_transaction_read_only = off",
+            denied=True,
         )
     for name in _NEEDED:
         if getattr(facts, name) == "off":
-            raise JournalRefused(
-                f"{where} has {name} = off, and may lose what it has confirmed: set {name} = on for this database"
+            raise ConnectionLost(
+                f"{where} has {name} = off, and may lose what it has confirmed: set {name} = on for this database",
+                denied=True,
             )
 
 

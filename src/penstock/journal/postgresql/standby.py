@@ -19,6 +19,7 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.extents import segment_of
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.reading import BlockReader
 from penstock.journal.postgresql.seen import Seen
 
@@ -48,10 +49,7 @@ class DatabaseStandby:
         """See Standby."""
         self._look()
         assert self._identity is not None
-        try:
-            found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
-        except OSError as error:
-            raise LogAway(str(error)) from error
+        found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
         if found is not None:
             self._note_before(found.position)
         self.position = found.position if found is not None else FIRST_POSITION
@@ -145,4 +143,4 @@ class DatabaseStandby:
         try:
             return ask()
         except DatabaseError as error:
-            raise LogAway(str(error)) from error
+            raise away(error) from error

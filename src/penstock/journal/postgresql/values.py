@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.journal.errors import LogError
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import Database, DatabaseError
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.writer import PATIENCE, HeadWriter, insist
 
 DAMAGED = ".damaged"
@@ -27,7 +28,7 @@ class DatabaseValues:
         try:
             return insist(lambda: self._database.value(name), self._clock, PATIENCE)
         except DatabaseError as error:
-            raise OSError(str(error)) from error
+            raise away(error) from error
 
     def put(self, name: str, value: bytes) -> None:
         """See ValueStore."""

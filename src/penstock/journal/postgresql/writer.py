@@ -20,7 +20,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import NoReturn, TypeVar
 
-from penstock.journal.errors import CommitsLost, Fenced, JournalRefused, LogAway, LogError, LogFailed, LogFull
+from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
     BlockMark,
@@ -33,8 +33,9 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.lease import DatabaseLease
+from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.seen import Seen
-from penstock.journal.postgresql.server import refuse_server
+from penstock.journal.postgresql.server import check_server
 
 #: Seconds for which a database that can't be reached is tried again before who asked is told of it, and may ask again.
 PATIENCE = 2.0
@@ -68,6 +69,8 @@ class HeadWriter:
         self._seen = seen
         #: Why nothing is accepted any more.
         self.failure: LogError | None = None
+        #: Another server may answer than the one that was looked at.
+        self._unchecked = False
         self.lease = DatabaseLease(lease, self.renew, self.release)
         self.lease.extend(asked_at)
 
@@ -82,8 +85,11 @@ class HeadWriter:
             self.check()
             floor, asked_at = self.floor, self._clock.monotonic()
             try:
-                done = self._database.append(self.epoch, self.head, block, self.lease.seconds, floor, begins)
+                done = not self._unchecked and self._database.append(
+                    self.epoch, self.head, block, self.lease.seconds, floor, begins
+                )
             except ConnectionLost as error:
+                self._unchecked = True
                 asked_at = self._settle(error, lambda: self._found(block, extent, begins))
             except DatabaseFull as error:
                 raise LogFull(f"{error}. Make room, and it goes on") from error
@@ -138,7 +144,7 @@ class HeadWriter:
         except DatabaseFull as error:
             raise LogFull(f"{error}. It is tried again") from error
         except ConnectionLost as error:
-            raise LogAway(str(error)) from error
+            raise away(error) from error
         except DatabaseRefused as error:
             raise LogFailed(f"the database refused: {error}") from error
         if not done:
@@ -175,17 +181,20 @@ class HeadWriter:
                 if shard is None or not self._may_follow(shard):
                     self._explain(self._database.shard())
                 else:
-                    if lost is not None:
-                        refuse_server(self._database.where, self._database.facts())
+                    if self._unchecked:
+                        check_server(self._database.where, self._database.facts())
+                        self._unchecked = False
                     if settled():
                         self._shown_floor = floor
                         return asked_at
             except ConnectionLost as error:
-                lost = error
+                lost, self._unchecked = error, True
             except DatabaseFull as error:
                 raise LogFull(f"{error}. It is tried again") from error
-            except (DatabaseRefused, JournalRefused) as error:
+            except DatabaseRefused as error:
                 raise self._end(LogFailed(f"the database refused a commit: {error}")) from error
+            if lost is not None and lost.denied:
+                raise away(lost) from lost
             if self._clock.monotonic() - began > PATIENCE:
                 raise LogAway(f"what became of a commit is not known yet: {lost}")
             self._clock.sleep(pause)
@@ -227,12 +236,20 @@ class HeadWriter:
 
     def _insist(self, ask: Callable[[], T]) -> T:
         """Ask something that may be done twice, until there is an answer."""
+
+        def ask_once() -> T:
+            try:
+                return ask()
+            except ConnectionLost:
+                self._unchecked = True
+                raise
+
         try:
-            return insist(ask, self._clock, PATIENCE)
+            return insist(ask_once, self._clock, PATIENCE)
         except DatabaseFull as error:
             raise LogFull(f"{error}. It is tried again") from error
         except ConnectionLost as error:
-            raise LogAway(str(error)) from error
+            raise away(error) from error
         except DatabaseRefused as error:
             raise self._end(LogFailed(f"the database refused: {error}")) from error
 
@@ -250,8 +267,8 @@ def insist(ask: Callable[[], T], clock: Clock, patience: float) -> T:
     while True:
         try:
             return ask()
-        except ConnectionLost:
-            if clock.monotonic() - began > patience:
+        except ConnectionLost as error:
+            if error.denied or clock.monotonic() - began > patience:
                 raise
         clock.sleep(pause)
         pause = min(2 * pause, PAUSES[1])

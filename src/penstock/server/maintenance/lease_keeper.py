@@ -43,10 +43,17 @@ class LeaseKeeper:
     def _renew(self) -> None:
         """In the log's thread. A database that is away is asked again; all else ends the broker."""
         self._asked = False
+        failure: LogFull | None = None
         try:
             self._lease.renew()
         except LogFull as error:
-            self._runtime.loop.call_soon_threadsafe(self._tell, error)
+            failure = error
+        if failure is not None or self._runtime.unrenewed is not None:
+            self._runtime.loop.call_soon_threadsafe(self._note, failure)
 
-    def _tell(self, error: LogFull) -> None:
+    def _note(self, error: LogFull | None) -> None:
+        """Log what is new of it: this comes several times a second."""
+        before, self._runtime.unrenewed = self._runtime.unrenewed, error
+        if error is None or type(error) is type(before):
+            return
         self._runtime.log.warning("the lease on the journal can not be renewed", reason=str(error))

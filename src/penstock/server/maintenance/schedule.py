@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from penstock.journal.errors import LogAway, LogError
+from penstock.journal.errors import LogAway, LogError, LogFull
 from penstock.server.maintenance.idle_memory import IdleMemory
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
 from penstock.server.process.allocator import trim_heap
@@ -204,6 +204,8 @@ class Maintenance:
         self._runtime.commits.call(job)
         try:
             await done
+        except LogFull:  # a database that is away, or a full disk: it is tried again
+            raise
         except LogError as error:  # the log takes nothing any more: don't wait for who finds out by losing a message
             self._runtime.fail(error)
             raise

@@ -43,7 +43,7 @@ class Companions:
     @property
     def listening(self) -> list[Listening]:
         """Where they listen."""
-        return [Listening(name, process.address) for name, process in self.running.items()]
+        return [Listening(name, process.address) for name, process in self.running.items() if process.address]
 
     async def open_socket(self, answers: Answers, values: Notes | None) -> None:
         """Have requests answered by these from now on. Raises OSError."""

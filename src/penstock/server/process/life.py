@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from penstock.journal import Journal
+from penstock.journal.errors import LogAway
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.engine.start import Opened, open_engine
 from penstock.server.flight.answers import StandbyAnswers
@@ -43,7 +44,7 @@ class Life:
             measures=BrokerMeasures(),
         )
         self._serving: Serving | None = None
-        self._owner = ""
+        self._waiting: StandingBy | None = None
 
     async def run(self) -> Exception | None:
         """Until a signal, or a failure, which is returned. Raises what keeps it from starting."""
@@ -112,7 +113,7 @@ class Life:
 
     async def _take_turns_with(self, journal: Journal) -> Exception | None:
         while not self._stopping.asked:
-            waiting = StandingBy(
+            waiting = self._waiting = StandingBy(
                 journal,
                 chosen_retention(self._options),
                 self._options.journal.min_free_bytes,
@@ -124,16 +125,21 @@ class Life:
             if opened is None:
                 return None
             self._tell_of(opened, waiting.took, journal=journal.where)
-            serving = await self._serve(opened)
-            if not serving.gives_way:
-                return serving.failure
-            reason = str(serving.failure)
-            self._log.error("the journal is lost to this broker, which stands by from now on", reason=reason)
+            reason: Exception | None
+            try:
+                serving = await self._serve(opened)
+            except LogAway as error:  # before it began
+                await asyncio.to_thread(opened.upkeep.journal.close)
+                reason = error
+            else:
+                if not serving.gives_way:
+                    return serving.failure
+                reason = serving.failure
+            self._log.error("the journal is lost to this broker, which stands by from now on", reason=str(reason))
         return None
 
     async def _stand_by(self, owner: str) -> None:
         """It turned out that another broker serves: say so, to all who ask."""
-        self._owner = owner
         companions = self._parts.companions
         await companions.open_socket(StandbyAnswers(self._why), self._parts.folder)
         await companions.start(self._options.journal.url, flight=False)
@@ -143,6 +149,7 @@ class Life:
         await asyncio.to_thread(load_sessions)
 
     def _why(self) -> str:
-        if not self._owner:
-            return "this broker stands by until the database answers"
-        return f"this broker stands by: {self._owner} serves"
+        waiting = self._waiting
+        assert waiting is not None
+        serves = f"{waiting.owner} serves" if waiting.owner else "nobody serves yet"
+        return f"this broker stands by: {waiting.trouble or serves}"

@@ -63,15 +63,17 @@ class Serving:
     """One of them."""
 
     def __init__(self, parts: ProcessParts, opened: Opened) -> None:
+        """Raises LogAway, and TokensUnreadable."""
         self._parts = parts
         self._options, self._log, self._stopping = parts.options, parts.log, parts.stopping
         self._upkeep, self._journal = opened.upkeep, opened.upkeep.journal
         self.failure: Exception | None = None
         self._over = asyncio.Event()
         self._listeners: list[OpenListener] = []
+        # What is read from the journal comes first: no thread has to be ended where that is not possible now.
         self._readers = ReaderTable(self._log, self._journal.values, self._options.limits.readers_per_identity)
-        self._runtime = self._make_runtime(opened.engine)
         self._tokens = TokenStore(self._kept_tokens())
+        self._runtime = self._make_runtime(opened.engine)
         self._runtime.token_rules = self._tokens.rules
         self._admin = AdminRequests(self._runtime, self._tokens, parts.measures, self._stopping.stop)
         self._maintenance = Maintenance(self._runtime, self._upkeep)
@@ -162,10 +164,22 @@ class Serving:
         await self._first_commit()
         if not self._over.is_set():
             if self._parts.companions.has_http:
-                await first_token(self._options, self._tokens, self._runtime.now(), self._log)
+                if not await self._has_token():
+                    return
                 self._parts.measures.watch_loop(self._runtime.loop)
             await self._let_in()
             self._scrub.start()
+
+    async def _has_token(self) -> bool:
+        """Make the first one where there is none. False: the database does not take it now, so we give way."""
+        try:
+            await first_token(self._options, self._tokens, self._runtime.now(), self._log)
+        except (OSError, LogError) as error:
+            if self._journal.lease is None:
+                raise
+            self.fail(LogFailed(f"the first admin token can not be kept: {error}"))
+            return False
+        return True
 
     async def _first_commit(self) -> None:
         """Until the start is written down, so that who is told of it can rely on a disk that takes something."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from penstock.journal import Journal, OwnedJournal
 from penstock.journal.contract import Standby
-from penstock.journal.errors import Fenced, JournalOwned, LogError, LogFull
+from penstock.journal.errors import Fenced, JournalOwned, LogAway, LogDenied, LogError, LogFull
 from penstock.server.engine.followed_state import FollowedState
 from penstock.server.engine.start import Opened, open_engine
 from penstock.server.maintenance.upkeep import Retention
@@ -49,9 +49,18 @@ class StandingBy:
         self._told = told
         #: Who has it, for people; empty where that is not known, None before anything is.
         self.owner: str | None = None
-        self._trouble = ""
+        self._trouble: LogFull | None = None
         #: Seconds that the state took to be there, once the journal was ours.
         self.took = 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why it could not take over now, for everybody: the log has the reason with names and addresses."""
+        if self._trouble is None:
+            return ""
+        if isinstance(self._trouble, LogDenied):
+            return "the database turns it away (the log says why)"
+        return "the database does not answer" if isinstance(self._trouble, LogAway) else "the database is full"
 
     async def run(self) -> Opened | None:
         """The engine on the journal that is ours now. None: the process is to end. Raises LogError."""
@@ -111,9 +120,9 @@ class StandingBy:
         try:
             done = await asyncio.to_thread(work)
         except LogFull as error:
-            if not self._trouble:
+            if type(self._trouble) is not type(error):
                 self._log.error("the journal can not be had: it is tried again", reason=str(error))
-            self._trouble = str(error)
+            self._trouble = error
             return None
         except LogError:
             self._recovered()
@@ -123,5 +132,5 @@ class StandingBy:
 
     def _recovered(self) -> None:
         if self._trouble:
-            self._trouble = ""
+            self._trouble = None
             self._log.warning("the journal answers again")

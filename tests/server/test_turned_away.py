@@ -1,0 +1,156 @@
+"""Brokers whose database turns them away for a while: the one that serves and the one that stands by both stay."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.cli.up.postgresql import Server
+from penstock.journal.errors import LogAway
+from penstock.server.admin.tokens import TokenStore
+from penstock.server.flight.readers import ReaderTable
+from penstock.server.process.logs import Logger
+from server.test_take_over import Broker, brokers, http, push, taken
+from support.brokers import FREE, wait_for
+
+#: What is in the log, once for each time, and what ``/readyz`` says.
+TURNED_AWAY = "the journal can not be had: it is tried again"
+DENIED = "turns"
+
+
+class Role(NamedTuple):
+    """A role that owns a database, and the way to it."""
+
+    server: Server
+    name: str
+    url: str
+
+    def execute(self, statement: str) -> None:
+        """As the server's operator, in the role's database."""
+        self.server.execute(statement.format(role=self.name), self.name)
+
+
+@pytest.fixture
+def role(postgres: Server) -> Iterator[Role]:
+    """One that is gone after the test."""
+    name = "turned_away"
+    postgres.execute(f"create role {name} login password 'right'")
+    postgres.execute(f"create database {name} owner {name} template template0")
+    url = postgres.url(name).replace("//penstock:" + postgres.password, f"//{name}:right")
+    try:
+        yield Role(postgres, name, f"{url}?schema=penstock")
+    finally:
+        postgres.execute(f"drop database {name} with (force)")
+        postgres.execute(f"drop role {name}")
+
+
+END = "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'"
+#: What somebody does for a while, and how it is put right.
+TROUBLES = {
+    "rights": (
+        ["revoke all on all tables in schema penstock from {role}"],
+        ["grant all on all tables in schema penstock to {role}"],
+    ),
+    "login": (["alter role {role} nologin", END], ["alter role {role} login"]),
+    "password": (["alter role {role} password 'wrong'", END], ["alter role {role} password 'right'"]),
+}
+
+
+@contextmanager
+def trouble(role: Role, name: str) -> Iterator[None]:
+    """Such a while."""
+    begin, end = TROUBLES[name]
+    for statement in begin:
+        role.execute(statement)
+    try:
+        yield
+    finally:
+        for statement in end:
+            role.execute(statement)
+
+
+def denied(broker: Broker) -> bool:
+    """Whether it says that the database turns it away."""
+    status, told = http(broker, "/readyz")
+    return status == 503 and any(DENIED in reason for reason in told["reasons"])
+
+
+def in_order(pair: list[Broker]) -> bool:
+    """Whether one serves, and the other has noticed."""
+    told = [http(broker, "/readyz")[1] for broker in pair]
+    return (
+        sorted(each["role"] for each in told) == ["serving", "standby"]
+        and [each["ok"] for each in told].count(True) == 1
+    )
+
+
+def serving(pair: list[Broker]) -> Broker:
+    """The one that serves."""
+    found = next(broker for broker in pair if http(broker, "/readyz")[0] == 200)
+    found.wait_for_role("serving")
+    return found
+
+
+def test_a_database_that_turns_brokers_away_ends_none_of_them(tmp_path: Path, role: Role) -> None:
+    with brokers(tmp_path, role.url, http=FREE) as pair:
+        for name in TROUBLES:
+            push(serving(pair), name.encode())
+            with trouble(role, name):
+                for broker in pair:
+                    wait_for(partial(denied, broker), f"{name}: it does not say so")
+            wait_for(lambda: in_order(pair), f"{name}: nobody serves", 60)
+            assert all(broker.process is not None and broker.process.poll() is None for broker in pair), name
+        assert taken(serving(pair)) == [name.encode() for name in TROUBLES]
+        for broker in pair:
+            assert len(broker.events(TURNED_AWAY)) <= 2 * len(TROUBLES), "it is said once, and not at each try"
+
+
+def test_a_broker_starts_while_its_password_is_wrong(tmp_path: Path, role: Role) -> None:
+    with trouble(role, "password"), Broker(tmp_path, journal={"url": role.url}, http=FREE) as broker:
+        broker.wait_for_role("standby")
+        assert denied(broker)
+        role.execute("alter role {role} password 'right'")
+        broker.wait_for_role("serving")
+        push(broker, b"one")
+
+
+def test_a_broker_serves_while_the_database_has_no_connection_for_its_flight_endpoint(
+    tmp_path: Path, role: Role
+) -> None:
+    role.execute("alter role {role} connection limit 2")
+    with Broker(tmp_path, journal={"url": role.url}, flight=FREE) as broker:
+        broker.wait_for_role("serving")
+        push(broker, b"one")
+        [failed] = broker.events("the Flight endpoint does not start")[:1]
+        assert "too many connections" in failed["reason"]
+        role.execute("alter role {role} connection limit -1")
+        wait_for(lambda: broker.events("the Flight endpoint is ready"))
+
+
+class Away:
+    """Values of a database that does not answer."""
+
+    def get(self, name: str) -> bytes | None:
+        raise LogAway("not now")
+
+    def put(self, name: str, value: bytes) -> None:
+        raise AssertionError("nothing is changed")
+
+    def delete(self, name: str) -> None:
+        self.put(name, b"")
+
+    def set_aside(self, name: str) -> None:
+        self.put(name, b"")
+
+
+def test_readers_and_tokens_that_can_not_be_had_now_are_not_given_up() -> None:
+    with pytest.raises(LogAway):
+        ReaderTable(Logger(io.StringIO()), Away())
+    with pytest.raises(LogAway):
+        TokenStore(Away())
