@@ -76,16 +76,23 @@ class Rig:
 
     def phpmq(self) -> Peer:
         """A connection to the PHPMQ listener."""
-        return self._dial(Peer, "phpmq", TRANSPORTS.index(self.transport))
+        return self._dial(Peer, self.address("phpmq"))
 
     def kokaq(self) -> Kokaq:
         """A connection to the Kokaq listener."""
-        return self._dial(Kokaq, "kokaq", TRANSPORTS.index(self.transport))
+        return self._dial(Kokaq, self.address("kokaq"))
 
     def sspq(self) -> Peer:
         """A connection to an SSPQ listener that is this test's own."""
-        self._take_listener()
-        return self._dial(Peer, "sspq", TRANSPORTS.index(self.transport) * SSPQ_LISTENERS + self._sspq)
+        return self._dial(Peer, self.address("sspq"))
+
+    def address(self, protocol: str) -> str:
+        """Where a protocol's listener is on this transport; SSPQ's is this test's own."""
+        number = TRANSPORTS.index(self.transport)
+        if protocol == "sspq":
+            self._take_listener()
+            number = number * SSPQ_LISTENERS + self._sspq
+        return self.broker.address(protocol, number)
 
     @property
     def sspq_name(self) -> str:
@@ -110,8 +117,8 @@ class Rig:
         for peer in self._peers:
             peer.close()
 
-    def _dial(self, kind: type[PeerT], protocol: str, number: int) -> PeerT:
-        peer = kind(self.broker.address(protocol, number), tls=self.transport == "tls")
+    def _dial(self, kind: type[PeerT], address: str) -> PeerT:
+        peer = kind(address, tls=self.transport == "tls")
         self._peers.append(peer)
         return peer
 

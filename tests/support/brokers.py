@@ -44,8 +44,8 @@ PeerT = TypeVar("PeerT", bound="Peer")
 class Peer:
     """A client's end of a connection: bytes, and nothing else."""
 
-    def __init__(self, address: str, *, tls: bool = False) -> None:
-        self.socket = dial(address, tls=tls)
+    def __init__(self, address: str, *, tls: bool = False, nodelay: bool = True) -> None:
+        self.socket = dial(address, tls=tls, nodelay=nodelay)
         self._read = b""
 
     def __enter__(self) -> Self:
@@ -100,8 +100,8 @@ class Peer:
         self.socket.close()
 
 
-def dial(address: str, *, tls: bool = False) -> socket.socket:
-    """Connect to an address as a ready file has it."""
+def dial(address: str, *, tls: bool = False, nodelay: bool = True) -> socket.socket:
+    """Connect to an address as a ready file has it; over TCP without Nagle's algorithm, unless told otherwise."""
     if address.startswith("unix:"):
         found = socket.socket(socket.AF_UNIX)
         found.settimeout(PATIENCE)
@@ -113,7 +113,7 @@ def dial(address: str, *, tls: bool = False) -> socket.socket:
     else:
         host, _, port = address.rpartition(":")
         found = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
     if not tls:
         return found
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

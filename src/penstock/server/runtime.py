@@ -92,6 +92,8 @@ class Runtime:
         self.sessions: dict[int, AnySession] = {}
         #: Sessions with a publish that was refused.
         self.stalled: set[AnySession] = set()
+        #: Sessions that have read in this turn, and may leave it without an answer: see ``Session.acknowledge``.
+        self.unanswered: list[AnySession] = []
         #: Sessions with answers that wait for a commit.
         self.awaiting: dict[AnySession, None] = {}
         #: What sessions hold for their peers.
@@ -216,6 +218,8 @@ class Runtime:
         self._tell()
         self._answer()
         self._send()
+        if self.unanswered:
+            self._acknowledge()
         self._watch_congestion()
         self._let_next_go_on()
         return self._news or self._unasked > 0 or bool(self._dirty)
@@ -271,6 +275,13 @@ class Runtime:
                 sent += session.flush()
             if sent > TURN_BYTES:
                 break
+
+    def _acknowledge(self) -> None:
+        """Do not let peers wait for the acknowledgement of what has no answer in this turn."""
+        for session in self.unanswered:
+            if session.unanswered and not session.closing:
+                session.acknowledge()
+        self.unanswered.clear()
 
     def committed(self) -> None:
         """A commit is done. Called in the loop's thread."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.server.network.access import Peer, plain_address
 from penstock.server.network.proxy_protocol import ProxyError, read_header
+from penstock.server.network.session import QUICKACK
 
 if TYPE_CHECKING:
     from penstock.server.network.session import Session
@@ -163,6 +164,8 @@ class Acceptor:
     async def _arrive(self, connection: socket.socket, peer: Peer) -> None:
         session = self._make()
         session.peer = peer
+        if QUICKACK and connection.family != socket.AF_UNIX:
+            session.socket = connection
         times: dict[str, Any] = {}
         if self.context is not None:
             times = {

@@ -23,6 +23,7 @@ deliveries. TLS has no half-closed connections: there the answers are lost, and 
 from __future__ import annotations
 
 import asyncio
+import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -61,6 +62,8 @@ FRAME_BYTES: Final = 256
 RETRY: Final = 0.25
 #: Denials of one connection that are logged, each once.
 DENIALS: Final = 100
+#: See ``Session.acknowledge``; 0: not this system.
+QUICKACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # sessions of protocols of other distributions
@@ -76,6 +79,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.decoder = decoder
         self.limits = runtime.options.limits
         self.transport: asyncio.Transport
+        #: The socket of a TCP connection; None for other connections, and on systems without TCP_QUICKACK.
+        self.socket: socket.socket | None = None
+        #: The system delays acknowledgements, because something was written since ``acknowledge``.
+        self.acknowledges_late = False
+        #: Bytes were read while it does, and nothing was written since.
+        self.unanswered = False
         self.connection: Connection
         #: Set before the connection is made.
         self.peer = Peer("")
@@ -168,6 +177,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         try:
             self.runtime.admit(self)
             self.transport.set_write_buffer_limits(high=self.runtime.output_share)
+            if transport.get_extra_info("ssl_object") is not None:
+                self.acknowledge()  # the end of the handshake, which has no answer: the first request may wait for it
         except Exception as error:
             self.broken(error)
 
@@ -177,6 +188,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             return
         runtime, inbox = self.runtime, self.inbox
         runtime.busy_poll.busy()
+        if self.acknowledges_late and not self.unanswered:
+            self.unanswered = True
+            runtime.unanswered.append(self)
         self.active_at = runtime.received_at = runtime.loop.time()
         try:
             frames = self.decoder.feed(data)
@@ -223,6 +237,19 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.work()
 
     # Input
+
+    def acknowledge(self) -> None:
+        """Acknowledge what was read now, and what is read from now on at once, until something is written.
+
+        Linux sends acknowledgements with the next write, or after 40 ms. A client that leaves Nagle's algorithm on
+        holds back its next small write until then, so what is read and has no answer yet must not wait for one.
+        """
+        self.acknowledges_late = self.unanswered = False
+        if self.socket is not None:
+            try:
+                self.socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+            except OSError:  # it is closed
+                self.socket = None
 
     def work(self) -> None:
         """Handle frames as long as that is possible, and read on or not."""
@@ -548,6 +575,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if self._parts:
             self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self._parts.clear()
+            self.acknowledges_late = self.socket is not None
+            self.unanswered = False
         written, self._waiting_bytes = self._waiting_bytes, 0
         self.note_output(written)
         if runtime.memory.awaited and not self.starved:
