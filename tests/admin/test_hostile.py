@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.endpoint.bounded_toml import PARTS
+from support.brokers import companion
 from support.web import Api, WebBroker, path_of
 
 
@@ -14,3 +21,42 @@ def test_a_pattern_holds_nobody_up(broker: WebBroker, api: Api) -> None:
         assert viewer.get("queues", pattern=pattern)["items"] == []
     assert viewer.get("queues", pattern="hostile/" + "*a" * 12)["total"] == 1
     assert Api(api.address).ask("GET", "/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{'.'.join('a' * 400)} = 1", "line 1 is nested too deeply"),
+        (f"[{'.'.join('a' * 400)}]", "line 1 is nested too deeply"),
+        (f"a = {'[' * 400}{']' * 400}", "line 1 is nested too deeply"),
+        ("\n" * 9 + "a = {" + "a = {" * 400, "line 10 is nested too deeply"),
+        ("".join(f"a{number} = 1\n" for number in range(PARTS + 1)), "too many keys"),
+        (f"a = {'9' * 100_000}", "digits"),
+    ],
+    ids=["key", "table", "array", "inline table", "keys", "digits"],
+)
+def test_definitions_are_bounded_before_they_are_parsed(api: Api, text: str, words: str) -> None:
+    answer = api.ask("POST", "/api/v1/definitions", text.encode(), {"content-type": "application/toml"}, dry_run=True)
+    assert (answer.status, answer.value["field"]) == (400, "body")
+    assert words in answer.value["detail"]
+
+
+def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: Api) -> None:
+    """As many as there may be: it takes seconds, and the loop goes on meanwhile."""
+    queues = [f'[queues."default/imported-{number}"]' for number in range(12_000)]
+    text = "\n".join(queues).encode()
+    with ThreadPoolExecutor(1) as pool:
+        headers = {"content-type": "application/toml"}
+        asked = pool.submit(api.ask, "POST", "/api/v1/definitions", text, headers, dry_run=True)
+        answers = 0
+        while not asked.done():
+            assert Api(api.address).ask("GET", "/healthz").status == 200
+            answers += 1
+        assert asked.result().status == 200
+        assert len(asked.result().value["changes"]) >= 12_000
+    assert answers > 1
+
+
+def test_the_http_process_has_a_limit_of_memory(broker: WebBroker) -> None:
+    soft, _ = resource.prlimit(companion(broker, "penstock.admin"), resource.RLIMIT_DATA)
+    assert 2**30 < soft < 2**32

@@ -269,6 +269,14 @@ class BrokerProcess:
         return [line for line in lines if line["event"] == event]
 
 
+def companion(broker: BrokerProcess, module: str) -> int:
+    """The pid of the process beside a broker that runs a module, as in "penstock.admin"."""
+    for pid in Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split():
+        if module in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+            return int(pid)
+    raise LookupError(module)
+
+
 def _at(listener: Any, address: str) -> Any:
     """The options of a listener; if it was to take any free port, with the one that it has got."""
     if isinstance(listener, dict):

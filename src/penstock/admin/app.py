@@ -100,6 +100,8 @@ class App:
             answer = await self._answer(scope, headers, receive)
         except ApiProblem as error:
             await reply.problem(error.problem)
+        except MemoryError:
+            await reply.problem(problem("refused", "this needs more memory than there is: ask for less").problem)
         except Exception as error:
             self._report(error)
             await reply.problem(problem("internal", "a fault of the broker, which its log describes").problem)

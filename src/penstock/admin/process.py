@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import uvicorn
 
 from penstock.admin.connections import Acceptor, connection_type
-from penstock.admin.service import AdminService
+from penstock.admin.service import AdminService, largest_publish
 from penstock.admin.settings import AdminSettings
-from penstock.endpoint.lines import Failed, Ready
-from penstock.endpoint.process import Reporter, begin, told_settings, wait_for_address
+from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
+from penstock.endpoint.process import Reporter, begin, limit_memory, told_settings, wait_for_address
 from penstock.endpoint.sockets import listen_unix
 
 #: Seconds that requests on their way get at the end.
@@ -24,6 +24,8 @@ GRACE = 1
 #: Seconds after which a quiet connection is closed.
 KEEP_ALIVE = 30
 UNFINISHED = 60
+#: Bytes that the process may allocate, beside six times the largest publish: received, decoded, sent on, and once more.
+MEMORY_BYTES = 2**30
 #: Connections that may wait to be accepted.
 BACKLOG = 256
 
@@ -43,6 +45,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
         reason = error.strerror or reason if isinstance(error, OSError) and not error.filename else reason
         reporter.say(Failed(reason=f"http can not listen on {settings.address}: {reason}"))
         return 1
+    limit_memory(MEMORY_BYTES + 6 * largest_publish(settings))
     asyncio.run(_serve(settings, config, listening, told, reporter))
     return 0
 
@@ -66,10 +69,19 @@ async def _serve(
     waiting = loop.run_in_executor(None, wait_for_end)
     reporter.say(Ready(address=_told_address(settings, listening)))
     await service.start()
+    beating = asyncio.create_task(_beat(reporter))
     await server.serve(sockets=[listening])
+    beating.cancel()
     await service.close()
     if not waiting.done():
         os._exit(0)
+
+
+async def _beat(reporter: Reporter) -> None:
+    """On the loop that answers requests: if it has no turn, nobody has."""
+    while True:
+        reporter.beat()
+        await asyncio.sleep(BEAT_SECONDS)
 
 
 class _Server(uvicorn.Server):

@@ -85,7 +85,7 @@ class AdminService:
             changed=self.mirror.outdate,
             files=_file,
             open_routes=("metrics", "metrics-per-queue") if settings.public_metrics else (),
-            largest_publish=3 * settings.payload_bytes + 2**20,
+            largest_publish=largest_publish(settings),
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -113,6 +113,11 @@ class AdminService:
         await self.sql.close()
         self.broker.close()
         self.store.close()
+
+
+def largest_publish(settings: AdminSettings) -> int:
+    """Bytes of the largest body: a payload in hex, and what is said about it."""
+    return 3 * settings.payload_bytes + 2**20
 
 
 def _tracer(settings: AdminSettings, reporter: Reporter) -> Tracer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import signal
 import socket
 import time
@@ -15,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from penstock.endpoint.lines import Line, Said
+from penstock.endpoint.lines import Alive, Line, Said
 from penstock.endpoint.settings import EndpointSettings
 from penstock.endpoint.sockets import wait_for_path
 
@@ -43,6 +44,12 @@ class Reporter:
             self._out.write(msgspec.json.encode(line) + b"\n")
             self._out.flush()
 
+    def beat(self) -> None:
+        """Say that the process is alive. Left out while the broker does not read: it must not hold us up."""
+        with suppress(OSError, ValueError):
+            if select.select([], [self._out], [], 0)[1]:
+                self.say(Alive())
+
     def fault(self, error: BaseException) -> None:
         """Something that must not happen has happened."""
         place = "".join(traceback.format_exception(error)[-3:]).strip()
@@ -59,6 +66,14 @@ def begin() -> None:
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def limit_memory(size: int) -> None:
+    """Let this process allocate so many bytes more: what goes beyond fails with MemoryError, and harms nobody else."""
+    with suppress(OSError, ValueError):  # a lower limit that was set from outside stays
+        with open("/proc/self/statm", "rb") as file:
+            data = int(file.read().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (data + size, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def told_settings(told: BinaryIO, kind: type[SettingsT]) -> SettingsT | None:

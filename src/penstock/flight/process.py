@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 from typing import Any, BinaryIO
 
 import pyarrow.flight as fl
 
-from penstock.endpoint.lines import Failed, Ready
+from penstock.endpoint.lines import BEAT_SECONDS, Failed, Ready
 from penstock.endpoint.process import Reporter, begin, told_settings, wait_for_address
 from penstock.endpoint.settings import EndpointSettings
 from penstock.flight.access import MIDDLEWARE, HeaderReader
@@ -34,6 +35,7 @@ def main(told: BinaryIO, out: BinaryIO) -> int:
         reporter.say(Failed(reason=_explained(settings, error), passes=isinstance(error, LogAway)))
         return 1
     reporter.say(Ready(address=endpoint.told_address))
+    Thread(target=_beat, args=(reporter,), daemon=True).start()
     told.read()
     _end(endpoint)
     return 0
@@ -53,6 +55,13 @@ def start(settings: EndpointSettings, reporter: Reporter) -> Endpoint:
     service = FlightService(settings)
     middleware = {MIDDLEWARE: HeaderReader()}
     return Endpoint(settings.address, service, reporter.fault, middleware=middleware, **tls)
+
+
+def _beat(reporter: Reporter) -> None:
+    """In a thread of its own: if it has its turns, so have those that answer calls."""
+    while True:
+        reporter.beat()
+        time.sleep(BEAT_SECONDS)
 
 
 def _explained(settings: EndpointSettings, error: Exception) -> str:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import msgspec
 
-from penstock.sql.requests import FRAME_BYTES, LENGTH, ListTables, Outcome, Request, SqlSettings
+from penstock.sql.requests import FRAME_BYTES, LENGTH, ListTables, Outcome, Ping, Request, SqlSettings
 
 #: Queries at a time, and those that may wait for their turn.
 AT_A_TIME = 2
@@ -22,6 +22,8 @@ MOST_WAITING = 8
 #: Seconds without a query after which a process is let go, and after which one that does not begin is given up.
 IDLE_SECONDS = 120.0
 START_SECONDS = 60.0
+#: Seconds in which a process that has nothing to do must answer.
+PING_SECONDS = 5.0
 
 
 class SqlRefused(Exception):
@@ -119,14 +121,22 @@ class Pool:
         await asyncio.gather(*(worker.end() for worker in workers), *self._ending)
 
     async def _ask(self, request: Request, seconds: float) -> Outcome:
+        worker = await self._rested() or await self._started()
+        return await self._ask_one(worker, request, seconds)
+
+    async def _rested(self) -> _Worker | None:
+        """One that has nothing to do and still works: those that have died or hang meanwhile are ended."""
         while self._free:
-            with contextlib.suppress(Died):  # it may have ended while it waited: the query is not to blame yet
-                return await self._ask_one(self._free.pop(), request, seconds)
-        return await self._ask_one(await self._started(), request, seconds)
+            worker = self._free.pop()
+            if worker.idle is not None:
+                worker.idle.cancel()
+            with contextlib.suppress(TookTooLong, Died):
+                async with self._watched(worker):
+                    await worker.ask(Ping(), PING_SECONDS)
+                return worker
+        return None
 
     async def _ask_one(self, worker: _Worker, request: Request, seconds: float) -> Outcome:
-        if worker.idle is not None:
-            worker.idle.cancel()
         async with self._watched(worker):
             outcome = await worker.ask(request, seconds)
         worker.idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go, worker)

@@ -52,6 +52,10 @@ class ListTables(msgspec.Struct, frozen=True, kw_only=True, tag="tables"):
     """Asks which tables there are."""
 
 
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """Asks whether the process still works."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of it. ``body`` is JSON for who asked; with a ``problem`` there is none."""
 
@@ -64,4 +68,4 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = ""
 
 
-Request = Query | ListTables
+Request = Query | ListTables | Ping

@@ -7,11 +7,9 @@ it, whatever a query is doing.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 import traceback
-from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, BinaryIO
@@ -19,7 +17,7 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from penstock.endpoint.process import begin
+from penstock.endpoint.process import begin, limit_memory
 from penstock.flight.broker import BrokerClient
 from penstock.flight.history import History
 from penstock.flight.live import Live
@@ -28,7 +26,7 @@ from penstock.flight.requests import OutNow, Outs
 from penstock.journal import open_journal
 from penstock.journal.errors import LogError
 from penstock.sql.database import BadQuery, database, explained, run
-from penstock.sql.requests import LENGTH, VIEWS, ListTables, Outcome, Query, Request, SqlSettings
+from penstock.sql.requests import LENGTH, VIEWS, ListTables, Outcome, Ping, Query, Request, SqlSettings
 from penstock.sql.results import WrittenRows, as_json, write_csv, write_parquet
 from penstock.sql.tables import ABOUT, SCHEMAS
 from penstock.sql.views import Sources, View
@@ -79,6 +77,8 @@ class Worker:
     def answer(self, request: Request) -> Outcome:
         """What became of it."""
         try:
+            if isinstance(request, Ping):
+                return Outcome()
             return self._tables() if isinstance(request, ListTables) else self._query(request)
         except BadQuery as error:
             return Outcome(problem=str(error), field=error.field)
@@ -91,7 +91,7 @@ class Worker:
             return Outcome(fault="".join(traceback.format_exception(error))[-3000:])
 
     def _query(self, query: Query) -> Outcome:
-        _limit_memory(query.memory_bytes + ROOM)
+        limit_memory(query.memory_bytes + ROOM)
         started = time.perf_counter()
         views = [name for name in query.tables if name in VIEWS]
         sources = self._sources(query.allowed)
@@ -142,11 +142,3 @@ class Worker:
                 found = [{"name": column, "type": kind} for column, kind, *_ in columns]
                 told.append({"name": name, "about": ABOUT[name], "columns": found})
         return Outcome(body=msgspec.json.encode(told))
-
-
-def _limit_memory(size: int) -> None:
-    """What this process may allocate from here on."""
-    with suppress(OSError, ValueError):  # a lower limit that was set from outside stays
-        with open("/proc/self/statm", "rb") as file:
-            data = int(file.read().split()[5]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (data + size, resource.getrlimit(resource.RLIMIT_DATA)[1]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import tomllib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +36,7 @@ from penstock.admin.resources.operations import (
 )
 from penstock.admin.settings import AdminSettings
 from penstock.admin.times import moment, moment_or_none
+from penstock.endpoint import bounded_toml
 
 #: Queues that the overview names.
 BUSIEST = 10
@@ -53,6 +54,8 @@ class BrokerHandlers:
         self._journal = journal
         self._settings = settings
         self._importer = Importer(broker, mirror)
+        #: One text at a time: a large one takes a hundred times its size.
+        self._parsing = asyncio.Semaphore(1)
         self._document = msgspec.json.encode(document(settings.version, cookie))
         self.handlers: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "overview": self.overview_of,
@@ -213,7 +216,8 @@ class BrokerHandlers:
         """The difference, and whether it was applied."""
         wanted = request.body
         if isinstance(wanted, bytes):
-            wanted = _parsed(wanted)
+            async with self._parsing:
+                wanted = await asyncio.to_thread(_parsed, wanted)
         changes = await self._importer.difference(wanted, self._settings.limits, remove=request.query.remove)
         if request.query.dry_run:
             return Answer(Imported(applied=False, changes=changes))
@@ -223,9 +227,9 @@ class BrokerHandlers:
 
 def _parsed(data: bytes) -> Definitions:
     try:
-        values: Any = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        fail("bad-request", f"this is not TOML: {error}", field="body")
+        values: Any = bounded_toml.parse(data.decode())
+    except ValueError as error:
+        fail("bad-request", f"this is not TOML that can be read: {error}", field="body")
     return converted(values, Definitions, "body")
 
 

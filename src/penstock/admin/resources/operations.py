@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from penstock.admin.resources.common import Body, Change, PageQuery, QueryParameters, Resource, Role
+from penstock.admin.resources.common import Body, Change, Name, PageQuery, QueryParameters, Resource, Role
 from penstock.admin.resources.queues import Rates, Rules
+
+#: Queues that definitions may have: as many as a broker may.
+MOST_QUEUES = 16_000
 
 
 class Alarm(Resource, frozen=True, kw_only=True):
@@ -172,11 +175,13 @@ class Definitions(Body, frozen=True, kw_only=True):
     """Namespaces, queues with their rules, and limits: what makes a broker like this one, without its messages."""
 
     format: Literal["penstock-definitions-1"] = "penstock-definitions-1"
-    namespaces: list[str] = msgspec.field(default_factory=list)
+    namespaces: Annotated[list[Name], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     #: By namespace/queue.
-    queues: dict[str, Rules] = msgspec.field(default_factory=dict)
+    queues: Annotated[dict[str, Rules], Meta(max_length=MOST_QUEUES)] = msgspec.field(default_factory=dict)
     #: Of the configuration; they take effect with a restart, and are only compared.
-    limits: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: Annotated[dict[str, bool | int | float | str | None], Meta(max_length=100)] = msgspec.field(
+        default_factory=dict
+    )
 
 
 class DefinitionsQuery(QueryParameters, frozen=True, kw_only=True):

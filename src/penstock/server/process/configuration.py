@@ -8,11 +8,11 @@ flag.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.endpoint import bounded_toml
 from penstock.protocols import protocols
 from penstock.server.process.environment import PREFIX, Sorted, sort_out
 from penstock.server.process.listener_options import ListenOptions
@@ -45,11 +45,11 @@ class Layers:
     def add_file(self, path: str) -> None:
         """Lay a TOML file over what is there."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            table = tomllib.loads(text)
+            text = _read(path)
+            table = bounded_toml.parse(text)
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror or error}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ConfigurationError(f"{path}: {error}") from None
         self._lay(self.table, table, ROOT, path)
         self._origins |= {option: f"{path}, line {line}" for option, line in lines_of(text).items()}
@@ -122,7 +122,9 @@ class Layers:
                     under[key] = {}
                 self._lay(under[key], value, place, origin)
             else:
-                under[key] = value
+                replaced, under[key] = under.get(key), value
+                if not isinstance(replaced, dict | list):
+                    continue
                 for old in [each for each in self._origins if len(each) > len(place) and each[: len(place)] == place]:
                     del self._origins[old]
 
@@ -192,9 +194,15 @@ def _value(text: str, path: OptionPath) -> Any:
     if is_text(path):
         return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return bounded_toml.parse(f"value = {text}")["value"]
+    except ValueError:
         return text
+
+
+def _read(path: str) -> str:
+    """The text of a file, and no more of it than is parsed."""
+    with Path(path).open(encoding="utf-8") as file:
+        return file.read(bounded_toml.TEXT_BYTES + 1)
 
 
 def _as_list(value: Any) -> list[Any]:

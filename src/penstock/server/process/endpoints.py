@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.endpoint.lines import Failed, Line, Ready, Said
+from penstock.endpoint.lines import BEAT_SECONDS, HUNG_SECONDS, Failed, Line, Ready, Said
 from penstock.endpoint.settings import EndpointSettings
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.logs import Logger
@@ -106,7 +106,7 @@ class EndpointProcess:
         try:
             async with asyncio.timeout(START_SECONDS):
                 while (said := await self._next(process)) is not None:
-                    if not isinstance(said, Said):
+                    if isinstance(said, Ready | Failed):
                         return said
         except TimeoutError:
             process.kill()
@@ -125,9 +125,7 @@ class EndpointProcess:
         assert self._process is not None
         wait, since = FIRST_WAIT, time.monotonic()
         while True:
-            while await self._next(self._process) is not None:
-                pass
-            code = await self._process.wait()
+            code = await self._until_it_ends(self._process)
             if time.monotonic() - since > GOOD_SECONDS or self._reloading:
                 wait = FIRST_WAIT
             if not self._reloading:
@@ -146,6 +144,26 @@ class EndpointProcess:
                 self._log.info(f"{self._name} is ready", address=self.address)
             else:
                 self._log.error(f"{self._name} does not start", reason=said.reason)
+
+    async def _until_it_ends(self, process: asyncio.subprocess.Process) -> int:
+        """Pass on what it says. One that hangs is killed.
+
+        Its silence is counted in beats that were missed while the broker had its own turns: a broker that was stopped
+        for a while must not blame others.
+        """
+        missed = 0
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_SECONDS):
+                    if await self._next(process) is None:
+                        return await process.wait()
+                missed = 0
+            except TimeoutError:
+                missed += 1
+                if missed * BEAT_SECONDS >= HUNG_SECONDS and process.returncode is None:
+                    self._log.error(f"{self._name} hangs and is killed", silent_seconds=missed * BEAT_SECONDS)
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
 
     async def _next(self, process: asyncio.subprocess.Process) -> Line | None:
         """What it says next, logged if it is for the log; None at its end."""

@@ -1,15 +1,14 @@
 """The line of each key of a TOML file, which Python's parser does not tell.
 
-It is found by giving that parser one statement after the other: a statement is as many lines as it takes until it
-parses.
+It is found by giving that parser one statement after the other.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.endpoint import bounded_toml
 from penstock.server.process.option_tree import ROOT, OptionPath
 
 
@@ -18,26 +17,14 @@ def lines_of(text: str) -> dict[OptionPath, int]:
     found: dict[OptionPath, int] = {}
     counts: dict[OptionPath, int] = {}
     inside = ROOT
-    for number, statement, table in _statements(text):
+    for number, statement in bounded_toml.statements(text):
+        table = bounded_toml.parse(statement)
         if statement.lstrip().startswith("["):
             array, inside = _opened(table, counts)
             found |= {array: number, inside: number}
         else:
             found |= {OptionPath((*inside, *path)): number for path in _keys(table, ROOT)}
     return found
-
-
-def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Each statement with the number of its first line, and the table that it alone is."""
-    statement, began = "", 1
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        statement, began = (f"{statement}\n{line}", began) if statement else (line, number)
-        try:
-            table = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue  # it goes on in the next line
-        yield began, statement, table
-        statement = ""
 
 
 def _opened(table: Any, counts: dict[OptionPath, int]) -> tuple[OptionPath, OptionPath]:
