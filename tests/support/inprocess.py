@@ -94,6 +94,9 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def close(self) -> None:
         self.closed = True
 

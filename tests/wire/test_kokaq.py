@@ -34,6 +34,7 @@ from penstock.wire.kokaq import (
     encode_requests,
     encode_responses,
     in_pieces,
+    response_parts,
     singles,
 )
 from penstock.wire.kokaq.push_runs import MANY
@@ -490,6 +491,14 @@ class TestPieces:
             frame = response(payload=bytes(size), **QUEUE)
             assert in_pieces(frame) == [frame]
         assert in_pieces(response()) == [response()]
+
+    @pytest.mark.parametrize("size", [0, 65535, 65536, 131070, 131071, 1_000_000])
+    def test_in_parts_they_are_the_same_bytes(self, size: int) -> None:
+        whole = response(payload=bytes(i % 251 for i in range(size)), metadata=Metadata(uuid=UUID, version=1), **QUEUE)
+        frames = [response(), whole, response(metadata=Metadata(version=2))]
+        parts = response_parts(frames)
+        assert b"".join(parts) == encode_responses([piece for frame in frames for piece in in_pieces(frame)])
+        assert all(isinstance(part, bytes) for part in parts) == (size <= 65535)
 
     @pytest.mark.parametrize("size", [65536, 131070, 131071, 1_000_000])
     def test_a_large_message_and_back(self, size: int) -> None:

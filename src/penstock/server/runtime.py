@@ -29,7 +29,7 @@ from penstock.server.engine.engine import Damage, Engine
 from penstock.server.engine.ids import Ids
 from penstock.server.flight.readers import ReaderTable
 from penstock.server.limits.creation import Creation
-from penstock.server.limits.memory import Memory
+from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
 from penstock.server.network.busy_poll import BusyPoll
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 ROUND: Final = 0.25
 #: Sessions that are looked at in one go, in a round or when all of them are read from again.
 ROUND_SESSIONS: Final = 200
-#: Sessions that may give answers, or write, in one turn, and bytes that they may write. The next turn goes on.
+#: Sessions that may give answers, or write, in one turn. The next turn goes on.
 TURN_SESSIONS: Final = 500
-TURN_BYTES: Final = 2**19
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
@@ -101,6 +100,8 @@ class Runtime:
         #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
         self.output_share = self.requests_share = 0
         self._share_out()
+        #: Bytes of output that may still be prepared in this turn.
+        self.output_left = TURN_BYTES
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
         self.creation = Creation(options, engine.broker)
         engine.broker.most_out = options.limits.messages_out_total
@@ -221,8 +222,7 @@ class Runtime:
         if self.unanswered:
             self._acknowledge()
         self._watch_congestion()
-        self._let_next_go_on()
-        return self._news or self._unasked > 0 or bool(self._dirty)
+        return self._news or self._unasked > 0 or bool(self._dirty) or self.memory.can_go_on
 
     def _commit(self, now: int) -> None:
         """See that what is staged is committed, in a moment if nobody waits for it."""
@@ -268,12 +268,12 @@ class Runtime:
 
     def _send(self) -> None:
         """Let sessions write, first come, first served, as many as may be in one turn."""
-        sent = 0
+        self._begin_output()
         for session in list(islice(self._dirty, TURN_SESSIONS)):
             if session in self._dirty:
                 del self._dirty[session]
-                sent += session.flush()
-            if sent > TURN_BYTES:
+                session.flush()
+            if self.output_left <= 0:
                 break
 
     def _acknowledge(self) -> None:
@@ -327,26 +327,47 @@ class Runtime:
     def _answer(self) -> None:
         """Let sessions give the answers that waited for the log, and go on with what waited for those.
 
-        With very many of them, some are asked in each turn, in rotation, until all were since there was news.
+        With very many of them, or much to prepare, some are asked in each turn, in rotation, until all were since there
+        was news.
         """
+        self._begin_output()
+        self._let_next_go_on()
         if self._news:
             self._news, self._unasked = False, len(self.awaiting)
         if not self._unasked:
             return
         asked = list(islice(self.awaiting, min(TURN_SESSIONS, self._unasked)))
-        some = len(asked) == TURN_SESSIONS
-        self._unasked = self._unasked - len(asked) if some else 0
+        done = 0
         for session in asked:
-            if some:
-                self.awaiting[session] = self.awaiting.pop(session, None)
-            try:
-                session.release(self.broker.committed)
-            except Exception as error:
-                session.broken(error)
+            if self.output_left <= 0:
+                break
+            done += 1
+            self._release(session)
             if session.ending and not session.answers_due:
                 session.end()
             elif session.inbox:
                 session.work()
+        if done == len(asked) < TURN_SESSIONS:
+            self._unasked = 0
+            return
+        self._unasked -= done
+        for session in asked[:done]:
+            if session in self.awaiting:
+                self.awaiting[session] = self.awaiting.pop(session)
+
+    def _begin_output(self) -> None:
+        self.output_left = self.memory.large_left = TURN_BYTES
+
+    def _release(self, session: AnySession) -> None:
+        """Let a session give its answers, unless its peer is gone: nothing is prepared for that one."""
+        if session.gone:
+            self.awaiting.pop(session, None)
+            self.memory.withdraw(session)
+            return
+        try:
+            session.release(self.broker.committed)
+        except Exception as error:
+            session.broken(error)
 
     def keep_answers(self, before: int) -> None:
         """The log is about to give up what lies before this. A message may be popped, and its answer still wait."""
@@ -431,13 +452,17 @@ class Runtime:
         session.abort()
 
     def _let_next_go_on(self) -> None:
-        """There may be memory again for an answer that has waited for it."""
-        if self.memory.awaited and self.memory.can_go_on and (session := self.memory.next_in_line) is not None:
-            try:
-                session.release(self.broker.committed)
-            except Exception as error:
-                session.broken(error)
+        """There may be memory again for answers that have waited for it."""
+        memory, last = self.memory, None
+        while memory.can_go_on and memory.large_left > 0:
+            session = memory.next_in_line
+            if session is None or session is last:
+                return
+            last = session
+            self._release(session)
             self.dirty(session)
+            if not session.starved:
+                memory.withdraw(session)
 
     def received(self, size: int) -> None:
         """So many bytes have come in, and the broker was given commands: see to it at the end of this turn.

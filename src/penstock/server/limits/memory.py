@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 #: Output that a peer may always have, if it has taken all before: so much for each of ten thousand is 40 MB.
 SMALL: Final = 4 * 1024
+#: Answers and deliveries above this are prepared one after the other, TURN_BYTES of them in a turn of the loop, or one.
+LARGE: Final = 128 * 1024
+TURN_BYTES: Final = 2**19
 #: Seconds without taking a byte after which a peer goes, if another one waits for the memory.
 PATIENCE: Final = 2.0
-#: Bytes that a peer has to take in a second to be waited for longer.
-RATE: Final = 256 * 1024
 
 
 class Memory:
@@ -40,6 +41,8 @@ class Memory:
         self.most_output = max(1, memory_bytes // 4)
         self.input = 0
         self.output = 0
+        #: Bytes of large output that may still be prepared in this turn.
+        self.large_left = TURN_BYTES
         #: Sessions that hold anything.
         self.holders: set[AnySession] = set()
         #: Sessions whose next answer did not fit, and how large it is, by where they come from; in turn.
@@ -67,18 +70,29 @@ class Memory:
         An answer is not cut in two, so it is ``size`` or more; 0: it has to wait, and is told to go on.
         """
         free = self.most_output - self.output
-        if not self._line and size <= free:
-            return max(size, min(most, free))
-        if size <= free and self._is_next(session):
-            self._leave_line(session, served=True)
-            return max(size, min(most, free))
-        if size <= SMALL and not session.held_output:
+        if size > LARGE:
+            granted = 0 if self.large_left <= 0 else self._grant_next(session, size, most, free)
+            self.large_left -= granted
+        elif size <= free and (not self._line or free >= self.most_output // 2):
+            granted = max(size, min(most, free))
+        else:
+            granted = self._grant_next(session, size, most, free)
+        if granted:
+            self.withdraw(session)
+        elif size <= SMALL and not session.held_output:
             return SMALL
-        if self._is_next(session) and free >= self.most_output // 2:
-            self._leave_line(session, served=True)
-            return size
-        self._line.setdefault(session.origin, {})[session] = size
-        return 0
+        else:
+            self._line.setdefault(session.origin, {})[session] = size
+        return granted
+
+    def _grant_next(self, session: AnySession, size: int, most: int, free: int) -> int:
+        """What is granted to the head of the line, or if there is none."""
+        if not self._is_next(session):
+            return 0
+        if size > free and free < self.most_output // 2:
+            return 0
+        self._leave_line(session, served=True)
+        return max(size, min(most, free))
 
     def forget(self, session: AnySession) -> None:
         """A session is gone."""
@@ -147,7 +161,7 @@ def _input_since(session: AnySession) -> float:
 
 
 def _is_late(session: AnySession, now: float) -> bool:
-    if not session.held_output:
+    """Whether a peer takes too little of what waits in its transport. Output that is not there yet waits for us."""
+    if not session.output_since:
         return False
-    enough = RATE * (now - session.output_since - PATIENCE)
-    return now - session.taken_at > PATIENCE or session.taken < enough
+    return session.takes_too_little(now, PATIENCE)

@@ -37,6 +37,7 @@ from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
 from penstock.journal.errors import LogAway
+from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
 from penstock.wire.stream import StreamDecoder, WireError
 
@@ -50,8 +51,12 @@ PUMP_MESSAGES: Final = 512
 PUMP_BYTES: Final = 256 * 1024
 #: How often as much is done for one session in one turn.
 PUMPS: Final = 2
-#: Seconds that a peer has to take what was sent before the connection was ended.
+#: Bytes up to which what is written together is joined first: one write is cheaper than many parts.
+JOINED_BYTES: Final = 256 * 1024
+#: Seconds without taking a byte after which a peer whose connection was ended is cut off.
 LINGER: Final = 5.0
+#: Bytes that a peer has to take in a second, once its patience is over, to be waited for longer.
+RATE: Final = 256 * 1024
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE: Final = 200
 #: Things that a frame may look at, beyond a few, for which it counts as another frame.
@@ -117,7 +122,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: What is noted in the account of memory; see ``Memory.note``.
         self.held_input = 0
         self.held_output = 0
-        #: Since when output waits for the peer, how much was taken since, and when the last of that.
+        #: Since when output has waited in the transport, which is up to the peer; 0 = none does. How much of it was
+        #: taken since then, and when last.
         self.output_since = 0.0
         self.taken = 0
         self.taken_at = 0.0
@@ -131,7 +137,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: Bytes that were read, and are frames in the inbox now.
         self._inbox_bytes = 0
         self._denied: set[tuple[Right, str]] = set()
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._waiting_bytes = 0
         #: Payloads that answers had to read before their turn.
         self._kept_bytes = 0
@@ -352,7 +358,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Close a peer that takes too long. Called a few times a second."""
         limits = self.limits
         if self.ending_since:
-            if now - self.ending_since > LINGER:
+            if self._lingers(now):
                 self.transport.abort()
         elif self.unfinished_since and self._reading and now - self.unfinished_since > limits.unfinished_seconds:
             self.runtime.count("unfinished")
@@ -360,6 +366,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         elif limits.idle_seconds and self._is_idle() and now - self.active_at > limits.idle_seconds:
             self.runtime.count("idle")
             self.close("idle for too long", seconds=limits.idle_seconds)
+
+    def _lingers(self, now: float) -> bool:
+        """Whether a peer whose connection was ended keeps it from closing: it is not one that waits for its answers."""
+        if now - self.ending_since <= LINGER:
+            return False
+        return self.takes_too_little(now, LINGER) if self.output_since else self.closing
 
     def _is_idle(self) -> bool:
         return not (self.connection.subscriptions or self.connection.out or self.inbox or self.answers_due)
@@ -377,7 +389,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         buffered = self.transport.get_write_buffer_size()
         if buffered or self._buffered:
             now = self.runtime.loop.time()
-            if not self._buffered:
+            if not buffered:
+                self.output_since = 0.0
+            elif not self._buffered:
                 self.output_since = self.taken_at = now
                 self.taken = 0
             elif written + self._buffered > buffered:
@@ -389,6 +403,11 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         held = self._waiting_bytes + self._kept_bytes + self._unsent_bytes
         if held != self.held_output:
             self.runtime.memory.note(self, self.held_input, held)
+
+    def takes_too_little(self, now: float, patience: float) -> bool:
+        """Whether the peer has taken nothing for so long, or less than RATE on the whole, of what waits for it."""
+        enough = RATE * (now - self.output_since - patience)
+        return now - self.taken_at > patience or self.taken < enough
 
     def _note_unsent(self, written: int, buffered: int) -> None:
         if written:
@@ -483,6 +502,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if not self.answers_due:
             self.flush()
             self.closing = True
+            self.ending_since = self.runtime.loop.time()
             self.runtime.memory.withdraw(self)
             self.transport.close()
 
@@ -539,11 +559,24 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self._prepared(data)
             self.runtime.dirty(self)
 
+    def write_parts(self, parts: Sequence[bytes | memoryview]) -> None:
+        """The same in parts. What is large takes nothing of the small ones' share of the turn: see ``Memory.grant``."""
+        if not self.closing:
+            size, runtime = sum(map(len, parts)), self.runtime
+            self._parts += parts
+            self._waiting_bytes += size
+            if size <= LARGE:
+                runtime.output_left -= size
+            runtime.memory.prepared(self, size)
+            runtime.dirty(self)
+
     def _prepared(self, data: bytes) -> None:
         size = len(data)
         self._parts.append(data)
         self._waiting_bytes += size
-        self.runtime.memory.prepared(self, size)
+        runtime = self.runtime
+        runtime.output_left -= size
+        runtime.memory.prepared(self, size)
 
     @property
     def peer_is_slow(self) -> bool:
@@ -551,29 +584,38 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         return self._peer_is_slow
 
     @property
+    def gone(self) -> bool:
+        """Whether nothing can be sent any more: the peer has hung up, or the connection is closed."""
+        return self.closing or self.transport.is_closing()
+
+    @property
     def starved(self) -> bool:
         """Whether something could be sent, if there were memory to prepare it."""
         return self._starved
 
-    def flush(self) -> int:
-        """Send what has gathered, deliveries included, as far as the peer takes it. Returns how many bytes that are."""
-        if self.closing:
-            return 0
+    def flush(self) -> None:
+        """Send what has gathered, deliveries included, as far as the peer takes it."""
+        if self.gone:
+            return
         try:
-            return self._flush()
+            self._flush()
         except Exception as error:
             self.broken(error)
-            return 0
 
-    def _flush(self) -> int:
+    def _flush(self) -> None:
         self._starved = False
         if self.outbox:
             self._fill()
         runtime = self.runtime
         if runtime.lease is not None and not runtime.lease_holds(runtime.lease):  # reading payloads may take long
-            return 0
+            return
         if self._parts:
-            self.transport.write(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            if len(self._parts) == 1:
+                self.transport.write(self._parts[0])
+            elif self._waiting_bytes > JOINED_BYTES:
+                self.transport.writelines(self._parts)
+            else:
+                self.transport.write(b"".join(self._parts))
             self._parts.clear()
             self.acknowledges_late = self.socket is not None
             self.unanswered = False
@@ -582,12 +624,11 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if runtime.memory.awaited and not self.starved:
             runtime.memory.withdraw(self)
         if self._peer_is_slow:
-            return written
+            return
         if self.outbox and not self._starved:
             self.runtime.dirty(self)
         if self.inbox and not self.stalled_since:
             self.work()
-        return written
 
     def _fill(self) -> None:
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""

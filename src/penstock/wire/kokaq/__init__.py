@@ -10,7 +10,7 @@ The largest of the three protocols, so its parts have files of their own:
 """
 
 from penstock.wire.kokaq.decode import ClientDecoder, ServerDecoder
-from penstock.wire.kokaq.encode import encode_requests, encode_responses
+from penstock.wire.kokaq.encode import encode_requests, encode_responses, response_parts
 from penstock.wire.kokaq.fields import MAX_FIELDS, MAX_METADATA, Field, Metadata
 from penstock.wire.kokaq.frames import (
     CANONICAL,
@@ -74,5 +74,6 @@ __all__ = [
     "encode_requests",
     "encode_responses",
     "in_pieces",
+    "response_parts",
     "singles",
 ]

@@ -8,6 +8,8 @@ from operator import countOf
 from struct import Struct
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock.wire.kokaq.fields import COMPONENT_START, write_fields
 from penstock.wire.kokaq.frames import (
     CANONICAL,
@@ -77,29 +79,76 @@ def encode_responses(
     return b"".join(parts)
 
 
+def response_parts(
+    frames: Iterable[KokaqResponse | Responses], variant: Variant = CANONICAL, tags: Tags = Tags.DRAWN
+) -> list[bytes | memoryview]:
+    """The same bytes in parts, where payloads may be larger than one response can hold.
+
+    Those go out in pieces, as :func:`in_pieces` cuts them, and are views: a payload of 16 MiB is not copied.
+    """
+    parts: list[bytes | memoryview] = []
+    for frame in frames:
+        if isinstance(frame, Response) and frame.payload is not None and len(frame.payload) > WIRE_MAX_PAYLOAD:
+            parts += _piece_parts(frame, memoryview(frame.payload), variant, tags)
+        else:
+            parts.append(encode_responses((frame,), variant, tags))
+    return parts
+
+
+def _piece_parts(frame: Response, payload: memoryview, variant: Variant, tags: Tags) -> list[bytes | memoryview]:
+    """Two parts a piece: all up to the payload, and a view of that."""
+    last = replace(frame, metadata=None)
+    middle = replace(last, status=Status.PARTIAL_SUCCESS)
+    rest = len(payload) % WIRE_MAX_PAYLOAD or WIRE_MAX_PAYLOAD
+    count = -(-len(payload) // WIRE_MAX_PAYLOAD)
+    heads = [_piece_head(middle, WIRE_MAX_PAYLOAD, variant, tags)] * count
+    heads[0] = _piece_head(replace(middle, metadata=frame.metadata), WIRE_MAX_PAYLOAD, variant, tags)
+    heads[-1] = _piece_head(last, rest, variant, tags)
+    parts: list[bytes | memoryview] = []
+    for number, head in enumerate(heads):
+        at = number * WIRE_MAX_PAYLOAD
+        parts += head, payload[at : at + WIRE_MAX_PAYLOAD]
+    return parts
+
+
+def _piece_head(frame: Response, size: int, variant: Variant, tags: Tags) -> bytes:
+    return b"".join(_response_head(frame, size, variant, tags))
+
+
 def _request_parts(frame: Request, variant: Variant) -> list[bytes]:
     if frame.opcode not in OPCODES:
         raise ValueError(f"opcode 0x{frame.opcode:02x} is unknown")
     if frame.opcode == Opcode.NOP and _has_components(frame):
         raise ValueError("a Nop has no components: its last byte is an opaque one")
     head = START << 8 | variant.request_byte(frame.message_type, frame.two_way)
-    return _message_parts(frame, head, frame.client, "the client", frame.tags)
+    payload = frame.payload
+    parts = _head_parts(frame, None if payload is None else len(payload), head, frame.client, "the client", frame.tags)
+    return parts if payload is None else [*parts, payload]
 
 
 def _response_parts(frame: Response, variant: Variant, tags: Tags) -> list[bytes]:
+    payload = frame.payload
+    parts = _response_head(frame, None if payload is None else len(payload), variant, tags)
+    return parts if payload is None else [*parts, payload]
+
+
+def _response_head(frame: Response, size: int | None, variant: Variant, tags: Tags) -> list[bytes]:
     if not 0 <= frame.status <= 15 or not 0 <= frame.reason <= 15:
         raise ValueError(f"status and reason are 0 to 15, not {frame.status} and {frame.reason}")
     if not frame.opcode and frame.status == Status.SUCCESS and _has_components(frame):
         raise ValueError(_NOP_ANSWER)
     head = START << 8 | variant.response_byte(frame.message_type)
-    return _message_parts(frame, head, frame.status << 4 | frame.reason, "the outcome", tags)
+    return _head_parts(frame, size, head, frame.status << 4 | frame.reason, "the outcome", tags)
 
 
 def _has_components(frame: Request | Response) -> bool:
     return frame.metadata is not None or frame.payload is not None
 
 
-def _message_parts(frame: Request | Response, head: int, second: int, second_name: str, tags: Tags) -> list[bytes]:
+def _head_parts(
+    frame: Request | Response, size: int | None, head: int, second: int, second_name: str, tags: Tags
+) -> list[bytes]:
+    """All of a message up to its payload of ``size``, None for a message without one."""
     if frame.problem is not None:
         raise ValueError(f"a frame with a problem cannot be sent: {frame.problem}")
     _check_opaques((frame.opaque,))
@@ -110,10 +159,9 @@ def _message_parts(frame: Request | Response, head: int, second: int, second_nam
     if frame.metadata is not None:
         tag |= tags.metadata
         parts += [tags.metadata_start, write_fields(frame.metadata)]
-    if frame.payload is not None:
+    if size is not None:
         tag |= tags.payload
-        component = _component(frame.namespace or "", frame.queue or "", tags.payload)
-        parts += [*_sized({len(frame.payload)}, *component).values(), frame.payload]
+        parts += _sized({size}, *_component(frame.namespace or "", frame.queue or "", tags.payload)).values()
     elif frame.namespace is not None or frame.queue is not None:
         raise ValueError(
             "names travel in a payload component: give the frame a payload, b'' if there is nothing to send"

@@ -129,7 +129,7 @@ class MessageAnswer:
             return None
 
     def __call__(self) -> list[kokaq.KokaqResponse]:
-        """The answers."""
+        """The answers. One that is larger than a response can hold is whole: see ``kokaq.response_parts``."""
         self.keep()
         for lock, message in zip(self._locks, self._messages, strict=False):
             lock.shown = lock.shown or message is not None
@@ -139,18 +139,18 @@ class MessageAnswer:
             kind = told.message_type, told.opcode, self._queue.namespace, self._queue.name
             run = kokaq.MetadataRun(tuple(self._metadata(0, len(payloads))))
             return [kokaq.Deliveries(*kind, requests.opaques, requests.op_opaques, run, tuple(payloads))]
-        return [piece for number in range(len(self._messages)) for piece in self._one_by_one(number)]
+        return [self._one_by_one(number) for number in range(len(self._messages))]
 
-    def _one_by_one(self, number: int) -> list[kokaq.Response]:
-        """One of the answers, in as many pieces as it takes; or that the message can't be read."""
+    def _one_by_one(self, number: int) -> kokaq.Response:
+        """One of the answers, of whatever size; or that the message can't be read."""
         told, message = self._requests.first, self._messages[number]
         kind = told.message_type, self._requests.opaques[number], told.opcode
         opaque = self._requests.op_opaques[number]
         if message is None:
-            return [Response(*kind, Status.FAIL, Reason.INFRA, opaque, None)]
+            return Response(*kind, Status.FAIL, Reason.INFRA, opaque, None)
         (raw,) = self._metadata(number, number + 1)
         metadata, names = parse_fields(raw[4:])[0], (self._queue.namespace, self._queue.name)
-        return kokaq.in_pieces(Response(*kind, Status.SUCCESS, Reason.OK, opaque, metadata, *names, message.payload))
+        return Response(*kind, Status.SUCCESS, Reason.OK, opaque, metadata, *names, message.payload)
 
     def _metadata(self, start: int, stop: int) -> list[bytes]:
         """What is told of each message, which must have been read, from the field count on.

@@ -53,8 +53,9 @@ CLIENTS: Final = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "H
 RUN: Final = 500
 RUN_EFFORT: Final = 5
 GIVE_BYTES: Final = 64 * 1024
-#: About how many bytes an answer without a message has.
+#: About how many bytes an answer without a message has, and how many can be encoded while one is put into words.
 SMALL_ANSWER: Final = 40
+ANSWER_WORK: Final = 200
 #: What a refused push is answered with. A full disk or memory is our trouble, all else the sender's.
 REFUSALS: Final = {
     PublishRefusal.EXISTS: Reason.EXISTS,
@@ -162,7 +163,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
     def release(self, committed: int) -> None:
         """Give the answers that waited for the log to get this far, as far as the peer takes them."""
         responses: list[AnyResponse] = []
-        room, waiting = self.room, self._waiting
+        room, waiting = min(self.room, self.runtime.output_left), self._waiting
         tags = waiting[0].tags if waiting else Tags.DRAWN
         self._answers_starved = False
         granted = 0
@@ -180,10 +181,16 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._requests -= first.requests
             granted -= first.size
             room -= first.size
+            self.runtime.output_left -= ANSWER_WORK
             if first.tags is not tags:  # at most once: they are learned from the first payload component
                 self._write(responses, tags)
                 responses, tags = [], first.tags
-            responses += worded
+            if first.size > kokaq.WIRE_MAX_PAYLOAD:
+                self._write(responses, tags)
+                responses = []
+                self.write_parts(kokaq.response_parts(worded, self._wire.variant, tags))
+            else:
+                responses += worded
         self._write(responses, tags)
         if not waiting:
             self.runtime.awaiting.pop(self, None)

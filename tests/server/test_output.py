@@ -1,0 +1,215 @@
+"""What is prepared for peers: so much in a turn, nothing for one that is gone, and who counts as slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from penstock.server.limits import memory as accounts
+from penstock.server.limits.memory import LARGE, TURN_BYTES
+from penstock.server.network import session as sessions
+from penstock.server.network.session import Session
+from penstock.server.protocols.kokaq.answers import MessageAnswer
+from support.inprocess import InProcess, Wire, running
+from support.raw import NOP, PEEK, kokaq, publish
+
+MEBIBYTE = 2**20
+AnySession = Session[Any]
+
+
+def play(scene: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scene)
+
+
+async def fill(broker: InProcess, name: str, size: int) -> None:
+    """A queue with one message."""
+    session, _ = broker.phpmq()
+    session.data_received(publish(name, bytes(size)))
+    await broker.settle()
+    session.connection_lost(None)
+    await broker.settle()
+
+
+@contextmanager
+def turns_of(broker: InProcess, only: AnySession | None = None) -> Iterator[list[int]]:
+    """Bytes that were prepared in each turn, for one session or for all."""
+    runtime, turns = broker.runtime, [0]
+    turn, prepared = runtime.turn, runtime.memory.prepared
+
+    def counted_turn() -> None:
+        turn()
+        turns.append(0)
+
+    def counted(session: AnySession, size: int) -> None:
+        if only in (None, session):
+            turns[-1] += size
+        prepared(session, size)
+
+    with patch.object(runtime, "turn", counted_turn), patch.object(runtime.memory, "prepared", counted):
+        yield turns
+
+
+class TestTurns:
+    @pytest.mark.parametrize("size", [LARGE // 2, MEBIBYTE])
+    def test_what_is_prepared_in_one_is_counted(self, size: int) -> None:
+        """However many peers ask, and whether they are still there or not."""
+
+        async def scene() -> None:
+            async with running() as broker:
+                await fill(broker, "q", size)
+                peers = [broker.kokaq() for _ in range(40)]
+                with turns_of(broker) as turns:
+                    for session, _ in peers:
+                        session.data_received(kokaq(PEEK, "default/q"))
+                    while not all(wire.writes for _, wire in peers):
+                        await asyncio.sleep(0)
+                assert all(len(wire.sent) > size for _, wire in peers)
+                assert max(turns) <= TURN_BYTES + size + 100_000
+
+        play(scene())
+
+    def test_small_answers_do_not_wait_for_large_ones(self) -> None:
+        async def scene() -> None:
+            async with running() as broker:
+                await fill(broker, "q", MEBIBYTE)
+                peers = [broker.kokaq() for _ in range(40)]
+                good, wire = broker.kokaq()
+                with turns_of(broker, good) as turns:
+                    for session, _ in peers:
+                        session.data_received(kokaq(PEEK, "default/q"))
+                    good.data_received(kokaq(NOP))
+                    while not wire.writes:
+                        await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+                assert turns.index(12) <= 1
+
+        play(scene())
+
+    def test_nothing_is_prepared_for_a_peer_that_was_cut_off(self) -> None:
+        async def scene() -> None:
+            async with running() as broker:
+                await fill(broker, "q", MEBIBYTE)
+                peers = [broker.kokaq() for _ in range(40)]
+                broker.journal.hold()
+                filler, _ = broker.phpmq()
+                filler.data_received(publish("other", b"x"))
+                for session, _ in peers:
+                    session.data_received(kokaq(PEEK, "default/q"))
+                    session.eof_received()
+                    session.abort()
+                with patch.object(MessageAnswer, "keep", side_effect=AssertionError("it was prepared")):
+                    broker.journal.go_on()
+                    await broker.settle()
+                assert not any(wire.writes for _, wire in peers)
+                assert not broker.events("error in a session")
+                assert not broker.runtime.awaiting
+
+        play(scene())
+
+    def test_a_large_answer_is_written_without_a_copy(self) -> None:
+        async def scene() -> None:
+            async with running() as broker:
+                await fill(broker, "q", MEBIBYTE)
+                session, wire = broker.kokaq()
+                kinds: list[type] = []
+                with patch.object(wire, "writelines", lambda parts: kinds.extend(map(type, parts))):
+                    session.data_received(kokaq(PEEK, "default/q"))
+                    await broker.settle()
+                assert kinds == [bytes, memoryview] * 17
+
+        play(scene())
+
+
+class TestSlowPeers:
+    """Whoever takes nothing of what waits for it for two seconds, or less than 256 KiB a second, and nobody else."""
+
+    @staticmethod
+    async def crowd(broker: InProcess) -> None:
+        """Peers that take nothing have all memory, and more of them wait for it."""
+        await fill(broker, "q", MEBIBYTE)
+        for _ in range(10):
+            session, wire = broker.kokaq()
+            wire.takes = False
+            session.data_received(kokaq(PEEK, "default/q"))
+        await broker.settle()
+        assert broker.runtime.memory.awaited
+
+    @staticmethod
+    def watch(broker: InProcess, seconds: float) -> None:
+        broker.runtime._watch_memory(broker.runtime.loop.time() + seconds)
+
+    def test_a_peer_whose_output_was_not_written_yet_is_none(self) -> None:
+        async def scene() -> None:
+            async with running(memory_bytes=16 * MEBIBYTE) as broker:
+                await self.crowd(broker)
+                good, wire = broker.kokaq()
+                good.write(b"an answer")
+                self.watch(broker, accounts.PATIENCE + 1)
+                assert not wire.aborted
+                assert broker.events("memory is short: the slowest peer is closed")
+                await broker.settle()
+                assert wire.sent == b"an answer"
+
+        play(scene())
+
+    def test_a_peer_that_took_all_long_ago_is_none(self) -> None:
+        async def scene() -> None:
+            async with running(memory_bytes=16 * MEBIBYTE) as broker:
+                good, wire = broker.kokaq()
+                wire.takes = False
+                good.write(b"an answer")
+                await broker.settle()
+                wire.takes, wire.untaken = True, 0
+                good.note_output()
+                await self.crowd(broker)
+                good.write(b"another one")
+                self.watch(broker, 10 * accounts.PATIENCE)
+                assert not wire.aborted
+
+        play(scene())
+
+    @pytest.mark.parametrize(("rate", "closed"), [(sessions.RATE * 2, False), (sessions.RATE // 2, True)])
+    def test_a_peer_has_to_take_so_much_a_second(self, rate: int, *, closed: bool) -> None:
+        async def scene() -> None:
+            async with running(memory_bytes=16 * MEBIBYTE) as broker:
+                await self.crowd(broker)
+                session, wire = next(
+                    (each, each.transport) for each in broker.runtime.sessions.values() if each.held_output
+                )
+                assert isinstance(wire, Wire)
+                seconds = accounts.PATIENCE + 1
+                session.output_since -= seconds
+                wire.untaken -= int(rate * 1.5)
+                self.watch(broker, 0)
+                assert wire.aborted == closed
+
+        play(scene())
+
+
+class TestEnds:
+    def test_a_half_closed_peer_that_waits_for_us_is_not_cut_off(self) -> None:
+        """It gets its answers, however long they take; one that does not take them is cut off."""
+
+        async def scene() -> None:
+            async with running() as broker:
+                broker.queue("q")
+                waiting, wire = broker.kokaq()
+                broker.journal.hold()
+                waiting.data_received(kokaq(7, "default/q", b"x"))
+                waiting.eof_received()
+                await broker.settle()
+                waiting.watch(broker.runtime.loop.time() + 2 * sessions.LINGER)
+                assert not wire.aborted
+                broker.journal.go_on()
+                wire.takes = False
+                await broker.settle()
+                assert len(wire.sent) > 16
+                waiting.watch(broker.runtime.loop.time() + 2 * sessions.LINGER)
+                assert wire.aborted
+
+        play(scene())
