@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.client import connect
+from support.raw import CONFIRM, RECEIVE, send, sspq
 from support.web import Api, WebBroker, eventually, path_of
 
 
@@ -14,7 +15,8 @@ def test_a_connection_is_told_and_closed(broker: WebBroker, api: Api, queue: str
         (mine,) = [each for each in api.all("connections", protocol="kokaq") if each["out"]]
         assert (mine["out"], mine["tls"], mine["throttled"]) == (1, False, "")
         assert mine["peer"].startswith("127.0.0.1:")
-        assert api.get(f"connections/{mine['id']}")["subscriptions"] == []
+        (wish,) = api.get(f"connections/{mine['id']}")["subscriptions"]
+        assert wish == {"queue": queue, "window": 0, "credit": 0, "dead": False}
         (lock,) = api.all("locks", pattern=queue)
         assert (lock["queue"], lock["connection"]) == (queue, mine["id"])
         assert 0 < lock["seconds_left"] <= 30
@@ -66,6 +68,37 @@ def test_consumers_are_counted_and_listed_by_queue(broker: WebBroker, api: Api) 
     eventually(lambda: api.get("queues/default/wanted")["consumers"] == 0)
     answer = api.ask("GET", "/api/v1/connections", queue="default/nothing")
     assert (answer.status, answer.value["field"]) == (404, "query.queue")
+
+
+def test_a_connection_that_polls_is_a_consumer(broker: WebBroker, api: Api) -> None:
+    """Kokaq has no windows: who pops or locks is a consumer of the queue until it has not done so for a while."""
+    api.do("PUT", "queues/default/polled", {})
+    with connect(broker.url("kokaq", "/default/polled")) as client:
+        assert client.pop() is None
+        api.publish("default/polled", "x", "y")
+        told = eventually(lambda: found if (found := api.get("queues/default/polled"))["consumers"] else None)
+        assert (told["consumers"], told["ready"]) == (1, 2)
+        assert "backlog" not in told["states"]
+        (mine,) = api.all("connections", queue="default/polled")
+        assert (mine["protocol"], mine["consumers"]) == ("kokaq", 1)
+        assert client.lock() is not None
+        assert api.get("queues/default/polled")["consumers"] == 1
+    eventually(lambda: api.get("queues/default/polled")["consumers"] == 0)
+    assert "backlog" in api.get("queues/default/polled")["states"]
+
+
+def test_an_sspq_worker_is_one_consumer_whether_it_waits_or_works(broker: WebBroker, api: Api) -> None:
+    with broker.dial("sspq") as worker:
+        worker.send(sspq(RECEIVE))
+        eventually(lambda: api.get("queues/default/sspq")["consumers"] == 1)
+        api.publish("default/sspq", "x")
+        worker.expect(send(b"x", 255))
+        eventually(lambda: api.get("queues/default/sspq")["out"] == 1)
+        assert api.get("queues/default/sspq")["consumers"] == 1
+        (mine,) = api.all("connections", queue="default/sspq")
+        assert (mine["protocol"], mine["consumers"], mine["out"]) == ("sspq", 1, 1)
+        worker.send(sspq(CONFIRM))
+    eventually(lambda: api.get("queues/default/sspq")["consumers"] == 0)
 
 
 def test_there_are_no_readers_and_writers(api: Api) -> None:

@@ -138,7 +138,7 @@ def _queue_totals(
     write.gauge("penstock_queues", "Queues.", [({}, totals.queues)])
     write.gauge("penstock_namespaces", "Namespaces.", [({}, figures.namespaces)])
     write.gauge("penstock_waiting_bytes", "Payloads of messages that wait.", [({}, totals.bytes)], "bytes")
-    write.gauge("penstock_consumers", "Windows and single receives that want messages.", [({}, totals.consumers)])
+    write.gauge("penstock_consumers", "Consumers: see queues.md, A consumer.", [({}, totals.consumers)])
     age = max(0.0, (figures.now - oldest_at) / 1e6) if oldest_at else 0.0
     write.gauge("penstock_oldest_message_age_seconds", "Age of the oldest ready message.", [({}, age)], "seconds")
     write.gauge(
@@ -258,7 +258,7 @@ def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) 
         [({**name, "state": state}, getattr(row, state)) for name, row in known for state in states],
     )
     write.gauge("penstock_queue_waiting_bytes", "Payloads that wait.", [(n, r.bytes) for n, r in known], "bytes")
-    write.gauge("penstock_queue_consumers", "Who wants messages.", [(n, r.consumers) for n, r in known])
+    write.gauge("penstock_queue_consumers", "Consumers of the queue.", [(n, r.consumers) for n, r in known])
     write.gauge("penstock_queue_paused", "Whether it gives none out.", [(n, float(r.paused)) for n, r in known])
     ages = [(name, max(0.0, (now - times[row.oldest]) / 1e6) if row.oldest in times else 0.0) for name, row in known]
     write.gauge("penstock_queue_oldest_message_age_seconds", "Age of the oldest ready message.", ages, "seconds")

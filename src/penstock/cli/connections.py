@@ -68,7 +68,7 @@ def list_connections(
 @api_options
 @json_option
 def show(connection: int, as_json: bool, **where: Any) -> None:
-    """Show one connection, with the queues that it waits for.
+    """Show one connection, with the queues of which it is a consumer.
 
     \b
     Examples:
@@ -77,8 +77,8 @@ def show(connection: int, as_json: bool, **where: Any) -> None:
     found = Api.of(**where).ask("connection", ConnectionDetail, str(connection))
     rows: list[tuple[str, object]] = list(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
     for each in found.subscriptions:
-        what = "dead letters" if each.dead else f"window {each.window}" if each.window else "one message"
-        rows.append(("waits for", f"{each.queue}: {what}"))
+        what = "dead letters" if each.dead else f"window {each.window}" if each.window else "one message at a time"
+        rows.append(("consumes", f"{each.queue}: {what}"))
     show_one(found, rows, as_json=as_json)
 
 

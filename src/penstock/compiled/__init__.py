@@ -59,6 +59,7 @@ MODULES = (
     "penstock.server.limits.admission",
     "penstock.server.limits.memory",
     "penstock.server.network.busy_poll",
+    "penstock.server.network.pollers",
     "penstock.server.network.session",
     "penstock.server.protocols.kokaq.answers",
     "penstock.server.protocols.kokaq.session",

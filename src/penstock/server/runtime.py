@@ -33,6 +33,7 @@ from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
 from penstock.server.network.busy_poll import BusyPoll
+from penstock.server.network.pollers import Pollers
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import AccessRule, BrokerOptions
 from penstock.server.process.processors import usable_processors
@@ -89,6 +90,8 @@ class Runtime:
         self.loop = asyncio.get_running_loop()
         self.busy_poll = BusyPoll(self.loop, usable_processors())
         self.sessions: dict[int, AnySession] = {}
+        #: Those of them that ask for messages again and again.
+        self.pollers = Pollers()
         #: Sessions with a publish that was refused.
         self.stalled: set[AnySession] = set()
         #: Sessions that have read in this turn, and may leave it without an answer: see ``Session.acknowledge``.
@@ -549,6 +552,7 @@ class Runtime:
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             self._share_out()
             self.connected[session.protocol] -= 1
+            self.pollers.forget(connection)
             if not self.broker.draining:  # a message that is out when the broker stops has just not been given out
                 try:
                     self.broker.disconnect(connection, self.now(), _unshown)

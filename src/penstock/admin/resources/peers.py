@@ -25,7 +25,7 @@ class ConnectionSummary(Resource, frozen=True, kw_only=True):
     #: The user at the other end of a Unix-domain socket.
     user: str
     since: datetime
-    #: Messages that it has, and windows or receives of it that wait for more.
+    #: Messages that it has, and queues of which it is a consumer.
     out: int
     consumers: int
     #: Bytes that the broker holds for it: received and not worked on, and not taken by the peer yet.
@@ -41,8 +41,9 @@ class Subscription(Resource, frozen=True, kw_only=True):
     """What a connection wants of a queue."""
 
     queue: str
-    #: 0: one message.
+    #: 0: one message at a time.
     window: int
+    #: Messages that it waits for now; 0 for a window that is full, and between requests for one message.
     credit: int
     dead: bool
 
@@ -61,7 +62,7 @@ class ConnectionsQuery(PageQuery, frozen=True, kw_only=True):
     contains: Annotated[str, Meta(max_length=255)] = ""
     #: Only those that are throttled.
     throttled: bool = False
-    #: Only those that wait for messages of this queue, as namespace/queue: its consumers.
+    #: Only consumers of this queue, as namespace/queue.
     queue: Annotated[str, Meta(max_length=511)] = ""
     sort: Literal["id", "out", "input_bytes", "output_bytes"] = "id"
     order: Order = "ascending"

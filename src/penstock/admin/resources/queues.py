@@ -82,6 +82,7 @@ class QueueSummary(Resource, frozen=True, kw_only=True):
     damaged: int
     #: Payload bytes of the messages that wait.
     bytes: int
+    #: Windows, and connections that ask for one message at a time: docs/protocols/queues.md, "A consumer".
     consumers: int
     paused: bool
     #: When the oldest ready message was published; null if there is none.

@@ -37,7 +37,7 @@ class PeerRequests:
         return requests.ConnectionRows(rows=rows, after=last, more=len(chosen) == requests.PIECE)
 
     def _wanted_by(self, full_name: str) -> Callable[[Session[Any]], bool]:
-        """Which sessions are meant: those that wait for messages of a queue, or all."""
+        """Which sessions are meant: the consumers of a queue, or all."""
         if not full_name:
             return lambda session: True
         namespace, _, name = full_name.partition("/")
@@ -45,7 +45,10 @@ class PeerRequests:
         if queue is None:
             raise RequestRefused("not-found", f"there is no queue {full_name}", "query.queue")
         keys = ((queue.id, False), (queue.id, True))
-        return lambda session: any(key in session.connection.subscriptions for key in keys)
+        polling = {poll.connection.id for poll in self._runtime.pollers.of_queue(queue, self._runtime.loop.time())}
+        return lambda session: (
+            session.connection.id in polling or any(key in session.connection.subscriptions for key in keys)
+        )
 
     def connection(self, request: requests.ConnectionNumbered) -> requests.ConnectionFull:
         """One, with what it waits for."""
@@ -54,6 +57,8 @@ class PeerRequests:
             (each.queue.full_name, each.window, each.credit, each.dead)
             for each in islice(session.connection.subscriptions.values(), requests.PIECE)
         ]
+        polls = self._runtime.pollers.of_connection(session.connection, self._runtime.loop.time())
+        wants += ((poll.queue.full_name, 0, 0, False) for poll in polls)
         return requests.ConnectionFull(row=_row(self._runtime, session), consumers=wants)
 
     def close(self, request: requests.CloseConnection) -> bool:
@@ -154,7 +159,8 @@ def _row(runtime: Runtime, session: Session[Any]) -> requests.ConnectionRow:
         user="" if peer.user is None else str(peer.user),
         since=session.since,
         out=len(session.connection.out),
-        consumers=len(session.connection.subscriptions),
+        consumers=len(session.connection.subscriptions)
+        + len(runtime.pollers.of_connection(session.connection, runtime.loop.time())),
         input_bytes=session.held_input,
         output_bytes=session.held_output,
         throttled=_throttle(runtime, session),

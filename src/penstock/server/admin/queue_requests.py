@@ -56,7 +56,7 @@ class QueueRequests:
             len(queue.dead),
             len(queue.damaged),
             queue.bytes,
-            queue.subscribers,
+            queue.subscribers + len(self._runtime.pollers.of_queue(queue, self._runtime.loop.time())),
             queue.policy.paused,
             self._runtime.engine.moved.get(oldest, oldest),
             (

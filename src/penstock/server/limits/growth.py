@@ -28,6 +28,7 @@ GROWTH = (
             "server/runtime:Runtime.sessions",
             "server/runtime:Runtime.stalled",
             "server/runtime:Runtime.awaiting",
+            "server/runtime:Runtime.unanswered",
             "server/runtime:Runtime._dirty",
             "server/runtime:Runtime._peers",
             "server/network/acceptor:Acceptor._arriving",
@@ -102,13 +103,15 @@ GROWTH = (
     Growth(
         "consumers that wait",
         "about 300 bytes each",
-        "one for each queue and connection, two with dead letters; an SSPQ connection has one",
+        "one for each queue and connection, two with dead letters; an SSPQ connection has one, one that polls 100",
         (
             "core/queue:Connection.subscriptions",
             "core/queue:Connection.given",
             "core/queue:Queue.waiting",
             "core/queue:Queue.waiting_dead",
             "core/state:BrokerState.throttled",
+            "server/network/pollers:Pollers._by_connection",
+            "server/network/pollers:Pollers._by_queue",
         ),
     ),
     Growth(

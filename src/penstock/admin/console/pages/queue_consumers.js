@@ -10,7 +10,7 @@ export function ConsumersTab({ name }) {
   const state = useLoad((signal) => get(["connections"], { queue: name }, signal), [name], { every: 3 });
   return html`<div class="stack">
     <${Panel} title="Consumers" body=${false}>
-      <${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Connections} label="Consumers" rows=${page.items} onChanged=${state.reload} />` : html`<${Empty} title="No consumers">Clients that wait for messages of this queue, or have some, are shown here.</${Empty}>`)}</${Loaded}>
+      <${Loaded} state=${state} lines=${3}>${(page) => (page.items.length ? html`<${Connections} label="Consumers" rows=${page.items} onChanged=${state.reload} />` : html`<${Empty} title="No consumers">Clients that wait for messages of this queue, have some, or asked for one in the last minute are shown here.</${Empty}>`)}</${Loaded}>
     </${Panel}>
     <${LocksPanel} pattern=${name} />
   </div>`;

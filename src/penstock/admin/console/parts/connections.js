@@ -51,7 +51,7 @@ const plural = (number) => (number === 1 ? "message" : `${count(number)} message
 
 const WANTS = [
   { key: "queue", label: "Queue", head: true, cell: (want) => html`<${QueueLink} name=${want.queue} />${want.dead ? " dead letters" : ""}` },
-  { key: "window", label: "Window", right: true, cell: (want) => (want.window ? count(want.window) : "one message") },
+  { key: "window", label: "Window", right: true, cell: (want) => (want.window ? count(want.window) : "one at a time") },
   { key: "credit", label: "Credit", right: true, cell: (want) => count(want.credit) },
 ];
 

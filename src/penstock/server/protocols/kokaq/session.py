@@ -316,6 +316,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         """Lock or pop messages for as many of them as may be done now. Returns how many are answered."""
         first, broker = requests.first, self.runtime.broker
         queue = self._queue(first, "consume")
+        self.runtime.pollers.note(self.connection, queue, self.active_at)
         wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._requests))
         locking = first.opcode == Opcode.ACQUIRE_PEEK_LOCK
         allowed = min(wanted, self._locks_left()) if locking else wanted
@@ -441,6 +442,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _pop(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
+        self.runtime.pollers.note(self.connection, queue, self.active_at)
         self._warn_of_pops(request)
         if not self.runtime.sound_heads(queue):
             self._fail(request, Reason.INFRA)
@@ -475,6 +477,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 self._answer(request, lambda: [_response(request, Status.SUCCESS, Reason.OK, told)])
             return
         queue = self._queue(request, "consume")
+        self.runtime.pollers.note(self.connection, queue, self.active_at)
         if not self._locks_left():
             self._fail(request, Reason.NOT_ALLOWED)
             return

@@ -79,8 +79,12 @@ class SspqSession(Session[sspq.SspqFrame]):
         right: Right = "dead-letter" if dead else "consume"
         busy = bool(self.connection.out or self.connection.subscriptions)
         declined = busy or (dead and not self.dead_letters) or not self.allowed(right, self.namespace, self.name)
-        if declined or not self.runtime.broker.receive(self.connection, self._queue(), self.runtime.now(), dead=dead):
+        if declined or not self.runtime.broker.receive(
+            self.connection, queue := self._queue(), self.runtime.now(), dead=dead
+        ):
             self._decline()
+        else:
+            self.runtime.pollers.note(self.connection, queue, self.active_at)
 
     def _decline(self) -> None:
         self.write(sspq.encode([sspq.NoReceive()]))
