@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import uvloop
 
 from penstock.server.limits import memory as accounts
 from penstock.server.limits.memory import LARGE, TURN_BYTES
 from penstock.server.network import session as sessions
+from penstock.server.network.acceptor import Acceptor
 from penstock.server.network.session import Session
 from penstock.server.protocols.kokaq.answers import MessageAnswer
+from penstock.server.protocols.kokaq.listener import KokaqListener
+from penstock.server.protocols.kokaq.session import KokaqSession
 from support.inprocess import InProcess, Wire, running
 from support.raw import NOP, PEEK, kokaq, publish
 
@@ -213,3 +219,35 @@ class TestEnds:
                 assert wire.aborted
 
         play(scene())
+
+
+class TestArrivals:
+    @pytest.mark.parametrize("steps", range(4))
+    def test_a_connection_that_has_just_come_is_one_or_none(self, steps: int) -> None:
+        """However far it is when the listener closes: a session that is there hears of its end."""
+
+        async def scene() -> None:
+            async with running() as broker:
+                listening = socket.create_server(("127.0.0.1", 0))
+                listening.setblocking(False)
+                listener = KokaqListener(address="127.0.0.1:0")
+                make = partial(KokaqSession, broker.runtime, listener)
+                acceptor = Acceptor(broker.runtime, "kokaq", [listening], make, None)
+                peers = [socket.create_connection(listening.getsockname()) for _ in range(3)]
+                acceptor._accept(listening)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                await acceptor.close()
+                arrived = list(broker.runtime.sessions.values())
+                assert len(arrived) == broker.runtime._peers.total()
+                for session in arrived:
+                    session.write(b"hello")
+                    session.flush()
+                    session.transport.abort()
+                while broker.runtime.sessions:
+                    await asyncio.sleep(0)
+                for peer in peers:
+                    peer.close()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(scene(), 10))

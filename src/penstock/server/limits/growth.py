@@ -32,6 +32,7 @@ GROWTH = (
             "server/runtime:Runtime._dirty",
             "server/runtime:Runtime._peers",
             "server/network/acceptor:Acceptor._arriving",
+            "server/network/acceptor:Acceptor._unready",
             "server/limits/memory:Memory.holders",
             "server/limits/memory:Memory._line",
             "core/state:BrokerState.connections",

@@ -12,7 +12,8 @@ import ipaddress
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from penstock.server.network.access import Peer, plain_address
@@ -61,20 +62,29 @@ class Acceptor:
         self._make = make
         self._proxies = proxies
         self._arriving: set[asyncio.Task[None]] = set()
+        #: Those that wait for a PROXY header or a TLS handshake.
+        self._unready: set[asyncio.Task[None]] = set()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in sockets:
             runtime.loop.add_reader(each.fileno(), self._accept, each)
 
-    def close(self) -> None:
-        """Accept no more, and forget those who have not arrived."""
+    async def close(self) -> None:
+        """Accept no more, and forget those that wait for a PROXY header or a TLS handshake.
+
+        All others have a session on return: uvloop would close the connection of a task that is cancelled, and never
+        tell its session.
+        """
         for each in self.sockets:
             if each in self._pauses:
                 self._pauses.pop(each).cancel()
             else:
                 self._runtime.loop.remove_reader(each.fileno())
             each.close()
-        for task in self._arriving:
+        await asyncio.sleep(0)  # until all that are to come have begun
+        for task in self._unready:
             task.cancel()
+        if self._arriving:
+            await asyncio.wait(self._arriving)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BATCH):
@@ -132,10 +142,21 @@ class Acceptor:
         self._runtime.count("turned_away")
         self._runtime.log.warning("no PROXY header taken", protocol=self._protocol, peer=peer.address, reason=reason)
 
+    @contextmanager
+    def _cancelled_by_close(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._unready.add(task)
+        try:
+            yield
+        finally:
+            self._unready.discard(task)
+
     async def _arrive_by_proxy(self, connection: socket.socket, proxy: Peer) -> None:
         client = None
         try:
-            client = await self._introduced(connection, proxy)
+            with self._cancelled_by_close():
+                client = await self._introduced(connection, proxy)
         finally:
             if client is None:
                 connection.close()
@@ -173,7 +194,8 @@ class Acceptor:
                 "ssl_shutdown_timeout": TLS_CLOSE_SECONDS,
             }
         try:
-            await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)
+            with self._cancelled_by_close() if self.context is not None else nullcontext():
+                await self._runtime.loop.connect_accepted_socket(lambda: session, connection, ssl=self.context, **times)
         except OSError as error:
             from penstock.client.tls_errors import handshake_reason  # noqa: PLC0415 - a start need not wait for the client
 

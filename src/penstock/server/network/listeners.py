@@ -47,7 +47,7 @@ class OpenListener:
 
     async def close(self) -> None:
         """Accept no more."""
-        self.acceptor.close()
+        await self.acceptor.close()
         path = ListenAddress.parse(self.listener.address).path
         if path and os.path.exists(path):
             os.unlink(path)
