@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import ssl
 import stat
 import sys
@@ -14,11 +16,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.admin.access import FAILURES
-from penstock.admin.routes import ROUTES, Route
+from penstock.admin import access, audit
+from penstock.admin.access import FAILURE_SECONDS, FAILURES, LOGINS_OF_TOKEN, Caller, Gatekeeper, digest_of
+from penstock.admin.audit import Audit
+from penstock.admin.http import Answer as Answered
+from penstock.admin.problems import problem
+from penstock.admin.routes import BY_NAME, ROUTES, Route
+from penstock.admin.store import FILE, StateFile
+from penstock.endpoint.rights import Allowed, AskRights
 from support.certificates import Authority
 from support.terminal import Terminal
-from support.web import Answer, Api, WebBroker
+from support.web import Answer, Api, WebBroker, eventually
 
 ID = "0" * 32
 #: A body with which each route that takes one can be asked, whether it then does something or not.
@@ -284,7 +292,43 @@ def test_guessing_is_limited(tmp_path: Path) -> None:
         guesser = Api(broker.addresses["http"])
         codes = [guesser.refused("POST", "session", {"token": f"guess {n}"})["code"] for n in range(FAILURES + 2)]
         assert codes == FAILURES * ["unauthenticated"] + 2 * ["too-many"]
-        assert guesser.with_token("pk_guess").refused("GET", "session")["code"] == "too-many"
+        answer = guesser.with_token("pk_guess").ask("GET", "/api/v1/session")
+        assert answer.value["code"] == "too-many"
+        seconds = int(answer.headers["retry-after"])
+        assert 40 < seconds <= FAILURE_SECONDS + 1
+        assert answer.value["detail"].endswith(f"wait {seconds} seconds")
+        # others may have the same address, that of a proxy: a token that is known is accepted
+        assert log_in(broker.api).status == 200
+        assert broker.api.get("session")["role"] == "admin"
+
+
+def test_logins_by_one_token_end_none_by_others(api: Api, callers: dict[str, Api]) -> None:
+    def session(login: Answer) -> int:
+        cookie = login.headers["set-cookie"].partition(";")[0]
+        return Api(api.address, headers={"cookie": cookie}).ask("GET", "/api/v1/session").status
+
+    admin, first = log_in(api), log_in(callers["view"])
+    logins = [log_in(callers["view"]) for _ in range(LOGINS_OF_TOKEN)]
+    assert session(admin) == 200
+    assert [session(each) for each in (first, logins[0], logins[-1])] == [401, 200, 200]
+
+
+async def _everybody(asked: AskRights) -> Allowed:
+    return Allowed(open=True, identity=asked.token)
+
+
+def test_the_token_with_most_logins_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MOST_LOGINS", 6)
+
+    async def story() -> None:
+        store = StateFile("")
+        gatekeeper = Gatekeeper(_everybody, store)
+        cookies = [(await gatekeeper.log_in("", token))[0] for token in "abcccccdd"]
+        kept = [bool(store.rows("select 1 from logins where cookie = ?", (digest_of(each),))) for each in cookies]
+        assert "".join(token for token, there in zip("abcccccdd", kept, strict=True) if there) == "abccdd"
+        store.close()
+
+    asyncio.run(story())
 
 
 def test_answers_have_strict_headers(api: Api) -> None:
@@ -322,6 +366,65 @@ def test_every_change_is_written_down(api: Api, queue: str, callers: dict[str, A
     ]
     assert api.get("audit", who="view", target=queue)["items"] == entries[:1]
     assert api.get("audit", since=done["at"], until=entries[1]["at"], target=queue)["items"] == [done]
+
+
+def test_actors_of_one_name_are_known_by_their_tokens(api: Api, queue: str) -> None:
+    tokens = [api.do("POST", "tokens", {"name": "twin", "may": ["operate"]}) for _ in range(2)]
+    for each in tokens:
+        api.with_token(each["token"]).do("POST", f"queues/{queue}/pause")
+    ids = [each["summary"]["id"] for each in tokens]
+    entries = api.get("audit", target=queue, action="pause-queue")["items"]
+    assert [(entry["who"], entry["token"]) for entry in entries] == [("twin", ids[1]), ("twin", ids[0])]
+    assert api.get("audit", token=ids[0])["items"] == entries[1:]
+    job = api.with_token(tokens[0]["token"]).do(
+        "POST", f"queues/{queue}/purge", {"states": ["ready"], "confirm": queue}
+    )
+    assert ids[0] in api.job(job)["by"]
+    [ended] = eventually(lambda: api.get("audit", token=ids[0], action="purge-job")["items"])
+    assert (ended["who"], ended["origin"]) == ("twin", "127.0.0.1")
+    rows = api.do("POST", "sql", {"query": f"select count(*) from audit where token = '{ids[0]}'"})["rows"]
+    assert rows == [[3]]
+
+
+def test_a_token_of_the_configuration_is_known_by_its_hash(tmp_path: Path) -> None:
+    digest = digest_of("a token of the configuration")
+    with WebBroker(tmp_path, access=[{"token_sha256": digest, "may": ["view"]}]) as broker:
+        broker.api.with_token("a token of the configuration").refused("PUT", "queues/default/x", {})
+        [entry] = broker.api.get("audit", outcome="refused")["items"]
+        assert (entry["who"], entry["token"]) == (f"token {digest[:16]}", f"sha256:{digest[:16]}")
+
+
+def test_what_changes_nothing_drops_no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(audit, "LOOK_EVERY", 5)
+    store = StateFile("")
+    log, route = Audit(store), BY_NAME["pause-queue"]
+    caller = Caller("viewer", "", Allowed(open=False))
+    log.done(route, {}, caller, Answered(target="kept"))
+    for number in range(100):
+        log.refused(route, {"queue": str(number)}, caller, problem("denied", "no"))
+        log.login(caller)
+    targets = [entry["target"] for entry in log.rows()]
+    assert targets[0] == "kept"
+    assert 10 <= len(targets) <= 16
+    numbers = [entry["number"] for entry in log.rows()]
+    assert Audit(store)._number == numbers[-1] == 201
+    store.close()
+
+
+def test_an_audit_log_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as earlier:
+        earlier.execute(
+            "create table audit (number integer primary key autoincrement, at, who, origin, action, target, outcome, "
+            "before, after, detail)"
+        )
+        earlier.execute("insert into audit values (7, 1, 'x', '', 'stop', '', 'done', 'null', 'null', '')")
+        earlier.commit()
+    store = StateFile(str(tmp_path))
+    log = Audit(store)
+    log.login(Caller("y", "", Allowed(open=False)))
+    assert [(entry["number"], entry["who"], entry["token"]) for entry in log.rows()] == [(7, "x", ""), (8, "y", "")]
+    store.close()
 
 
 def test_over_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -11,7 +12,7 @@ import socket
 import stat
 import subprocess
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,20 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock import compiled
+from penstock.admin import requests
+from penstock.admin.access import Caller
+from penstock.admin.audit import Audit
+from penstock.admin.broker import BrokerClient
+from penstock.admin.definitions import Importer
 from penstock.admin.handlers.metrics import MOST_STREAMS
+from penstock.admin.mirror import Mirror
+from penstock.admin.problems import ApiProblem, problem
+from penstock.admin.resources.common import Change
+from penstock.admin.resources.queues import Rules
+from penstock.admin.routes import BY_NAME
+from penstock.admin.store import StateFile
 from penstock.client import connect
+from penstock.endpoint.rights import Allowed
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
 from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment
@@ -118,6 +131,82 @@ def test_definitions_make_another_broker_alike(api: Api, queue: str, tmp_path: P
         removed = there.do("POST", "definitions?remove=true", only)
         assert {"queue", "namespace"} == {each["what"] for each in removed["changes"]}
         assert set(there.get("definitions")["queues"]) == {"default/sspq"}
+
+
+def test_a_dry_run_is_no_change_in_the_audit_log(api: Api) -> None:
+    wanted: Any = {"queues": {"default/dry": {}}}
+    api.do("POST", "definitions?dry_run=true", wanted)
+    [entry, *_] = api.get("audit", action="import-definitions")["items"]
+    assert (entry["outcome"], entry["after"]) == ("dry-run", None)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
+    """A broker with room for five queues in two namespaces."""
+    limits = {"queues": 5, "namespaces": 2, "name_bytes": 20}
+    with WebBroker(tmp_path_factory.mktemp("small"), limits=limits) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remove", "words"),
+    [
+        (
+            {"queues": {f"default/{n}": {} for n in range(5)}},
+            "false",
+            "more than limits.queues, 5: nothing was changed",
+        ),
+        ({"namespaces": ["a", "b"]}, "false", "more than limits.namespaces, 2: nothing was changed"),
+        ({"queues": {"default/ok": {}, f"default/{'x' * 21}": {}}}, "false", "a name has 1 to 20 bytes"),
+        ({"namespaces": ["ok", "a/b"]}, "false", "a namespace no /"),
+        ({"namespaces": ["ok", ""]}, "false", "a name has 1 to 20 bytes"),
+        ({"queues": {"default/ok": {}}}, "true", "default/full has messages and can not be deleted: nothing"),
+    ],
+)
+def test_an_import_that_would_be_refused_half_way_changes_nothing(
+    small: WebBroker, wanted: Any, remove: str, words: str
+) -> None:
+    api = small.api
+    if not api.get("queues", pattern="default/full")["items"]:
+        api.do("PUT", "queues/default/full", {})
+        api.publish("default/full", "x")
+    before = api.get("definitions")
+    for dry in ("", "&dry_run=true"):
+        told = api.refused("POST", f"definitions?remove={remove}{dry}", wanted)
+        assert words in told["detail"]
+    assert api.get("definitions") == before
+    assert api.get("audit", action="import-definitions")["items"][0]["outcome"] == "refused"
+
+
+class _Refusing(BrokerClient):
+    """A broker that refuses the third queue, as somebody else has just made it."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.made: list[str] = []
+
+    async def ask(self, request: Any, kind: Any) -> Any:
+        if isinstance(request, requests.CreateQueue):
+            if len(self.made) == 2:
+                raise problem("conflict", "the queue a/3 is there already")
+            self.made.append(request.name)
+
+
+def test_an_import_that_is_refused_half_way_says_what_was_done() -> None:
+    broker = _Refusing()
+    changes = [Change(what="queue", name=f"a/{n}", action="create", after=Rules()) for n in range(1, 6)]
+    with pytest.raises(ApiProblem) as caught:
+        asyncio.run(Importer(broker, Mirror(broker)).apply(changes, "somebody"))
+    told = caught.value.problem
+    assert "2 of 5 changes were made, up to create queue a/2; then create queue a/3 was refused" in told.detail
+    assert [each["name"] for each in told.current["made"]] == ["a/1", "a/2"]
+    assert (told.current["refused"]["name"], told.current["left"]) == ("a/3", 3)
+    store = StateFile("")
+    Audit(store).refused(BY_NAME["import-definitions"], {}, Caller("x", "", Allowed(open=False)), caught.value)
+    [entry] = store.rows("select outcome, after from audit")
+    assert entry[0] == "partial"
+    assert '"made":2,"of":5' in entry[1]
+    store.close()
 
 
 @pytest.mark.parametrize("body", [b"x = ", b"\xff", b"queues = 1", b'queues."a" = {}'])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from penstock.admin.problems import fail
+from penstock.admin.problems import fail, problem
 from penstock.admin.resources.access import Grant, Role, Session
 from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights, Right
@@ -18,9 +18,11 @@ from penstock.patterns import includes_namespace
 
 #: Seconds that an answer of the broker holds. A token that is revoked here is forgotten at once.
 HOLDS = 2.0
-#: Peers that are remembered, and logins.
+#: Peers that are remembered.
 REMEMBERED = 1_000
-MOST_LOGINS = 1_000
+#: Logins by one token, and by all. Beyond it the oldest ends: by the same token, or by the one that has most.
+LOGINS_OF_TOKEN = 100
+MOST_LOGINS = 10_000
 #: Seconds after which one has to log in again.
 LOGIN_SECONDS = 12 * 3600.0
 #: Failures of one address, in so many seconds, after which it has to wait; and addresses that are remembered.
@@ -36,6 +38,27 @@ ROLES: dict[Role, tuple[Right, ...]] = {
 }
 
 
+class Actor(NamedTuple):
+    """Who did something: names of tokens repeat, their IDs do not."""
+
+    identity: str
+    token_id: str
+    address: str
+
+    def __str__(self) -> str:
+        token = f"[{self.token_id}]" if self.token_id else ""
+        return " ".join(filter(None, (self.identity, token, self.address)))
+
+    @classmethod
+    def parse(cls, text: str) -> Actor:
+        """From what ``str`` makes of one that has an address."""
+        rest, _, address = text.rpartition(" ")
+        identity, _, token = rest.rpartition(" ")
+        if token.startswith("[") and token.endswith("]"):
+            return cls(identity, token[1:-1], address)
+        return cls(rest, "", address)
+
+
 class Caller(NamedTuple):
     """Who asks."""
 
@@ -49,8 +72,13 @@ class Caller(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who it is, for the journal and the audit log."""
-        return f"{self.identity} {self.address}".strip()
+        """Who it is, for the journal and what is kept of jobs; see ``Actor``."""
+        return str(self.actor)
+
+    @property
+    def actor(self) -> Actor:
+        """The same in parts, for the audit log."""
+        return Actor(self.identity, self.allowed.token_id, self.address)
 
     def may(self, role: Role, namespace: str, name: str) -> bool:
         """Whether it has the role for this queue."""
@@ -108,7 +136,9 @@ class Gatekeeper:
         self._known: OrderedDict[tuple[str, str], tuple[float, Allowed]] = OrderedDict()
         store.write("delete from logins where until <= ?", (clock(),))
         rows = store.rows("select cookie, digest, until from logins order by until")
-        self._logins = OrderedDict((cookie, _Login(digest, until)) for cookie, digest, until in rows)
+        self._logins: OrderedDict[str, _Login] = OrderedDict(
+            (cookie, _Login(digest, until)) for cookie, digest, until in rows
+        )
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     async def caller(self, address: str, token: str, cookie: str) -> Caller:
@@ -117,8 +147,7 @@ class Gatekeeper:
         digest = digest_of(token) if token else (login.digest if login else "")
         allowed = await self._allowed(address, digest)
         if digest and allowed.unknown_token:
-            if token:  # who shows a good one is not kept out by a neighbour that guesses
-                self.check_failures(address)
+            if token:
                 self._note_failure(address)
             fail(
                 "unauthenticated",
@@ -147,7 +176,6 @@ class Gatekeeper:
 
     async def log_in(self, address: str, token: str) -> tuple[str, Caller]:
         """A cookie for a token, and who that is. Raises ApiProblem."""
-        self.check_failures(address)
         digest = digest_of(token)
         allowed = await self._allowed(address, digest, fresh=True)
         caller = Caller(allowed.identity, address, allowed, self._clock() + LOGIN_SECONDS)
@@ -158,9 +186,19 @@ class Gatekeeper:
         self._logins[digest_of(cookie)] = _Login(digest, caller.until)
         values = (digest_of(cookie), digest, caller.until)
         self._store.write("insert into logins (cookie, digest, until) values (?, ?, ?)", values)
-        while len(self._logins) > MOST_LOGINS:
-            self._forget(next(iter(self._logins)))
+        self._make_room(digest)
         return cookie, caller
+
+    def _make_room(self, digest: str) -> None:
+        """A token ends the logins of others only where it has fewer than they."""
+        if sum(login.digest == digest for login in self._logins.values()) > LOGINS_OF_TOKEN:
+            self._forget(self._oldest_login(digest))
+        elif len(self._logins) > MOST_LOGINS:
+            [(most, _)] = Counter(login.digest for login in self._logins.values()).most_common(1)
+            self._forget(self._oldest_login(most))
+
+    def _oldest_login(self, digest: str) -> str:
+        return next(hashed for hashed, login in self._logins.items() if login.digest == digest)
 
     def log_out(self, cookie: str) -> None:
         """The cookie is worth nothing any more."""
@@ -193,16 +231,18 @@ class Gatekeeper:
 
     # Failures
 
-    def check_failures(self, address: str) -> None:
-        """Raises ApiProblem for an address that has guessed too often."""
+    def _note_failure(self, address: str) -> None:
+        """One more token that is not known. Raises ApiProblem for an address that has guessed too often.
+
+        A token that is known is accepted all the same: others may have the same address, that of a proxy.
+        """
         since = self._clock() - FAILURE_SECONDS
-        recent = [at for at in self._failures.get(address, ()) if at > since]
+        failures = self._failures.setdefault(address, [])
+        recent = [at for at in failures if at > since]
         if len(recent) >= FAILURES:
             wait = int(recent[0] - since) + 1
-            fail("too-many", f"{FAILURES} tokens from your address were not known: wait {wait} seconds")
-
-    def _note_failure(self, address: str) -> None:
-        failures = self._failures.setdefault(address, [])
+            text = f"{FAILURES} tokens from your address were not known: wait {wait} seconds"
+            raise problem("too-many", text, retry_after=wait)
         failures.append(self._clock())
         del failures[:-FAILURES]
         self._failures.move_to_end(address)

@@ -29,7 +29,7 @@ from penstock.admin.http import (
     split_path,
 )
 from penstock.admin.origins import Origins
-from penstock.admin.problems import ApiProblem, fail, problem
+from penstock.admin.problems import RETRY_AFTER, ApiProblem, fail, problem
 from penstock.admin.resources.common import Problem
 from penstock.admin.routes import ROUTES, Route
 
@@ -99,7 +99,7 @@ class App:
             reply.check_framing(headers)
             answer = await self._answer(scope, headers, receive)
         except ApiProblem as error:
-            await reply.problem(error.problem)
+            await reply.problem(error.problem, error.retry_after)
         except MemoryError:
             await reply.problem(problem("refused", "this needs more memory than there is: ask for less").problem)
         except Exception as error:
@@ -133,9 +133,9 @@ class App:
                 request = await self._read(route, places, scope, headers, receive, caller, grow)
                 answer = await self._handlers[route.name](request)
         except ApiProblem as error:
-            problem = error.problem
+            refusal = error
             if route.changes:
-                self._note(lambda: self._audit.refused(route, places, caller, problem))
+                self._note(lambda: self._audit.refused(route, places, caller, refusal))
             raise
         if route.changes:
             self._changed()
@@ -226,7 +226,7 @@ class _Reply:
             text = "a request has Content-Length or Transfer-Encoding, not both"
             fail("bad-request", text, field="header.Transfer-Encoding")
 
-    async def problem(self, told: Problem) -> None:
+    async def problem(self, told: Problem, retry_after: int = RETRY_AFTER) -> None:
         """As RFC 9457 has it."""
         extra: list[tuple[str, str]] = []
         if told.status == 401:
@@ -234,7 +234,7 @@ class _Reply:
         if self._last:
             extra.append(("connection", "close"))
         if told.status in (429, 503):
-            extra.append(("retry-after", "5"))
+            extra.append(("retry-after", str(retry_after)))
         await self._whole(told.status, "application/problem+json", msgspec.json.encode(told), extra)
 
     async def answer(self, answer: Answer) -> None:

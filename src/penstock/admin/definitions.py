@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import msgspec
@@ -9,8 +10,8 @@ import msgspec
 from penstock.admin import requests
 from penstock.admin.broker import BrokerClient
 from penstock.admin.mirror import Mirror
-from penstock.admin.problems import fail
-from penstock.admin.requests import QueueFull
+from penstock.admin.problems import ApiProblem, fail, problem
+from penstock.admin.requests import QueueFull, QueueRow
 from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import Definitions
 from penstock.admin.resources.queues import Rules
@@ -32,7 +33,7 @@ class Importer:
         return Definitions(namespaces=namespaces, queues=queues, limits=limits)
 
     async def difference(self, wanted: Definitions, limits: dict[str, Any], *, remove: bool) -> list[Change]:
-        """What has to be done, in this order. Raises ApiProblem for what makes no sense."""
+        """What has to be done, in this order. Raises ApiProblem for what makes no sense, and what would be refused."""
         for name in wanted.queues:
             namespace, slash, queue = name.partition("/")
             if not (namespace and slash and queue):
@@ -51,28 +52,57 @@ class Importer:
                 changes.append(Change(what="queue", name=name, action="change", before=before, after=rules))
         if remove:
             changes += _removals(wanted, now, needed)
+        self._check_room(changes, now, limits)
         return changes + _limits(wanted.limits, limits)
 
-    async def apply(self, changes: list[Change], by: str) -> None:
-        """All of them, one after the other. Raises ApiProblem where one can't be done; those before it are."""
+    def _check_room(self, changes: list[Change], now: Definitions, limits: dict[str, Any]) -> None:
+        """An import that the broker would refuse half-way is refused before it begins."""
+        queues = [change.name for change in changes if (change.what, change.action) == ("queue", "create")]
+        namespaces = [change.name for change in changes if (change.what, change.action) == ("namespace", "create")]
+        for namespace, _, queue in (
+            *((name, "", "") for name in namespaces),
+            *(name.partition("/") for name in queues),
+        ):
+            longest = max(len(namespace.encode()), len(queue.encode()))
+            if not namespace or "/" in namespace or longest > limits["name_bytes"]:
+                name = f"{namespace}/{queue}" if queue else namespace
+                text = f"a name has 1 to {limits['name_bytes']} bytes, and a namespace no /; not {name[:300]!r}"
+                fail("bad-request", text, field="body")
+        _check_number("queues", now.queues, queues, limits)
+        _check_number("namespaces", now.namespaces, namespaces, limits)
+        rows = {f"{row.namespace}/{row.name}": row for row in self._mirror.rows.values()}
         for change in changes:
-            namespace, _, name = change.name.partition("/")
-            match change.what, change.action:
-                case "namespace", "create":
-                    await self._broker.ask(requests.CreateNamespace(namespace=change.name, by=by), bool)
-                case "namespace", "delete":
-                    await self._broker.ask(requests.DeleteNamespace(namespace=change.name, by=by), bool)
-                case "queue", "create":
-                    policy = policy_of(change.after)
-                    asked = requests.CreateQueue(namespace=namespace, name=name, policy=policy, by=by)
-                    await self._broker.ask(asked, QueueFull)
-                case "queue", "change":
-                    await self._configure(namespace, name, change, by)
-                case "queue", "delete":
-                    await self._broker.ask(requests.DeleteQueue(namespace=namespace, name=name, by=by), bool)
-                case _:
-                    continue
+            if (change.what, change.action) == ("queue", "delete") and not _is_empty(rows.get(change.name)):
+                text = f"the queue {change.name} has messages and can not be deleted: nothing was changed"
+                fail("conflict", text, field="query.remove")
+
+    async def apply(self, changes: list[Change], by: str) -> None:
+        """All of them, one after the other. Raises ApiProblem, which says what was done, where one can't be done."""
+        wanted = [change for change in changes if change.what != "limit"]
+        for made, change in enumerate(wanted):
+            try:
+                await self._apply(change, by)
+            except ApiProblem as error:
+                if not made:
+                    raise
+                raise _stopped(error, wanted, made) from None
         await self._mirror.refresh()
+
+    async def _apply(self, change: Change, by: str) -> None:
+        namespace, _, name = change.name.partition("/")
+        match change.what, change.action:
+            case "namespace", "create":
+                await self._broker.ask(requests.CreateNamespace(namespace=change.name, by=by), bool)
+            case "namespace", "delete":
+                await self._broker.ask(requests.DeleteNamespace(namespace=change.name, by=by), bool)
+            case "queue", "create":
+                policy = policy_of(change.after)
+                asked = requests.CreateQueue(namespace=namespace, name=name, policy=policy, by=by)
+                await self._broker.ask(asked, QueueFull)
+            case "queue", "change":
+                await self._configure(namespace, name, change, by)
+            case "queue", "delete":
+                await self._broker.ask(requests.DeleteQueue(namespace=namespace, name=name, by=by), bool)
 
     async def _configure(self, namespace: str, name: str, change: Change, by: str) -> None:
         _, current = await self._rules(change.name)
@@ -85,6 +115,30 @@ class Importer:
         namespace, _, name = full_name.partition("/")
         found = await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
         return rules_of(found.policy), found
+
+
+def _check_number(what: str, now: Sized, new: Sized, limits: dict[str, Any]) -> None:
+    if new and len(now) + len(new) > limits[what]:
+        text = f"{len(now)} {what} and {len(new)} new ones are more than limits.{what}, {limits[what]}"
+        fail("conflict", f"{text}: nothing was changed", field=f"body.{what}")
+
+
+def _is_empty(row: QueueRow | None) -> bool:
+    return row is None or not (row.ready or row.out or row.delayed or row.dead or row.damaged)
+
+
+def _stopped(error: ApiProblem, changes: list[Change], made: int) -> ApiProblem:
+    """What was done of an import, in its order, and what was not."""
+    done, refused = changes[:made], changes[made]
+    names = [{"what": each.what, "name": each.name, "action": each.action} for each in (*done, refused)]
+    told = error.problem
+    text = (
+        f"{made} of {len(changes)} changes were made, up to {done[-1].action} {done[-1].what} {done[-1].name}; then "
+        f"{refused.action} {refused.what} {refused.name} was refused: {told.detail}. Import again to make the rest"
+    )
+    state = {"made": names[:-1], "refused": names[-1], "left": len(changes) - made}
+    summary = {"made": made, "of": len(changes), "last": names[-2], "refused": names[-1]}
+    return problem(told.code, text, field=told.field, current=state, made=summary)
 
 
 def _removals(wanted: Definitions, now: Definitions, needed: list[str]) -> list[Change]:

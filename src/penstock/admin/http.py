@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -70,7 +70,8 @@ class Answer(NamedTuple):
     body: bytes | None = None
     media: str = "application/json"
     stream: AsyncGenerator[bytes, None] | None = None
-    #: For the audit log: what it was about, and how that was before and is after.
+    #: For the audit log: whether something was changed, what it was about, and how that was before and is after.
+    outcome: Literal["done", "dry-run"] = "done"
     target: str = ""
     before: Any = None
     after: Any = None

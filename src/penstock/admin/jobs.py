@@ -206,7 +206,7 @@ class Jobs:
             del self._tasks[record.id]
             self._mirror.outdate()
             self._note(record, ended=True)
-            self._audit.note(record.by, f"{record.kind}-job", record.queue or record.name, record.status, record.told())
+            self._audit.job(record.by, record.kind, record.queue or record.name, record.status, record.told())
 
     async def _work(self, record: JobRecord) -> None:
         if record.kind == "backup":

@@ -53,15 +53,23 @@ COMMON: tuple[Code, ...] = (
 )
 
 
-class ApiProblem(Exception):
-    """A problem to be told to the client."""
+#: Seconds after which a client may try again, where nothing better is known.
+RETRY_AFTER = 5
 
-    def __init__(self, problem: Problem) -> None:
+
+class ApiProblem(Exception):
+    """A problem to be told to the client. ``made``: what was changed nevertheless, for the audit log."""
+
+    def __init__(self, problem: Problem, retry_after: int = RETRY_AFTER, made: Any = None) -> None:
         super().__init__(problem.detail)
         self.problem = problem
+        self.retry_after = retry_after
+        self.made = made
 
 
-def problem(code: Code, detail: str, *, field: str = "", current: Any = None) -> ApiProblem:
+def problem(
+    code: Code, detail: str, *, field: str = "", current: Any = None, retry_after: int = RETRY_AFTER, made: Any = None
+) -> ApiProblem:
     """What to raise."""
     return ApiProblem(
         Problem(
@@ -72,7 +80,9 @@ def problem(code: Code, detail: str, *, field: str = "", current: Any = None) ->
             code=code,
             field=field,
             current=current,
-        )
+        ),
+        retry_after,
+        made,
     )
 
 

@@ -74,7 +74,7 @@ class AdminService:
             **JobHandlers(self.broker, self.jobs, backups).handlers,
             **pipelines.handlers,
             **self.live.handlers,
-            **SqlHandlers(self.broker, self.mirror, self.store, self.sql, reporter).handlers,
+            **SqlHandlers(self.broker, self.mirror, self.store, audit, self.sql, reporter).handlers,
         }
         self.app = App(
             handlers,

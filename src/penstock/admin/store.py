@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 FILE = "admin.sqlite"
-_TABLES = """
-create table if not exists audit (
-    number integer primary key autoincrement,
+#: The audit log's changes, and what was asked for and changed nothing: see ``Audit``.
+_ENTRIES = """(
+    number integer primary key,
     at integer not null, who text not null, origin text not null, action text not null, target text not null,
-    outcome text not null, before text not null, after text not null, detail text not null
-);
+    outcome text not null, before text not null, after text not null, detail text not null,
+    token text not null default ''
+);"""
+_TABLES = f"""
+create table if not exists audit {_ENTRIES}
+create table if not exists attempts {_ENTRIES}
 create table if not exists facts (name text primary key, value text not null);
 create table if not exists jobs (id text primary key, number integer not null, body blob not null);
 create table if not exists logins (cookie text primary key, digest text not null, until real not null);
@@ -49,6 +53,8 @@ class StateFile:
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_TABLES)
+        if "token" not in {name for _, name, *_ in self.rows("pragma table_info(audit)")}:  # of an earlier version
+            self.write("alter table audit add column token text not null default ''")
         self.write("insert or ignore into facts (name, value) values ('identity', ?)", (secrets.token_hex(4),))
         [(self.identity,)] = self.rows("select value from facts where name = 'identity'")
 

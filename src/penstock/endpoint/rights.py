@@ -35,6 +35,8 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
     rules: list[tuple[list[Right], list[str]]] = []
     #: To whom the names belong that the peer makes. Empty: nobody, as there are no rules.
     identity: str = ""
+    #: Which token was shown, where it is known: names of tokens repeat.
+    token_id: str = ""
 
     def may(self, right: Right, namespace: str, name: str) -> bool:
         """Whether the rules say so for this queue."""

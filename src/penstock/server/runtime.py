@@ -31,11 +31,11 @@ from penstock.server.flight.readers import ReaderTable
 from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
-from penstock.server.network.access import Peer, Rights, allowed, names_subject, plain_address
+from penstock.server.network.access import Peer, Rights, TokenRule, allowed, names_subject, plain_address
 from penstock.server.network.busy_poll import BusyPoll
 from penstock.server.network.pollers import Pollers
 from penstock.server.process.logs import Logger
-from penstock.server.process.options import AccessRule, BrokerOptions
+from penstock.server.process.options import BrokerOptions
 from penstock.server.process.processors import usable_processors
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Runtime:
         #: Why the lease could not be renewed the last time; None if it was.
         self.unrenewed: LogFull | None = None
         #: Tokens that were made while the broker runs, as rules.
-        self.token_rules: Callable[[int], list[AccessRule]] = lambda now: []
+        self.token_rules: Callable[[int], list[TokenRule]] = lambda now: []
         #: Connections by origin, with those whose handshake is not done.
         self._peers: Counter[str] = Counter()
         #: When bytes last came from anybody, on the loop's clock.

@@ -48,6 +48,7 @@ AUDIT = pa.schema(
         "number": pa.int64(),
         "at": _TIME,
         "who": pa.string(),
+        "token": pa.string(),
         "origin": pa.string(),
         "action": pa.string(),
         "target": pa.string(),
@@ -71,5 +72,5 @@ ABOUT = {
     "live": "What is in the queues now, with the state of each message: ready, out, delayed or dead.",
     "queues": "The queues, with their figures. The counters count since the queue was made.",
     "readers": "Who reads the journal, and how far behind.",
-    "audit": "Who changed what, from where. before and after are JSON.",
+    "audit": "Who changed what, from where, and what was refused. before and after are JSON.",
 }

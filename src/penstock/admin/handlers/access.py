@@ -43,7 +43,7 @@ class AccessHandlers:
     async def log_in(self, request: Request) -> Answer:
         """A cookie for a token."""
         cookie, caller = await self._gatekeeper.log_in(request.caller.address, request.body.token)
-        self._audit.note(caller.by, "login", caller.identity, "")
+        self._audit.login(caller)
         return Answer(caller.told(), headers=(self._cookie(request, cookie, int(LOGIN_SECONDS)),))
 
     async def session(self, request: Request) -> Answer:

@@ -220,7 +220,7 @@ class BrokerHandlers:
                 wanted = await asyncio.to_thread(_parsed, wanted)
         changes = await self._importer.difference(wanted, self._settings.limits, remove=request.query.remove)
         if request.query.dry_run:
-            return Answer(Imported(applied=False, changes=changes))
+            return Answer(Imported(applied=False, changes=changes), outcome="dry-run")
         await self._importer.apply(changes, request.caller.by)
         return Answer(Imported(applied=True, changes=changes), after=changes)
 

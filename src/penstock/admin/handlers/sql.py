@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.access import Caller
+from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.http import Answer, Request
 from penstock.admin.mirror import Mirror, settled
@@ -47,10 +48,13 @@ _MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.p
 class SqlHandlers:
     """Handles what is about SQL."""
 
-    def __init__(self, broker: BrokerClient, mirror: Mirror, store: StateFile, pool: Pool, reporter: Reporter) -> None:
+    def __init__(
+        self, broker: BrokerClient, mirror: Mirror, store: StateFile, audit: Audit, pool: Pool, reporter: Reporter
+    ) -> None:
         self._broker = broker
         self._mirror = mirror
         self._store = store
+        self._audit = audit
         self._pool = pool
         self._reporter = reporter
         self._known: list[SqlTable] | None = None
@@ -113,9 +117,7 @@ class SqlHandlers:
         if table == "readers":
             found = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
             return [_reader(row) for row in found]
-        names = ("number", "at", "who", "origin", "action", "target", "outcome", "before", "after", "detail")
-        entries = self._store.rows(f"select {', '.join(names)} from audit order by number")
-        return [dict(zip(names, entry, strict=True)) for entry in entries]
+        return self._audit.rows()
 
     async def _ask(self, asked: Asked, seconds: float) -> Outcome:
         """The outcome of what went well. Raises ApiProblem."""

@@ -69,18 +69,25 @@ class TokenMade(Resource, frozen=True, kw_only=True):
     summary: TokenSummary
 
 
+#: ``partial``: it was refused after a part of it was done. ``dry-run``: the caller asked what it would do.
+Outcome = Literal["done", "partial", "dry-run", "refused", "failed"]
+
+
 class AuditEntry(Resource, frozen=True, kw_only=True):
-    """A change, or one that was refused."""
+    """A change, or one that was not made; or a login."""
 
     number: int
     at: datetime
+    #: The name of its token, which others may have too, and its ID. Of a token of the configuration the ID is
+    #: ``sha256:`` and the first 16 digits; without a token it is empty.
     who: str
+    token: str
     #: Its address.
     origin: str
     #: The route's name, as in ``configure-queue``, and what it was about.
     action: str
     target: str
-    outcome: Literal["done", "refused", "failed"]
+    outcome: Outcome
     before: Any
     after: Any
     detail: str
@@ -90,6 +97,9 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
     """Which entries; the newest come first."""
 
     who: Annotated[str, Meta(max_length=255)] = ""
+    #: The ID of a token.
+    token: Annotated[str, Meta(max_length=100)] = ""
+    outcome: Outcome | None = None
     action: Annotated[str, Meta(max_length=100)] = ""
     #: Part of what it was about.
     target: Annotated[str, Meta(max_length=511)] = ""

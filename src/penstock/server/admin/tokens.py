@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.admin.requests import MakeToken, Token
 from penstock.patterns import includes_every_queue
+from penstock.server.network.access import TokenRule
 from penstock.server.process.listener_options import OptionError
 from penstock.server.process.options import AccessRule
 
@@ -82,10 +83,10 @@ class TokenStore:
         """The oldest first."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
-    def rules(self, now: int) -> list[AccessRule]:
+    def rules(self, now: int) -> list[TokenRule]:
         """Those that have not expired, as access rules."""
         return [
-            AccessRule(name=token.name, token_sha256=token.sha256, may=token.may, where=token.where)
+            TokenRule(id=token.id, name=token.name, token_sha256=token.sha256, may=token.may, where=token.where)
             for token in self._tokens.values()
             if not 0 < token.expires_at <= now
         ]

@@ -21,6 +21,12 @@ IDENTITY_BYTES = 255
 NOBODY_IN_PARTICULAR = "no credentials"
 
 
+class TokenRule(AccessRule, frozen=True, kw_only=True):
+    """The rule of a token that was made over the API."""
+
+    id: str
+
+
 class Peer(NamedTuple):
     """What is known of the other end of a connection."""
 
@@ -77,7 +83,7 @@ class Rights:
 
 
 def allowed(
-    rules: Sequence[AccessRule], peer: Peer, tokens: Sequence[AccessRule] = (), *, closed: bool = False
+    rules: Sequence[AccessRule], peer: Peer, tokens: Sequence[TokenRule] = (), *, closed: bool = False
 ) -> Allowed:
     """What a peer may do, for our own processes, which have to hold it to that.
 
@@ -94,7 +100,14 @@ def allowed(
         unknown_token=bool(digest) and not is_open and not known,
         rules=[(rule.may, rule.where) for rule in matching],
         identity="" if is_open else _identity(matching, peer),
+        token_id=_token_id(tokens, digest) if known else "",
     )
+
+
+def _token_id(tokens: Sequence[TokenRule], digest: str) -> str:
+    """Of a token of the configuration, which has none, the first digits of its SHA-256."""
+    found = next((rule.id for rule in tokens if _is_token(rule.token_sha256, digest)), None)
+    return found or f"sha256:{digest[:16]}"
 
 
 def _identity(matching: Sequence[AccessRule], peer: Peer) -> str:

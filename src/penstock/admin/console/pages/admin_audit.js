@@ -11,7 +11,7 @@ import { Badge, Facts, Panel } from "../parts/panel.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Pager, Table } from "../parts/table.js";
 
-const OUTCOMES = { done: "good", refused: "warn", failed: "bad" };
+const OUTCOMES = { done: "good", partial: "warn", "dry-run": "", refused: "warn", failed: "bad" };
 
 export function AuditTab({ query }) {
   const { who = "", action = "", target = "", cursor = "" } = query;
@@ -42,6 +42,6 @@ export function AuditTab({ query }) {
 const written = (value) => (value === null || value === undefined ? "" : html`<pre class="said">${writeJson(value, "  ")}</pre>`);
 
 function Entry({ entry, onClose }) {
-  const facts = [["When", moment(entry.at)], ["Who", entry.who], ["From", entry.origin], ["What", entry.action], ["About", entry.target], ["Outcome", entry.outcome], ["Detail", entry.detail], ["Before", written(entry.before)], ["After", written(entry.after)]];
+  const facts = [["When", moment(entry.at)], ["Who", entry.who], ["Token", entry.token], ["From", entry.origin], ["What", entry.action], ["About", entry.target], ["Outcome", entry.outcome], ["Detail", entry.detail], ["Before", written(entry.before)], ["After", written(entry.after)]];
   return html`<${Dialog} wide title=${`Change ${entry.number}`} onClose=${onClose}><${Facts} entries=${facts} /></${Dialog}>`;
 }
