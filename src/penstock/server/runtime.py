@@ -280,9 +280,9 @@ class Runtime:
                 break
 
     def _acknowledge(self) -> None:
-        """Do not let peers wait for the acknowledgement of what has no answer in this turn."""
+        """Do not let peers wait for the acknowledgement of what no answer follows: one that is due carries it."""
         for session in self.unanswered:
-            if session.unanswered and not session.closing:
+            if session.unanswered and not (session.closing or session.answers_due):
                 session.acknowledge()
         self.unanswered.clear()
 
