@@ -178,7 +178,7 @@ class TestShipped:
     def test_the_unit_checks_starts_and_knows_the_exit_codes(self) -> None:
         unit = (ROOT / "packaging" / "penstock.service").read_text()
         assert "Type=notify" in unit
-        assert "RestartPreventExitStatus=2 3" in unit
+        assert "RestartPreventExitStatus=2 3 5\n" in unit
         for line in re.findall(r"^Exec\w+=/usr/local/bin/(penstock .*)$", unit, re.MULTILINE):
             assert set(re.findall(r"--[a-z-]+", line)) <= {"--config", "--data"}
 

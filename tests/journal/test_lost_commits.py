@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 
-from penstock.journal.errors import CommitsLost, Fenced, LogAway
-from penstock.journal.postgresql.database import ConnectionLost, ServerFacts
+from penstock.journal.contract import PACE_BEGAN, OwnerOptions
+from penstock.journal.errors import CommitsLost, Fenced, JournalMissing, JournalRefused, LogAway
+from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.database import MADE_IN, ConnectionLost, ServerFacts
 from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import DatabaseLog
+from penstock.journal.postgresql.seen import OPERATOR, decoded, forget
 from support.batches import published
-from support.simdatabase import SimDatabase, SimServer
+from support.simdatabase import SimDatabase, SimServer, Tables
 
 
 class Machine:
     """A server whose standby is not synchronous, and the brokers of it."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now = PACE_BEGAN / 1e6 + 1000.0
         self.server = SimServer(lambda: self.now, synchronous=False)
         self._claims = count(1)
 
-    def journal(self) -> DatabaseJournal:
+    def journal(self, notes: str = "") -> DatabaseJournal:
         return DatabaseJournal(
             lambda: SimDatabase(self.server),
             where="the database",
             url="postgresql://simulated",
+            options=OwnerOptions(notes=notes),
+            clock=Clock(lambda: self.now, lambda: int(self.now * 1e6), lambda seconds: None),
             owner=lambda: f"claim {next(self._claims)}",
             in_thread=False,
         )
 
+    def accept_loss(self) -> None:
+        """What an operator does."""
+        assert SimDatabase(self.server).accept_loss(OPERATOR, int(self.now * 1e6)) is not None
+
     def replicate(self) -> None:
         """The standby has caught up."""
-        timeline = self.server.timeline
+        timeline, incarnation = self.server.timeline, self.server.incarnation
         self.server.fail_over(self.server.unseen)
-        self.server.timeline = timeline
+        self.server.timeline, self.server.incarnation = timeline, incarnation
 
     def lose(self) -> None:
         """The standby is promoted with what it had, long after all leases."""
@@ -57,12 +67,105 @@ def test_who_served_knows_what_was_lost_while_it_stands_by() -> None:
     add(owned.log)
     owned.close()
     machine.lose()
-    with pytest.raises(CommitsLost, match="at least positions 2 to 2") as error:
+    with pytest.raises(CommitsLost, match="position 2 at least") as error:
         journal.stand_by().own()
     assert error.value.lost == (2, 3)
     with pytest.raises(CommitsLost):
         journal.own()
-    machine.journal().own()  # a broker that was started anew has been told by its operator to go on
+
+
+def test_nobody_goes_on_before_an_operator_has_accepted_a_loss() -> None:
+    machine = Machine()
+    journal = machine.journal()
+    owned = journal.own()
+    add(owned.log)
+    machine.replicate()
+    for _ in range(51):
+        add(owned.log)
+    machine.lose()
+    unaware = machine.journal().own()
+    add(unaware.log)
+    with pytest.raises(CommitsLost, match="positions 2 to 52 at least"):
+        journal.own()
+    with pytest.raises(CommitsLost, match="positions 2 to 52 at least"):
+        add(unaware.log)
+    with pytest.raises(CommitsLost, match="penstock journal accept-loss"):
+        machine.journal().own()
+    machine.accept_loss()
+    for each in (machine.journal(), journal):
+        again = each.own()
+        add(again.log)
+        again.close()
+
+
+def test_what_a_broker_knows_survives_its_restart(tmp_path: Path) -> None:
+    machine, notes = Machine(), str(tmp_path)
+    owned = machine.journal(notes).own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    machine.lose()
+    with pytest.raises(CommitsLost, match="position 2 at least"):
+        machine.journal(notes).own()
+    machine.accept_loss()
+    machine.journal(notes).own().close()
+
+
+def test_what_a_standby_has_seen_survives_its_restart(tmp_path: Path) -> None:
+    machine, notes = Machine(), str(tmp_path)
+    owned = machine.journal().own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    standby = machine.journal(notes).stand_by()
+    assert len(list(standby.catch_up())) == 2
+    machine.lose()
+    with pytest.raises(CommitsLost, match="position 2 at least"):
+        machine.journal(notes).own()
+
+
+def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None:
+    machine, notes = Machine(), str(tmp_path)
+    owned = machine.journal(notes).own()
+    add(owned.log)
+    owned.close()
+    machine.server.restore(Tables())
+    with pytest.raises(JournalMissing, match=f"up to position 1: restore it.* accept-loss .* --data {notes}"):
+        machine.journal(notes).own()
+    assert machine.server.tables.shard is None
+    machine.journal().own().close()
+    machine.server.tables.shard = machine.server.tables.row(machine.now)._replace(identity=815)
+    with pytest.raises(JournalMissing, match=r"has journal 000000000000032f, where this broker knows 0000000000001269"):
+        machine.journal(notes).own()
+    assert forget(notes) is not None
+    machine.journal(notes).own().close()
+
+
+def test_a_note_that_can_not_be_read_is_said() -> None:
+    with pytest.raises(JournalRefused, match="it should say how far this broker knows the journal"):
+        decoded(b'{"identity": 5}', "note")
+
+
+def test_no_position_of_a_restored_database_is_used_again() -> None:
+    """Nobody knows better, and what was lost had been put back before."""
+    machine = Machine()
+    first = machine.journal().own()
+    add(first.log)
+    first.close()
+    backup = machine.server.tables.copy()
+    used: set[int] = set()
+    for _ in range(3):
+        for _ in range(3):
+            owned = machine.journal().own()
+            for _ in range(3):
+                assert owned.log.end not in used
+                used.add(owned.log.end)
+                add(owned.log)
+            owned.close()
+            machine.now += 2
+            machine.server.incarnation += 1
+        machine.server.restore(backup)
+    assert len(used) == 27
 
 
 def test_blocks_in_the_place_of_lost_ones_are_noticed() -> None:
@@ -152,8 +255,8 @@ def test_who_knows_a_checkpoint_of_lost_events_does_not_go_on_from_it() -> None:
     assert (found.position, standby.position) == (3, 3)
     machine.lose()
     other = machine.journal().own()
-    assert other.log._writer.head == 3, "as far as before, with another block"
-    with pytest.raises(CommitsLost, match="at least positions 2 to 2"):
+    add(other.log)
+    with pytest.raises(CommitsLost, match="position 2 at least"):
         list(standby.catch_up())
 
 
@@ -162,6 +265,8 @@ def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
 
     class Broken(SimDatabase):
         def value(self, name: str) -> bytes | None:
+            if name == MADE_IN:
+                return super().value(name)
             raise ConnectionLost("gone", denied=True)
 
     journal = DatabaseJournal(lambda: Broken(machine.server), where="the database", url="", in_thread=False)

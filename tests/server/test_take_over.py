@@ -267,8 +267,8 @@ def test_the_database_fails_over_and_the_broker_goes_on(tmp_path: Path) -> None:
         assert taken(broker) == [b"one", b"two"]
 
 
-def test_a_database_that_has_lost_commits_is_refused(tmp_path: Path) -> None:
-    """A standby that was not synchronous is promoted."""
+def test_a_database_that_has_lost_commits_is_refused_until_an_operator_accepts_it(tmp_path: Path) -> None:
+    """A standby that was not synchronous is promoted, and supervisors start brokers again."""
     with running_pair() as pair, brokers(tmp_path, pair.url(), 1) as (broker,):
         push(broker, b"one")
         pair.standby.stop()
@@ -277,5 +277,32 @@ def test_a_database_that_has_lost_commits_is_refused(tmp_path: Path) -> None:
         pair.primary.kill()
         pair.standby.start()
         pair.standby.promote()
-        assert broker.ended() == 1
+        assert broker.ended() == 5
         assert "has lost commits" in broker.log.read_text()
+        (tmp_path / "unaware").mkdir()
+        unaware = Broker(tmp_path / "unaware", journal={"url": f"{pair.url()}&lease={LEASE}"})
+        for each in (broker, unaware):
+            each.begin()
+            assert each.ended() == 5
+            assert "penstock journal accept-loss" in each.log.read_text()
+        assert penstock("journal", "accept-loss", "--yes", pair.url()).code == 0
+        broker.begin()
+        broker.wait_for_role("serving")
+        push(broker, b"three")
+        assert taken(broker) == [b"one", b"three"]
+
+
+def test_a_schema_that_was_dropped_is_not_made_again(tmp_path: Path, postgres: Server) -> None:
+    url = fresh_schema(postgres)
+    with brokers(tmp_path, url, 1) as (broker,):
+        push(broker, b"one")
+        broker.stop()
+        postgres.execute(f"drop schema {url.partition('schema=')[2]} cascade")
+        for _ in range(2):
+            broker.begin()
+            assert broker.ended() == 5
+        assert penstock("journal", "accept-loss", "--yes", url, "--data", broker.data).code == 0
+        broker.begin()
+        broker.wait_for_role("serving")
+        push(broker, b"two")
+        assert taken(broker) == [b"two"]

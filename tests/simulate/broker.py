@@ -18,7 +18,7 @@ from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
 from penstock.journal.contract import OwnedJournal
-from penstock.journal.errors import CommitsLost, DataLoss, Fenced, JournalOwned, LogError, LogFull
+from penstock.journal.errors import DataLoss, DecisionNeeded, Fenced, JournalOwned, LogError, LogFull
 from penstock.journal.format.block import Block
 from penstock.journal.postgresql.database import ConnectionLost
 from penstock.server.engine.followed_state import FollowedState
@@ -106,21 +106,21 @@ class SimBroker:
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("before it was done")
         if self.random.random() < faults.late:
-            timeline = world.server.timeline
-            world.scheduler.call(self.random.expovariate(1.0), lambda: self._do_late(statement, timeline))
+            run = world.server.run
+            world.scheduler.call(self.random.expovariate(1.0), lambda: self._do_late(statement, run))
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("while it was under way")
-        found, timeline = statement(), world.server.timeline
+        found, run = statement(), world.server.run
         self.sleep(faults.latency(self.random))
-        gone = timeline != world.server.timeline
+        gone = run != world.server.run
         if gone or world.scheduler.now < self.cut_back or self.random.random() < faults.after:
             self.sleep(self.random.choice((0.0, 0.5, 3.0)))
             raise ConnectionLost("after it was done")
         return found
 
-    def _do_late(self, statement: Callable[[], object], timeline: int) -> None:
+    def _do_late(self, statement: Callable[[], object], run: tuple[int, int]) -> None:
         """The server does what nobody waits for any more, if it is still there."""
-        if self.world.server.timeline == timeline:
+        if self.world.server.run == run:
             with suppress(Exception):
                 statement()
 
@@ -147,9 +147,9 @@ class SimBroker:
             try:
                 self.serving = Serving(self, *self._take_over())
                 self.serving.run()
-            except CommitsLost:
+            except DecisionNeeded:
                 self.noticed = True
-                self.world.noticed += 1
+                self.world.note_loss()
             except Fenced:
                 self.world.fenced += 1
             except (LogError, DataLoss):

@@ -4,7 +4,7 @@ The brokers run the real code from the engine down to what is asked of the datab
 database and its standby are simulated, all from one seed. Connections break before, after and in the middle of a
 statement, and a statement may be done long after its connection is gone; processes stand still for any time, die and
 come back; clocks differ and drift; the standby of the database takes over, with all that was answered
-(``synchronous``), or without some of it.
+(``synchronous``), or without some of it; the database is restored from a backup, or just started again.
 
 What is checked, at every change of the database, every confirmation, every delivery and every start:
 
@@ -12,7 +12,8 @@ What is checked, at every change of the database, every confirmation, every deli
 * What an owner confirms is in the database and its synchronous standby, and stays there.
 * What an owner hands out is committed, nobody has settled it, and nobody else has become the owner.
 * A new owner knows exactly the messages that the blocks before it tell of.
-* Whoever knew commits that the database has lost says so, and confirms nothing more.
+* Whoever knew commits that the database has lost says so, also when it is started again, and nobody serves before an
+  operator has accepted the loss.
 * When nothing goes wrong any more, somebody serves and confirms.
 """
 
@@ -30,11 +31,12 @@ from penstock.journal.contract import OwnerOptions
 from penstock.journal.postgresql import writer
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.journal import DatabaseJournal
+from penstock.journal.postgresql.seen import OPERATOR, Seen
 from penstock.server.maintenance.upkeep import Retention
-from simulate.broker import SimBroker
+from simulate.broker import MORNING, SimBroker
 from simulate.scheduler import Scheduler, TaskLock
-from simulate.witness import Broken, Witness
-from support.simdatabase import SimDatabase, SimServer
+from simulate.witness import Backup, Broken, Witness
+from support.simdatabase import SimDatabase, SimServer, Tables
 
 SECOND = 1_000_000
 #: Seconds of a life, and those without faults at its end, in which somebody has to serve.
@@ -75,10 +77,14 @@ class ClusterWorld:
         self.options = OwnerOptions(extent_bytes=random.choice((2_000, 8_000, 100_000)), extent_age=3600 * SECOND)
         bad = random.choice((0.0, 0.01, 0.05))
         self.faults = Faults(bad, bad, random.choice((0.0, bad)), random.choice((0.0, 0.01, 0.05)))
+        #: What each broker keeps in its own folder, by its name.
+        self._folders: dict[str, Seen] = {}
+        self._backup: tuple[Tables, Backup] | None = None
+        self._deciding = False
         self.brokers = [SimBroker(self, f"broker {number}") for number in range(random.choice((2, 2, 3)))]
         self._numbers, self._claims = count(1), count(1)
         self.take_overs = self.fenced = self.failures = self.noticed = 0
-        self.confirmations = self.deliveries = self.fail_overs = 0
+        self.confirmations = self.deliveries = self.fail_overs = self.restores = 0
 
     def run(self) -> None:
         """Live."""
@@ -107,7 +113,7 @@ class ClusterWorld:
     def journal(self, broker: SimBroker) -> DatabaseJournal:
         """The journal as a broker opens it."""
         clock = Clock(broker.clock, broker.wall, broker.sleep)
-        return DatabaseJournal(
+        journal = DatabaseJournal(
             lambda: SimDatabase(self.server, broker.carry),
             where="the database",
             url="postgresql://simulated",
@@ -117,6 +123,8 @@ class ClusterWorld:
             owner=lambda: f"{broker.name}, claim {next(self._claims)}",
             in_thread=False,
         )
+        journal._seen = self._folders.setdefault(broker.name, journal._seen)
+        return journal
 
     def _clock(self) -> float:
         return self._clock_offset + self.scheduler.now
@@ -126,17 +134,29 @@ class ClusterWorld:
     def _plan(self) -> None:
         """Misfortunes at any time."""
         random = self.random
-        misfortunes = (self._kill, self._freeze, self._cut, self._fail_over, self._fill)
+        misfortunes = (
+            self._kill,
+            self._freeze,
+            self._cut,
+            self._fail_over,
+            self._fill,
+            self._back_up,
+            self._restore,
+            self._start_again,
+        )
         weights = [random.choice((0, 1, 3)) for _ in misfortunes]
         for _ in range(random.randrange(12) if any(weights) else 0):
             self.scheduler.call(random.uniform(0.0, LIFE), random.choices(misfortunes, weights)[0])
 
     def _kill(self) -> None:
-        broker = self._victim()
+        self._replace(self._victim(), self.random.expovariate(0.5))
+
+    def _replace(self, broker: SimBroker, after: float) -> None:
+        """Kill it, and start it again after so many seconds: it has nothing but its folder."""
         broker.kill()
         fresh = SimBroker(self, broker.name)
         self.brokers[self.brokers.index(broker)] = fresh
-        self.scheduler.call(self.random.expovariate(0.5), fresh.start)
+        self.scheduler.call(after, fresh.start)
 
     def _freeze(self) -> None:
         self._victim().freeze(self.random.choice((0.5, LEASE * 0.9, LEASE * 1.1, 10.0)) * self.random.uniform(0.9, 1.1))
@@ -165,6 +185,43 @@ class ClusterWorld:
             elif broker.committed > self.witness.head:
                 raise Broken(f"{broker.name} knew that events are committed, and the standby does not have them")
 
+    def _back_up(self) -> None:
+        self._backup = self.server.tables.copy(), self.witness.back_up()
+
+    def _restore(self) -> None:
+        """The database is what it was at the last backup."""
+        if self._backup is None:
+            return
+        self.restores += 1
+        tables, backup = self._backup
+        self.witness.restoring = backup
+        self.server.restore(tables)
+        for broker in self.brokers:
+            broker.knew = broker.knew or broker.known > self.witness.head
+
+    def _start_again(self) -> None:
+        """Nothing is lost, but nobody can know that."""
+        self.server.incarnation += 1
+
+    def note_loss(self) -> None:
+        """A broker has ended, since commits are lost. An operator hears of it, and accepts the loss."""
+        self.noticed += 1
+        if not self._deciding:
+            self._deciding = True
+            self.scheduler.call(self.random.uniform(0.0, 3.0), self._decide)
+
+    def _decide(self) -> None:
+        """Stop all brokers, accept the loss, and start them."""
+        self._deciding = False
+        shard = self.server.tables.shard
+        if shard is not None and shard.owner == OPERATOR:
+            now = int((MORNING + self.scheduler.now) * 1e6)
+            self.server.change(lambda tables: tables.accept_loss(OPERATOR, now, self.server.clock()))
+        for broker in list(self.brokers):
+            if shard is None or self._folders[broker.name].identity != shard.identity:
+                del self._folders[broker.name]
+            self._replace(broker, self.random.uniform(0.0, 0.5))
+
     def _fill(self) -> None:
         self.server.full = True
         self.scheduler.call(self.random.uniform(0.5, 5.0), self._empty)
@@ -183,5 +240,5 @@ class ClusterWorld:
         awake = max(LIFE, *(broker.frozen_until for broker in self.brokers))
         self.scheduler.run(awake + CALM)
         self.witness.check_confirmed()
-        if self.confirmations == before and not all(broker.noticed for broker in self.brokers):
+        if self.confirmations == before:
             raise Broken("nothing goes wrong any more, and nobody serves")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.journal.postgresql import journal, log
 from penstock.journal.postgresql.database import ConnectionLost, ShardRow
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.seen import Seen
@@ -130,6 +131,12 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Seen, "lost", lambda seen, database, shard: None)
 
 
+def no_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbering goes on in a database that was put back as if nothing were lost."""
+    for module in (journal, log):
+        monkeypatch.setattr(module, "is_another", lambda made_in, extents, incarnation: False)
+
+
 #: Each with a life in which it was seen; as the code changes, it may be another one.
 MUTATIONS: list[tuple[Break, int]] = [
     (no_epoch, 0),
@@ -140,6 +147,7 @@ MUTATIONS: list[tuple[Break, int]] = [
     (blind_repetition, 13),
     (no_durable_look, 90),
     (forgets, 13),
+    (no_incarnation, 13),
 ]
 
 

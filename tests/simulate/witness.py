@@ -35,6 +35,13 @@ def told_by(data: bytes) -> Told:
     return Told(frozenset(published.tolist()), frozenset(ended))
 
 
+class Backup(NamedTuple):
+    """What was in the database at a moment."""
+
+    blocks: list[BlockRow]
+    told: list[Told]
+
+
 class Witness:
     """Follows the primary, block by block."""
 
@@ -48,6 +55,12 @@ class Witness:
         self.confirmed: dict[int, BlockRow] = {}
         #: Confirmed blocks that the database has lost.
         self.lost: list[BlockRow] = []
+        #: Positions that named events which the database has lost.
+        self.spent: set[int] = set()
+        #: What the database is being restored to; whether it ever was.
+        self.restoring: Backup | None = None
+        self.was_restored = False
+        self._identity = 0
         self.head = 1
         #: Messages that begin and end in ``blocks``.
         self.published: set[int] = set()
@@ -70,16 +83,22 @@ class Witness:
         if self._timeline != self._server.timeline:
             self._timeline = self._server.timeline
             self._fail_over()
+        if self.restoring is not None:
+            restored, self.restoring, self.was_restored = self.restoring, None, True
+            self._go_back(restored)
         shard = self._server.tables.shard
         if shard is None or shard.head == self.head:
             return
+        if shard.identity != self._identity:  # positions of another journal are others
+            self._identity = shard.identity
+            self.spent.clear()
         row = self._server.tables.blocks[shard.extent][-1].row
         if row.first < self.head or row.end != shard.head or shard.head < self.head:
             raise Broken(f"block {row.first} to {row.end} was added where the head was {self.head}")
         if self.blocks and row.epoch < self.blocks[-1].epoch:
             raise Broken(f"block {row.first} of owner {row.epoch} follows one of owner {self.blocks[-1].epoch}")
         taken = self.confirmed.get(row.first)
-        if taken is not None and taken != row:
+        if (taken is not None and taken != row) or not self.spent.isdisjoint(range(row.first, row.end)):
             raise Broken(f"position {row.first} names two blocks")
         self._add(row)
 
@@ -96,14 +115,25 @@ class Witness:
         shard = self._server.tables.shard
         head = shard.head if shard is not None else 1
         gone = [row for row in self.blocks if row.end > head]
-        kept = list(zip(self.blocks, self.told, strict=True))[: len(self.blocks) - len(gone)]
         lost = [row for row in gone if self.confirmed.get(row.first) == row]
         if lost and self._server.synchronous:
             raise Broken(f"block {lost[0].first} was confirmed, and the synchronous standby does not have it")
-        for row in lost:
-            del self.confirmed[row.first]
-        self.lost += lost
-        self.blocks, self.told = [row for row, _ in kept], [told for _, told in kept]
+        count = len(self.blocks) - len(gone)
+        self._go_back(Backup(self.blocks[:count], self.told[:count]))
+
+    def back_up(self) -> Backup:
+        """What there is now."""
+        return Backup(list(self.blocks), list(self.told))
+
+    def _go_back(self, kept: Backup) -> None:
+        """What the database has from now on; everything else is lost."""
+        there = {row.first for row in kept.blocks}
+        for row in self.blocks:
+            if row.first not in there:
+                self.spent.update(range(row.first, row.end))
+                if self.confirmed.pop(row.first, None) is not None:
+                    self.lost.append(row)
+        self.blocks, self.told = list(kept.blocks), list(kept.told)
         self.published = set().union(*(told.published for told in self.told))
         self.ended = set().union(*(told.ended for told in self.told))
         self.head = self.blocks[-1].end if self.blocks else 1
@@ -128,7 +158,7 @@ class Witness:
 
         A database that loses commits may lose that a lease was renewed, or that a message was settled.
         """
-        if not self._server.synchronous and self._timeline > 1:
+        if self.was_restored or (not self._server.synchronous and self._timeline > 1):
             return
         if self.epoch > epoch:
             raise Broken(f"owner {epoch} hands out message {position} while there is owner {self.epoch}")

@@ -17,6 +17,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.journal.format.segment import CLEAN
 from penstock.journal.postgresql.database import (
+    ACCEPTED,
+    HELD,
+    MADE_IN,
     BlockMark,
     BlockRow,
     ConnectionLost,
@@ -28,6 +31,7 @@ from penstock.journal.postgresql.database import (
     ServerFacts,
     ShardRow,
 )
+from penstock.journal.postgresql.incarnations import ENDED, accepting
 
 T = TypeVar("T")
 
@@ -91,8 +95,9 @@ class Tables:
 
     # What an owner asks for
 
-    def make(self, identity: int, created: int) -> None:
+    def make(self, identity: int, created: int, incarnation: int) -> None:
         if self.shard is None:
+            self.values[MADE_IN] = b"%d" % incarnation
             self.shard = ShardRow(identity, created, 0, 1, 1, 0, 0, 0, "", 0.0)
 
     def claim(self, owner: str, lease: float, least: int, now: float) -> ShardRow | None:
@@ -127,6 +132,28 @@ class Tables:
             self.shard, self.lease_until = shard._replace(owner=""), NEVER
         return shard is not None
 
+    def hold(self, owner: str, value: bytes) -> bool:
+        if self.shard is None:
+            raise DatabaseRefused("there is no journal")
+        if self.shard.owner == owner:
+            return False
+        self.shard = self.shard._replace(epoch=(self.shard.epoch // 2 + 1) * 2, owner=owner)
+        self.lease_until = float("inf")
+        self.values[HELD] = value
+        return True
+
+    def accept_loss(self, owner: str, now_us: int, now: float) -> ShardRow | None:
+        shard = self.row(now)
+        if shard.owner != owner and self.lease_until >= now:
+            return None
+        before = self.values.get(ACCEPTED), self.values.pop(HELD, None)
+        self.values[ACCEPTED] = accepting(*before, shard, sorted(self.extents), now_us)
+        self.values[MADE_IN] = b"%d" % ENDED
+        if shard.extent in self.extents:
+            self.extents[shard.extent] = self.extents[shard.extent]._replace(incarnation=ENDED)
+        self.shard, self.lease_until = shard._replace(owner=""), NEVER
+        return shard
+
     def prepare(self, first: int) -> None:
         self.blocks.setdefault(first, [])
 
@@ -142,7 +169,7 @@ class Tables:
         if begins is not None:
             self._finish(begins.finishes)
             self.extents[extent] = ExtentRow(
-                extent, begins.header, begins.timeline, 0, 0, 0, 0, 0, CLEAN, finished=False, kept=False
+                extent, begins.header, begins.incarnation, 0, 0, 0, 0, 0, CLEAN, finished=False, kept=False
             )
         row = BlockRow(extent, block.first, block.end, block.epoch, block.checksum, block.data)
         self.blocks[extent].append(StoredBlock(row, block.at))
@@ -154,7 +181,7 @@ class Tables:
         if sums is not None and sums.first in self.extents:
             row = self.extents[sums.first]
             self.extents[sums.first] = sums._replace(
-                header=row.header, timeline=row.timeline, flags=row.flags, kept=row.kept
+                header=row.header, incarnation=row.incarnation, flags=row.flags, kept=row.kept
             )
 
     def mark(self, extent: int, first: int) -> BlockMark | None:
@@ -218,6 +245,8 @@ class SimServer:
         self.identity = identity
         self.synchronous = synchronous
         self.timeline = 1
+        #: See ``ServerFacts.incarnation``.
+        self.incarnation = 1
         self.clock = clock
         #: No statement that needs room finds any.
         self.full = False
@@ -253,6 +282,11 @@ class SimServer:
         return trimmed or (mark is not None and mark.checksum == row.checksum)
 
     @property
+    def run(self) -> tuple[int, int]:
+        """Another one when the server was started again: no connection outlives that."""
+        return self.timeline, self.incarnation
+
+    @property
     def unseen(self) -> int:
         """How many changes the standby may not have."""
         return len(self._changes)
@@ -264,7 +298,15 @@ class SimServer:
         self.tables, self._standby = self._standby, self._standby.copy()
         self._changes.clear()
         self.timeline += 1
+        self.incarnation += 1
         self.clock = clock or self.clock
+        self.on_change()
+
+    def restore(self, backup: Tables) -> None:
+        """An older state is put back by the server's own means: the same server, started again."""
+        self.tables, self._standby = backup.copy(), backup.copy()
+        self._changes.clear()
+        self.incarnation += 1
         self.on_change()
 
 
@@ -311,7 +353,9 @@ class SimDatabase:
         names = "standby" if self._server.synchronous else ""
         standbys = int(self._server.synchronous)
         return self._read(
-            lambda tables: ServerFacts(180000, "on", "on", "on", names, standbys, False, self._server.timeline)
+            lambda tables: ServerFacts(
+                180000, "on", "on", "on", names, standbys, False, self._server.timeline, self._server.incarnation
+            )
         )
 
     def extents(self) -> list[ExtentRow]:
@@ -334,8 +378,18 @@ class SimDatabase:
 
     # What an owner asks for
 
+    def is_empty(self) -> bool:
+        return self._read(lambda tables: tables.shard is None)
+
+    def hold(self, owner: str, value: bytes) -> bool:
+        return self._change(lambda tables, now: tables.hold(owner, value))
+
+    def accept_loss(self, owner: str, now: int) -> ShardRow | None:
+        return self._change(lambda tables, moment: tables.accept_loss(owner, now, moment))
+
     def make(self) -> None:
-        self._change(lambda tables, now: tables.make(self._server.identity, int(now * 1e6)))
+        incarnation, identity = self._server.incarnation, self._server.identity + sum(self._server.run)
+        self._change(lambda tables, now: tables.make(identity, int(now * 1e6), incarnation))
 
     def claim(self, owner: str, lease: float, least: int) -> ShardRow | None:
         return self._change(lambda tables, now: tables.claim(owner, lease, least, now))

@@ -10,7 +10,7 @@ import click
 
 from penstock.cli.output import complain
 
-OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH = 0, 1, 2, 3, 4
+OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH, UNDECIDED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, READER_GONE = 130, 141
 
 #: The exit code of each error; one that is not here has that of its nearest base. By name, so that a command does not
@@ -24,6 +24,7 @@ CODES = {
     "penstock.client.errors.NoMessage": REFUSED,
     "penstock.client.errors.ClientError": FAILED,
     "penstock.compiled.build.CompileError": FAILED,
+    "penstock.journal.errors.DecisionNeeded": UNDECIDED,
     "penstock.journal.errors.JournalDamaged": FAILED,
     "penstock.journal.errors.LogError": REFUSED,
     "penstock.protocols.ProtocolError": WRONG_USE,

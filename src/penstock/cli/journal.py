@@ -13,6 +13,7 @@ from penstock.cli.displays import measuring, table
 from penstock.cli.errors import FAILED, OK, REFUSED, CommandError
 from penstock.cli.event_dump import events, for_json, for_people, position_of, positions
 from penstock.cli.journal_argument import journal_argument
+from penstock.cli.journal_loss import accept_loss
 from penstock.cli.journal_transfer import copy, init, upgrade
 from penstock.cli.output import amount, json_option, moment, say, tell
 from penstock.journal import Follower, Journal
@@ -296,5 +297,5 @@ def _ask(journal: Journal, *, yes: bool) -> None:
         raise CommandError("nothing was changed", exit_code=REFUSED)
 
 
-for _transfer in (init, upgrade, copy):
-    command.add_command(_transfer)
+for _other in (init, upgrade, copy, accept_loss):
+    command.add_command(_other)

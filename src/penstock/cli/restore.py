@@ -32,7 +32,8 @@ def command(backup: Path, data: str, as_json: bool) -> None:
 
     DATA is a data folder, which must be new or empty, or the URL of a database, with a schema that has no journal yet.
     No broker is asked: this works where the files are. Start one on it with `penstock serve --data DATA`, or with
-    `--journal URL`.
+    `--journal URL`. It is the same journal, and goes on with higher positions than any that the original can have
+    reached: readers that have read what came after the backup are told that it is lost.
 
     \b
     Examples:
@@ -67,5 +68,5 @@ def _into_folder(backup: str, data: str) -> Restored:
 def _into_journal(backup: str, url: str) -> Restored:
     """Every block is checked on its way, and the copy when it is complete."""
     target, manifest = open_journal(url), check_backup(backup)
-    copy_journal(open_journal(f"file:{backup}").transfer_source(), target.transfer_target(), measuring)
+    copy_journal(open_journal(f"file:{backup}").transfer_source(), target.transfer_target(), measuring, restores=True)
     return Restored(manifest, target.where, "--journal")

@@ -86,7 +86,10 @@ class History:
             raise trouble("bad-request", f"the range from {start} to {stop} ends before it starts")
         if start > stop:
             if not call.accept_loss:
-                text = f"the journal ends at position {stop}, before the position {start} that was asked for"
+                text = (
+                    f"positions {stop} to {start - 1} are lost: the journal ends at position {stop}, before the"
+                    f" position {start} that was asked for. It was restored, or its database has lost commits"
+                )
                 raise trouble("data-loss", text, (stop, start))
             return Checked(stop, stop, [])
         losses = self.reader.losses(start, stop)

@@ -33,7 +33,17 @@ from penstock.journal.memory import MemoryJournal
 from penstock.journal.passwords import without_passwords
 from penstock.journal.postgresql.address import parse_address
 
-__all__ = ["Follower", "Journal", "JournalTools", "OwnedJournal", "OwnerOptions", "check_url", "is_url", "open_journal"]
+__all__ = [
+    "Follower",
+    "Journal",
+    "JournalTools",
+    "OwnedJournal",
+    "OwnerOptions",
+    "check_url",
+    "forget_known",
+    "is_url",
+    "open_journal",
+]
 
 _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 
@@ -46,6 +56,17 @@ def is_url(text: str) -> bool:
 def check_url(url: str) -> None:
     """Raise JournalRefused for the URL of a database that is none. Nothing is opened, and no driver needed."""
     parse_address(url)
+
+
+def forget_known(folder: str) -> str | None:
+    """Have the broker with this data folder, which must not run, forget which shared journal it knows.
+
+    Returns the identity of that, None if it knew none. Raises OSError.
+    """
+    from penstock.journal.postgresql.seen import forget  # noqa: PLC0415  # few need it
+
+    known = forget(folder)
+    return f"{known[0]:016x}" if known is not None else None
 
 
 def open_journal(url: str, options: OwnerOptions | None = None) -> Journal:

@@ -16,8 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.journal.contract import resume_after
 from penstock.journal.errors import JournalRefused, LogError
 from penstock.journal.files.checkpoints import is_checkpoint
+from penstock.journal.files.disk import Disk, RealDisk
+from penstock.journal.files.folder import load_folder, store_folder
 from penstock.journal.files.tail import NAME as TAIL
 from penstock.journal.files.tail import StoredTail, TailReader
 from penstock.journal.format.segment import is_segment
@@ -106,7 +109,10 @@ def check_backup(folder: str) -> Manifest:
 
 
 def restore_backup(folder: str, data: str, progress: Progress = lambda size: True) -> Manifest:
-    """Make a data folder of a backup. Raises BackupError, JournalRefused or OSError; then nothing is left there."""
+    """Make a data folder of a backup: the same journal, which does not repeat a position of what came after the backup.
+
+    Raises BackupError, JournalRefused or OSError; then nothing is left there.
+    """
     manifest = check_backup(folder)
     if os.path.isdir(data) and os.listdir(data):
         raise JournalRefused(f"{data} is not empty: a backup is restored into a new folder")
@@ -118,6 +124,7 @@ def restore_backup(folder: str, data: str, progress: Progress = lambda size: Tru
             with open(os.path.join(folder, name), "rb") as source:
                 _copy(source.fileno(), partial / name, progress)
         _sync_folder(str(partial))
+        mark_put_back(RealDisk(partial), manifest.position)
         if os.path.isdir(data):
             os.rmdir(data)
         os.rename(partial, data)
@@ -126,6 +133,19 @@ def restore_backup(folder: str, data: str, progress: Progress = lambda size: Tru
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return manifest
+
+
+def mark_put_back(disk: Disk, end: int) -> int:
+    """Note in a folder that events behind a position were lost. Returns where numbering goes on.
+
+    The folder must be ours. Raises JournalRefused or OSError.
+    """
+    folder = load_folder(disk)
+    if folder is None:
+        raise JournalRefused(f"{disk.where} is not a journal: it has no penstock.json")
+    resumes = max(folder.resumes, resume_after(end, time.time_ns() // 1000))
+    store_folder(disk, folder._replace(resumes=resumes))
+    return resumes
 
 
 def _tail(folder: str) -> StoredTail:

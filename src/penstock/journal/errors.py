@@ -63,10 +63,18 @@ class JournalOwned(JournalRefused):
         self.seconds = max(seconds, 0.0)
 
 
-class CommitsLost(LogFailed):
+class DecisionNeeded(LogFailed):
+    """The storage is not what it was, and only an operator knows what is right. It does not pass by itself."""
+
+
+class JournalMissing(DecisionNeeded):
+    """The journal that this broker knows is not there: its tables are gone, or another journal has its place."""
+
+
+class CommitsLost(DecisionNeeded):
     """The storage has lost events that it had confirmed as durable. ``lost`` is their range of positions, end excluded.
 
-    Whoever goes on would hide that, so nobody does before an operator has looked.
+    No broker goes on before an operator has accepted the loss.
     """
 
     def __init__(self, lost: tuple[int, int], text: str) -> None:
@@ -106,8 +114,10 @@ class DataLoss(LogError):
     A reader that accepts the loss goes on at ``lost[1]``.
     """
 
-    def __init__(self, lost: tuple[int, int], text: str) -> None:
-        super().__init__(f"positions {lost[0]} to {lost[1] - 1} are lost: {text}")
+    def __init__(self, lost: tuple[int, int], text: str, *, events: tuple[int, int] | None = None) -> None:
+        """``events`` are those of the positions that named any, as far as the reader has seen them; else all did."""
+        low, high = events or lost
+        super().__init__(f"positions {low} to {high - 1} are lost: {text}")
         self.lost = lost
 
 

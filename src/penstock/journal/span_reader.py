@@ -5,9 +5,9 @@ one are to be mapped (``_segment``). All else is worked out from these. Everythi
 re-read; where it can't be any more, a ``DataLoss`` says which positions are gone:
 
 * ``Trimmed``: the range begins before the history that retention keeps.
-* ``DataLoss`` itself: a position of the range was taken back by a crash (after an unclean stop that may have lost what
-  was shown, numbering resumes 2³² higher; whoever stands in that gap has seen events that are no more), or a repair
-  had to give events up.
+* ``DataLoss`` itself: a position of the range was taken back by a crash, a promotion or a restore (numbering resumes
+  higher where what was shown may be lost; whoever stands in that gap has seen events that are no more), or a repair had
+  to give events up.
 * ``Replaced``: it is another journal now.
 """
 
@@ -144,7 +144,9 @@ class SpanReader(ABC):
             if repaired and start < high and low < stop:
                 found.append(DataLoss((low, high), "they were damaged, and a repair could not save them"))
             elif low < start < high or low < stop < high:
-                found.append(DataLoss((low, high), "a crash has taken back what was not on disk yet"))
+                seen = start if low < start < high else stop
+                text = f"a crash, a promotion or a restore has taken them back. Numbering went on at position {high}"
+                found.append(DataLoss((low, high), text, events=(low, seen)))
         return found
 
     def position_at(self, time: int) -> int:

@@ -36,6 +36,8 @@ class TransferFacts(NamedTuple):
     floor: int
     #: Ranges of positions, ends excluded, that an operator has given up by a repair.
     given_up: tuple[tuple[int, int], ...]
+    #: Events behind ``head`` were lost, so numbering must go on where none of them was.
+    put_back: bool = False
 
 
 class TransferExtent(NamedTuple):
@@ -116,13 +118,17 @@ def copy_journal(
     source: AbstractContextManager[TransferSource],
     target: AbstractContextManager[TransferTarget],
     measure: Callable[[str, int], AbstractContextManager[Progress]],
+    *,
+    restores: bool = False,
 ) -> Copied:
     """Copy all. ``measure`` is told what begins and how many bytes there are, and gives who is told of each step.
 
+    ``restores``: the source is a backup of a journal that has gone on since.
     Raises LogError, or OSError; then the target is no journal yet, and the same call goes on where it was.
     """
     with source as old, target as new:
         facts, extents = old.facts, old.extents
+        facts = facts._replace(put_back=facts.put_back or restores)
         total = sum(extent.size for extent in extents)
         new.begin(facts, extents)
         with measure("copying", total) as progress:

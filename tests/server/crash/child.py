@@ -37,7 +37,7 @@ ROUND = 2**32
 BACKLOG = 2_000
 
 #: Small, so that a second of work rolls, checkpoints, forgets and carries forward.
-OPTIONS = {"extent_bytes": 60_000, "reserve": 16_384}
+OPTIONS: dict[str, Any] = {"extent_bytes": 60_000, "reserve": 16_384}
 RETENTION = Retention(age=0, bytes=200_000)
 SYNC_EVERY = 0.005
 

@@ -25,6 +25,7 @@ from penstock.journal.contract.journal import Journal, Standby
 from penstock.journal.contract.log import (
     FIRST_POSITION,
     GAP,
+    PACE_BEGAN,
     UNBOUNDED,
     BadRange,
     Columns,
@@ -32,6 +33,8 @@ from penstock.journal.contract.log import (
     Extent,
     Log,
     OwnerOptions,
+    resume_after,
+    since_began,
 )
 from penstock.journal.contract.owner import Checkpoint, CheckpointStore, Lease, OwnedJournal, Space, ValueStore
 from penstock.journal.contract.readers import (
@@ -43,12 +46,23 @@ from penstock.journal.contract.readers import (
     Span,
     Tail,
 )
-from penstock.journal.contract.tools import Defect, ExtentInfo, JournalInfo, JournalTools, Progress, Repair, Verdict
+from penstock.journal.contract.tools import (
+    AcceptedLoss,
+    Defect,
+    ExtentInfo,
+    JournalInfo,
+    JournalTools,
+    Progress,
+    Repair,
+    Verdict,
+)
 
 __all__ = [
     "FIRST_POSITION",
     "GAP",
+    "PACE_BEGAN",
     "UNBOUNDED",
+    "AcceptedLoss",
     "BadRange",
     "BlockReader",
     "Checkpoint",
@@ -77,4 +91,6 @@ __all__ = [
     "Tail",
     "ValueStore",
     "Verdict",
+    "resume_after",
+    "since_began",
 ]

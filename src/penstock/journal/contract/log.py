@@ -17,10 +17,32 @@ FIRST_POSITION = 1
 #: Numbering resumes this much higher where events may be lost that somebody has seen: more than any broker could have
 #: written between two syncs.
 GAP = 2**32
+#: Positions for each second since ``PACE_BEGAN``: more than any broker writes in one, so numbering stays below what the
+#: clock stands for. A journal that was put back to an earlier state, and resumes there, repeats no position of the
+#: history that it has lost, however long that was.
+PACE = 2**20
+#: 2025-01-01, in microseconds since 1970.
+PACE_BEGAN = 1_735_689_600_000_000
+#: A clock that is further ahead, in microseconds, is not believed.
+_LATEST = 2**52
 #: What ``Space.free`` is where nothing bounds it.
 UNBOUNDED = 2**62
 
 Columns = dict[str, npt.NDArray[Any]]
+
+
+def resume_after(end: int, now: int) -> int:
+    """Where numbering goes on if the events behind ``end`` may be lost, whoever has seen how many of them.
+
+    ``now`` is in microseconds since 1970.
+    """
+    by_clock = since_began(now) * PACE // 1_000_000
+    return by_clock if by_clock > end else end + GAP
+
+
+def since_began(now: int) -> int:
+    """What a time counts for in positions and epochs: microseconds since ``PACE_BEGAN``."""
+    return min(max(now - PACE_BEGAN, 0), _LATEST)
 
 
 class Durability(Enum):
@@ -42,6 +64,8 @@ class OwnerOptions:
     #: Space is reserved ahead in such steps, smaller ones when there is little: a sync takes about two thirds of the
     #: time when the size stays the same.
     reserve: int = 4 * 1024 * 1024
+    #: The folder in which a broker on a ``shared`` journal keeps what it knows of it across restarts; empty: nowhere.
+    notes: str = ""
 
 
 class Extent(Protocol):

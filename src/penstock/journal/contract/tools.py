@@ -96,14 +96,31 @@ class Repair(Protocol):
         """What is wrong after it."""
 
 
+class AcceptedLoss(NamedTuple):
+    """What was behind ``end`` is given up. Positions go on at ``resumes``, or higher."""
+
+    end: int
+    resumes: int
+
+
 class JournalTools(Protocol):
-    """For operators. All but ``create``, ``upgrade`` and ``repair`` work while a broker runs, and change nothing."""
+    """For operators.
+
+    All but ``create``, ``upgrade``, ``accept_loss`` and ``repair`` work while a broker runs, and change nothing.
+    """
 
     def create(self) -> bool:
         """Make a new, empty one. False: there is one. A broker that starts does it as well. Raises JournalRefused."""
 
     def upgrade(self) -> tuple[int, int]:
         """Make one that an older Penstock has left this one's; the versions before and after. Raises JournalRefused."""
+
+    def accept_loss(self) -> AcceptedLoss:
+        """Go on from an earlier state: brokers that know what came after it accept that it is lost.
+
+        Numbering goes on where no position can have been used. Raises JournalOwned while a broker has it, or
+        JournalRefused.
+        """
 
     def check(self) -> None:
         """Raise JournalRefused unless it is a journal."""

@@ -34,6 +34,8 @@ class Folder(NamedTuple):
     start: int = 0
     #: Ranges of positions, ends excluded, that an operator has given up by a repair.
     given_up: tuple[tuple[int, int], ...] = ()
+    #: Numbering goes on no lower than here, as events were lost: see ``contract.resume_after``. 0 = none were.
+    resumes: int = 0
 
     def encode(self) -> bytes:
         """The file's text."""
@@ -41,6 +43,8 @@ class Folder(NamedTuple):
         values |= {"epoch": self.epoch, "start": self.start}
         if self.given_up:
             values["given_up"] = [list(lost) for lost in self.given_up]
+        if self.resumes:
+            values["resumes"] = self.resumes
         return (json.dumps({**values, "checksum": _checksum(values)}, indent=2) + "\n").encode()
 
     @classmethod
@@ -52,7 +56,8 @@ class Folder(NamedTuple):
         if values["format"] > VERSION:
             raise Newer(f"it has format version {values['format']}, this Penstock reads up to {VERSION}")
         given_up = tuple((low, high) for low, high in values.get("given_up", ()))
-        return cls(int(values["identity"], 16), values["created"], values["epoch"], values.get("start", 0), given_up)
+        identity, resumes = int(values["identity"], 16), values.get("resumes", 0)
+        return cls(identity, values["created"], values["epoch"], values.get("start", 0), given_up, resumes)
 
 
 def _checksum(values: dict[str, object]) -> str:

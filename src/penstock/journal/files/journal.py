@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.journal.backup import Manifest, copy_journal
-from penstock.journal.contract import ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
+from penstock.journal.backup import Manifest, copy_journal, mark_put_back
+from penstock.journal.contract import AcceptedLoss, ExtentInfo, JournalInfo, OwnerOptions, Progress, Space, Verdict
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, Checkpoints
 from penstock.journal.files.disk import Disk, RealDisk
 from penstock.journal.files.folder import NAME, load_folder, take_lock
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.files.log import FileLog
+from penstock.journal.files.recovery import refuse
 from penstock.journal.files.transfer import FolderSource, FolderTarget, folder_source, folder_target
 from penstock.journal.files.values import FileValues
 from penstock.journal.format.block import VERSION
@@ -164,6 +165,15 @@ class FileTools:
     def back_up(self, target: str, progress: Callable[[int], bool]) -> Manifest:
         """See JournalTools."""
         return copy_journal(self._folder, target, progress)
+
+    def accept_loss(self) -> AcceptedLoss:
+        """See JournalTools."""
+        self.check()
+        disk = RealDisk(self._folder)
+        with closing(take_lock(disk)):
+            found = survey(disk, deep=False)
+            refuse(disk.where, found)
+            return AcceptedLoss(found.end, mark_put_back(disk, found.end))
 
     def _extent(self, span: SegmentSpan) -> ExtentInfo:
         name = span.key[0]

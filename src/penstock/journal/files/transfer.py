@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from penstock.journal.contract import Durability
+from penstock.journal.contract import FIRST_POSITION, Durability, resume_after
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.checkpoints import CheckpointReader, checkpoint_name, is_checkpoint
 from penstock.journal.files.disk import RealDisk, write_all
@@ -41,10 +42,18 @@ class FolderSource:
                 f" penstock journal repair {disk.where}"
             )
         folder, segments = found.folder, found.segments
-        low = segments[0].first if segments else found.end
+        low = segments[0].first if segments else FIRST_POSITION
         floor = found.tail.floor if found.tail else 0
+        head = segments[-1].end if segments else FIRST_POSITION
         self.facts = TransferFacts(
-            folder.identity, folder.created, folder.epoch, found.end, low, floor, folder.given_up
+            folder.identity,
+            folder.created,
+            folder.epoch,
+            head,
+            low,
+            floor,
+            folder.given_up,
+            put_back=found.end > head,
         )
         self.extents = [self._extent(segment) for segment in segments]
 
@@ -108,7 +117,9 @@ class FolderTarget:
             if is_checkpoint(name) or (is_segment(name) and name not in wanted):
                 self._disk.unlink(name)
         start = facts.low if extents else 0
-        store_folder(self._disk, Folder(facts.identity, facts.created, facts.epoch, start, facts.given_up))
+        resumes = resume_after(facts.head, time.time_ns() // 1000) if facts.put_back else 0
+        folder = Folder(facts.identity, facts.created, facts.epoch, start, facts.given_up, resumes)
+        store_folder(self._disk, folder)
 
     def reached(self, extent: TransferExtent) -> int:
         """See TransferTarget. A segment is there as a whole, or not at all."""

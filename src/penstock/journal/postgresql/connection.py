@@ -19,6 +19,9 @@ from penstock.journal.errors import JournalRefused
 from penstock.journal.postgresql import statements
 from penstock.journal.postgresql.address import Address
 from penstock.journal.postgresql.database import (
+    ACCEPTED,
+    HELD,
+    MADE_IN,
     BlockMark,
     BlockRow,
     ConnectionLost,
@@ -32,6 +35,7 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of, turns_away
+from penstock.journal.postgresql.incarnations import ENDED, accepting, incarnation_of
 from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
 
@@ -110,17 +114,25 @@ class PostgresDatabase:
     def facts(self) -> ServerFacts:
         """See ReadableDatabase."""
         [found] = self._rows(statements.FACTS)
-        return ServerFacts._make((*found, self._timeline()))
+        return ServerFacts._make((*found, self._timeline(), self._incarnation()))
 
     def _timeline(self) -> int:
+        return int(self._told(statements.TIMELINE) or 0)
+
+    def _incarnation(self) -> int:
+        text = self._told(statements.INCARNATION, (f"{self._quoted}.shard",))
+        return incarnation_of(text) if text else 0
+
+    def _told(self, question: str, values: Any = None) -> Any:
+        """The one value of the answer; None where the server does not tell."""
         with self._lock:
             try:
-                [[timeline]] = self._connected().execute(statements.TIMELINE.encode(), binary=True).fetchall()
+                [[value]] = self._connected().execute(question.encode(), values, binary=True).fetchall()
             except self._driver.Error as error:
                 if error.sqlstate in _NOT_TOLD:
-                    return 0
+                    return None
                 raise self._sorted(error) from error
-        return int(timeline)
+        return value
 
     def extents(self) -> list[ExtentRow]:
         """See ReadableDatabase."""
@@ -171,6 +183,28 @@ class PostgresDatabase:
         """See Database."""
         return self._change(statements.RELEASE, {"epoch": epoch}) == 1
 
+    def hold(self, owner: str, value: bytes) -> bool:
+        """See Database."""
+        return self._change(statements.HOLD, {"owner": owner, "name": HELD, "value": value}) == 1
+
+    def accept_loss(self, owner: str, now: int) -> ShardRow | None:
+        """See Database. All or nothing."""
+        with self._transaction():
+            found = self._rows(statements.FREE_SHARD, {"owner": owner})
+            if not found:
+                return None
+            self.end_incarnation(_shard(found[0]), now)
+            self._change(statements.END_HOLD)
+        return _shard(found[0])
+
+    def end_incarnation(self, shard: ShardRow, now: int) -> None:
+        """What was behind the head is accepted as lost. The row is locked by the transaction around it."""
+        before, firsts = (self.value(ACCEPTED), self.value(HELD)), [row.first for row in self.extents()]
+        self._change(statements.SET_VALUE, (ACCEPTED, accepting(*before, shard, firsts, now)))
+        self._change(statements.FORGET_VALUE, (HELD,))
+        self._change(statements.END_INCARNATION, (ENDED,))
+        self._change(statements.SET_VALUE, (MADE_IN, b"%d" % ENDED))
+
     def append(
         self, epoch: int, head: int, block: NewBlock, lease: float, floor: int, begins: NewExtent | None = None
     ) -> bool:
@@ -180,7 +214,7 @@ class PostgresDatabase:
         values |= {"at": block.at, "size": len(block.data), "data": block.data}
         if begins is None:
             return self._appended(values) == 1
-        values |= {"header": begins.header, "timeline": begins.timeline}
+        values |= {"header": begins.header, "incarnation": begins.incarnation}
         before = begins.finishes
         for name in ("first", "end", "size", "blocks", "last_at", "chain"):
             values[f"f_{name}"] = 0 if before is None else getattr(before, name)
@@ -234,6 +268,10 @@ class PostgresDatabase:
         except _Locked:
             return False
         return True
+
+    def is_empty(self) -> bool:
+        """See Database."""
+        return self.version() is None
 
     def make(self) -> None:
         """See Database."""
@@ -317,6 +355,7 @@ class PostgresDatabase:
                         self._change(statement)
                 self._change(FILL[0], (PRODUCT, VERSION))
                 self._change(FILL[1], (identity, time.time_ns() // 1000))
+                self._change(statements.SET_VALUE, (MADE_IN, b"%d" % self._incarnation()))
         except ConnectionLost as error:
             if not error.denied:
                 raise

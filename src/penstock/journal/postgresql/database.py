@@ -18,6 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
+#: The named values with the ranges that operators have accepted as lost, ends excluded, and with the loss that waits
+#: for an operator.
+ACCEPTED, HELD = "accepted_losses", "held"
+#: And with the incarnation in which the journal was made: as decimal digits.
+MADE_IN = "made_in"
+
 
 class DatabaseError(Exception):
     """Whatever a database says instead of doing what was asked."""
@@ -107,7 +113,8 @@ class ExtentRow(NamedTuple):
 
     first: int
     header: bytes
-    timeline: int
+    #: See ``NewExtent``.
+    incarnation: int
     end: int
     #: Bytes of its blocks.
     size: int
@@ -128,8 +135,8 @@ class NewExtent(NamedTuple):
     """An extent that begins with the block that is appended. ``header`` is the 64 bytes of a segment's header."""
 
     header: bytes
-    #: Which history of the database it was begun in: see ``ServerFacts.timeline``.
-    timeline: int
+    #: Of the database when it was begun: see ``ServerFacts.incarnation``.
+    incarnation: int
     #: The extent before it, which is finished by that; None: it is the first one.
     finishes: ExtentRow | None
 
@@ -150,6 +157,9 @@ class ServerFacts(NamedTuple):
     read_only: bool
     #: It grows when a standby is promoted; 0: the server does not tell.
     timeline: int
+    #: Which run of which server this is, and which table it has the journal's row in: another one after a restart, a
+    #: promotion and a restore of whatever kind, as a restore can't carry it over. 0: the server does not tell.
+    incarnation: int
 
 
 class ReadableDatabase(Protocol):
@@ -190,6 +200,9 @@ class ReadableDatabase(Protocol):
 class Database(ReadableDatabase, Protocol):
     """What the owner asks for."""
 
+    def is_empty(self) -> bool:
+        """Whether there are no tables of a journal. Raises DatabaseRefused where there are others'."""
+
     def make(self) -> None:
         """Make the tables, if there are none. Raises DatabaseRefused where others' are, or a newer version's."""
 
@@ -210,6 +223,18 @@ class Database(ReadableDatabase, Protocol):
 
     def release(self, epoch: int) -> bool:
         """End the lease now."""
+
+    def hold(self, owner: str, value: bytes) -> bool:
+        """Raise the epoch, so that no owner goes on, and let nobody else be it: ``owner`` has a lease without end.
+
+        ``value`` is kept under the name ``HELD``. False: that was done already.
+        """
+
+    def accept_loss(self, owner: str, now: int) -> ShardRow | None:
+        """Begin another incarnation at the head; what was behind it is accepted as lost, and a ``hold`` ends.
+
+        ``now`` is in microseconds since 1970. None: a broker has the lease, and nothing was changed.
+        """
 
     def prepare(self, first: int) -> None:
         """Make a place for the blocks of an extent that begins at a position. It may be there already."""

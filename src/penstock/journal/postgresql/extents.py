@@ -28,11 +28,11 @@ def segment_of(where: str, row: ExtentRow, identity: int) -> Segment:
     return segment
 
 
-def row_of(segment: Segment, timeline: int) -> ExtentRow:
+def row_of(segment: Segment, incarnation: int) -> ExtentRow:
     """What the database is to know of an extent that is finished."""
     size = segment.blocks_end - HEADER_SIZE
     sums = (segment.end, size, segment.blocks, segment.last_at, segment.chain)
-    return ExtentRow(segment.first, segment.header.encode(), timeline, *sums, CLEAN, finished=True, kept=False)
+    return ExtentRow(segment.first, segment.header.encode(), incarnation, *sums, CLEAN, finished=True, kept=False)
 
 
 def check_extents(where: str, shard: ShardRow, segments: list[Segment]) -> None:

@@ -13,13 +13,14 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
-from penstock.journal.contract import Durability, OwnerOptions
+from penstock.journal.contract import Durability, OwnerOptions, since_began
 from penstock.journal.errors import JournalOwned, JournalRefused, LogAway, LogError, LogFull
 from penstock.journal.postgresql.address import LEASE, parse_address
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpoints
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import (
+    MADE_IN,
     ConnectionLost,
     Database,
     DatabaseError,
@@ -29,10 +30,11 @@ from penstock.journal.postgresql.database import (
 )
 from penstock.journal.postgresql.failures import Backoff
 from penstock.journal.postgresql.follower import DatabaseFollower
+from penstock.journal.postgresql.incarnations import is_another
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.log import Connections, DatabaseLog
 from penstock.journal.postgresql.questions import away
-from penstock.journal.postgresql.seen import Seen
+from penstock.journal.postgresql.seen import Seen, held_before
 from penstock.journal.postgresql.server import check_server, warn_of_server
 from penstock.journal.postgresql.standby import DatabaseStandby
 from penstock.journal.postgresql.tools import PostgresTools
@@ -77,7 +79,7 @@ class DatabaseJournal:
         self._clock = clock or Clock()
         self._owner = owner or name_owner
         self._in_thread = in_thread
-        self._seen = Seen()
+        self._seen = Seen(self._options.notes)
 
     def own(self) -> OwnedDatabase:
         """See Journal."""
@@ -89,6 +91,7 @@ class DatabaseJournal:
 
     def stand_by(self) -> DatabaseStandby:
         """See Journal."""
+        self._seen.load()
         owner = self._owner()
         return DatabaseStandby(self._connect(), lambda standby: self._take_over(owner, standby), self._seen)
 
@@ -119,16 +122,17 @@ class DatabaseJournal:
 
     def _claim(self, connections: Connections, owner: str, standby: DatabaseStandby) -> OwnedDatabase:
         database = connections.head
-        facts = database.facts()
-        check_server(self.where, facts)
+        check_server(self.where, database.facts())
+        if self._seen.identity is not None and database.is_empty():
+            raise self._seen.missing(self.where)
         database.make()
         standby.check(database.shard())
-        facts, shard, asked_at = self._claim_epoch(database, owner, facts)
+        facts, shard, asked_at = self._claim_epoch(database, owner)
         writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
         try:
             standby.check(shard)
             log = DatabaseLog(
-                connections, writer, shard, facts.timeline, self._options, self._clock, in_thread=self._in_thread
+                connections, writer, shard, facts.incarnation, self._options, self._clock, in_thread=self._in_thread
             )
             log.take_over(shard)
             return OwnedDatabase(self._url, connections, writer, log, warn_of_server(self.where, facts), self._clock)
@@ -137,20 +141,25 @@ class DatabaseJournal:
                 writer.release()
             raise
 
-    def _claim_epoch(self, database: Database, owner: str, facts: ServerFacts) -> tuple[ServerFacts, ShardRow, float]:
-        """Be the owner, with an epoch that no claim can have had which a promoted standby has not heard of.
+    def _claim_epoch(self, database: Database, owner: str) -> tuple[ServerFacts, ShardRow, float]:
+        """Be the owner, with an epoch that no claim can have had of which this database does not know any more.
 
-        Each history of the database has its own epochs; the server's was another one if it changes meanwhile.
+        Each history of the database has its own epochs, and so has each moment at which it may have been put back; the
+        server's was another one if it changes meanwhile.
         """
+        facts = database.facts()
         while True:
-            asked_at, before = self._clock.monotonic(), facts.timeline
-            shard = database.claim(owner, self._lease, max(before - 1, 0) * EPOCHS)
+            asked_at, before = self._clock.monotonic(), (facts.timeline, facts.incarnation)
+            least = max(facts.timeline - 1, 0) * EPOCHS
+            if is_another(database.value(MADE_IN), database.extents(), facts.incarnation):
+                least += since_began(self._clock.now()) // 2_000_000 * 2
+            shard = database.claim(owner, self._lease, least)
             if shard is None:
                 found = database.shard()
-                raise JournalOwned(self.where, found.owner, found.lease)
+                raise held_before(database, found) or JournalOwned(self.where, found.owner, found.lease)
             facts = database.facts()
             check_server(self.where, facts)
-            if facts.timeline == before:
+            if (facts.timeline, facts.incarnation) == before:
                 return facts, shard, asked_at
 
 
@@ -175,7 +184,7 @@ class OwnedDatabase:
         self.values = DatabaseValues(connections.aside, writer, clock)
         self.space = UnboundedSpace()
         self.warnings = warnings
-        self.report = [_PROMOTED] if log.promoted else []
+        self.report = [f"{_PUT_BACK} {log.end}"] if log.put_back else []
         found = self.values.get(GIVEN_UP)
         self.given_up = tuple((first, end) for first, end in json.loads(found)) if found else ()
 
@@ -197,9 +206,9 @@ class OwnedDatabase:
         self.log.close()
 
 
-_PROMOTED = (
-    "another server of the database is the primary now; if its predecessor had commits that it lacks, they are lost."
-    " Positions go on 2³² higher, so that none of them can name two events"
+_PUT_BACK = (
+    "the database was started again, promoted or restored since the journal was last written; positions, none of which"
+    " may name two events, go on at"
 )
 
 

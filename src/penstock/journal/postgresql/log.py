@@ -13,13 +13,14 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from penstock.journal.contract import FIRST_POSITION, GAP, BadRange, Durability, Extent, OwnerOptions
+from penstock.journal.contract import FIRST_POSITION, BadRange, Durability, Extent, OwnerOptions, resume_after
 from penstock.journal.errors import JournalDamaged, LogClosed, LogError
 from penstock.journal.format.block import Batch, Block, BlockError
 from penstock.journal.format.encoding import Encoded, encode
 from penstock.journal.format.segment import Segment, SparseIndex
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
+    MADE_IN,
     BlockRow,
     Database,
     DatabaseError,
@@ -29,6 +30,7 @@ from penstock.journal.postgresql.database import (
     ShardRow,
 )
 from penstock.journal.postgresql.extents import REMEDY, check_extents, row_of, segment_of
+from penstock.journal.postgresql.incarnations import is_another
 from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.readahead import ReadAhead
 from penstock.journal.postgresql.reading import BlockReader
@@ -75,7 +77,7 @@ class DatabaseLog(SegmentedLog):
         connections: Connections,
         writer: HeadWriter,
         shard: ShardRow,
-        timeline: int,
+        incarnation: int,
         options: OwnerOptions | None = None,
         clock: Clock | None = None,
         *,
@@ -87,7 +89,7 @@ class DatabaseLog(SegmentedLog):
         self._connections = connections
         self._writer = writer
         self._clock = clock or Clock()
-        self._timeline = timeline
+        self._incarnation = incarnation
         self._where = connections.head.where
         self._closed = False
         self._begun: Segment | None = None
@@ -100,19 +102,20 @@ class DatabaseLog(SegmentedLog):
     def take_over(self, shard: ShardRow) -> None:
         """Look at what is there, and put a block of ours at the head, so that nothing of the owner before follows it.
 
-        A log without blocks has nothing that could be followed. Raises what ``append`` does, and JournalDamaged.
+        A log without blocks has nothing that could be followed, and in another incarnation nothing follows the head:
+        see ``incarnations``. Raises what ``append`` does, and JournalDamaged.
         """
         rows = self._ask(self._connections.head.extents)
         segments = [(row, segment_of(self._where, row, self.identity)) for row in rows]
         self._kept = [segment for row, segment in segments if row.kept]
         self._segments = [segment for row, segment in segments if not row.kept]
         check_extents(self._where, shard, self._segments)
-        if self._segments:
+        made_in = self._ask(lambda: self._connections.head.value(MADE_IN))
+        self.put_back = is_another(made_in, rows, self._incarnation)
+        if self.put_back:
+            self._end = resume_after(shard.head, self._clock.now())
+        elif self._segments:
             self._fence(self._segments[-1])
-        last = [row.timeline for row in rows if not row.kept][-1:]
-        self.promoted = bool(last and self._timeline and last[0] and last[0] != self._timeline)
-        if self.promoted:
-            self._end += GAP
 
     def _fence(self, segment: Segment) -> None:
         detail = json.dumps({"epoch": self.epoch, "owner": self._writer.owner}).encode()
@@ -186,8 +189,8 @@ class DatabaseLog(SegmentedLog):
         segment.name = partition(segment.first)
         encoded = encode(batch, self.epoch, segment.chain, synced=True)
         self._writer.prepare(segment.first)
-        finishes = row_of(before, self._timeline) if before else None
-        self._write(encoded, segment, NewExtent(header.encode(), self._timeline, finishes))
+        finishes = row_of(before, self._incarnation) if before else None
+        self._write(encoded, segment, NewExtent(header.encode(), self._incarnation, finishes))
         with self._changing:
             if before is not None:
                 before.finished = before.clean = True

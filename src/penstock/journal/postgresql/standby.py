@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.journal.contract import FIRST_POSITION, Checkpoint
-from penstock.journal.errors import CommitsLost, LogAway, Replaced, Trimmed
+from penstock.journal.errors import LogAway, Trimmed
 from penstock.journal.format.block import Block
 from penstock.journal.format.segment import Segment
 from penstock.journal.postgresql.checkpoints import DatabaseCheckpointReader
@@ -21,7 +21,7 @@ from penstock.journal.postgresql.database import (
 from penstock.journal.postgresql.extents import segment_of
 from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.reading import BlockReader
-from penstock.journal.postgresql.seen import Seen
+from penstock.journal.postgresql.seen import Seen, held, held_before
 
 if TYPE_CHECKING:
     from penstock.journal.postgresql.journal import OwnedDatabase
@@ -37,7 +37,6 @@ class DatabaseStandby:
         self._database = database
         self._own = own
         self._reader = BlockReader(database.where, self._fetch, self._check_there)
-        self._identity: int | None = None
         self._seen = seen
         #: The extents, and what the row of the shard said when they were listed.
         self._listed: tuple[tuple[int, int], list[ExtentRow]] = (-1, -1), []
@@ -48,8 +47,8 @@ class DatabaseStandby:
     def checkpoint(self) -> Checkpoint | None:
         """See Standby."""
         self._look()
-        assert self._identity is not None
-        found = DatabaseCheckpointReader(self._database, self._identity).newest_good()
+        assert self._seen.identity is not None
+        found = DatabaseCheckpointReader(self._database, self._seen.identity).newest_good()
         if found is not None:
             self._note_before(found.position)
         self.position = found.position if found is not None else FIRST_POSITION
@@ -102,30 +101,22 @@ class DatabaseStandby:
         self._database.close()
 
     def check(self, shard: ShardRow) -> None:
-        """Raise CommitsLost unless the journal has all that was seen of it; Replaced if it is another one."""
-        if self._identity is None:
-            self._identity = shard.identity
-        if shard.identity != self._identity:
-            raise Replaced((FIRST_POSITION, self.position), f"{self._database.where} is another journal now")
-        lost = (shard.head, self.position) if shard.head < self.position else None
-        lost = lost or self._ask(lambda: self._seen.lost(self._database, shard))
+        """Raise CommitsLost unless the journal has all that was seen of it; JournalMissing if it is another one."""
+        self._seen.meet(shard.identity, self._database.where)
+        error = self._ask(lambda: held_before(self._database, shard))
+        if error is not None:
+            raise error
+        lost = self._ask(lambda: self._seen.lost(self._database, shard))
+        if lost is None and shard.head < self.position:
+            lost = shard.head, self.position
         if lost is not None:
-            raise self._lost(shard, lost)
+            raise held(self._database, lost)
 
     def _look(self) -> ShardRow:
         shard = self._ask(self._database.shard)
         self.owner, self.seconds = shard.owner, max(shard.lease, 0.0)
         self.check(shard)
         return shard
-
-    def _lost(self, shard: ShardRow, lost: tuple[int, int]) -> CommitsLost:
-        return CommitsLost(
-            lost,
-            f"{self._database.where} has lost commits that were seen there: it is at position {shard.head}, and was at"
-            f" {lost[1]}. Lost, or replaced by others: at least positions {lost[0]} to {lost[1] - 1}. A standby"
-            " that is not synchronous was promoted, or an older state of the database restored. If the server that has"
-            " them is still there, go back to it; if not, start the broker again, and it goes on without them",
-        )
 
     def _trimmed(self, shard: ShardRow) -> Trimmed:
         return Trimmed((self.position, max(shard.low, self.position + 1)), "they were trimmed meanwhile")

@@ -26,6 +26,21 @@ CLAIM = f"""update {{schema}}.shard set epoch = greatest((epoch / 2 + 1) * 2, %(
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
 RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
 RELEASE = "update {schema}.shard set owner = '', lease_until = 'epoch' where epoch = %(epoch)s"
+#: Commits are lost: who owns the journal is fenced off, and nobody can claim it.
+HOLD = """with held as (update {schema}.shard set epoch = (epoch / 2 + 1) * 2, owner = %(owner)s,
+        lease_until = clock_timestamp() + interval '100 years' where owner <> %(owner)s returning one)
+    insert into {schema}.named_values select %(name)s, %(value)b from held
+    on conflict (name) do update set value = excluded.value"""
+#: The row stays locked until the end of the transaction.
+FREE_SHARD = f"""select {_SHARD} from {{schema}}.shard
+    where owner = %(owner)s or lease_until < clock_timestamp() for update"""
+END_HOLD = "update {schema}.shard set owner = '', lease_until = 'epoch'"
+FORGET_VALUE = "delete from {schema}.named_values where name = %s"
+SET_VALUE = """insert into {schema}.named_values values (%s, %b)
+    on conflict (name) do update set value = excluded.value"""
+#: Whoever is the owner next finds that the last extent was begun in another incarnation than any server has.
+END_INCARNATION = """update {schema}.extents set timeline = %s
+    where first = (select extent from {schema}.shard)"""
 
 #: The head moves and the block is added, both or neither. Who comes second finds no row to move.
 _MORE = "size = size + %(size)s, blocks = blocks + 1, last_at = greatest(last_at, %(at)s)"
@@ -35,7 +50,7 @@ APPEND_EXTENT = f"""with moved as ({_MOVED}, {_ANEW} {_FREE} returning extent),
     finished as (update {{schema}}.extents set "end" = %(f_end)s, size = %(f_size)s, blocks = %(f_blocks)s,
         last_at = %(f_last_at)s, chain = %(f_chain)s, finished = true from moved where first = %(f_first)s),
     begun as (insert into {{schema}}.extents (first, header, timeline)
-        select %(first)s, %(header)b, %(timeline)s from moved)
+        select %(first)s, %(header)b, %(incarnation)s from moved)
     {_BLOCK}"""
 MARK = 'select first, "end", epoch, checksum from {schema}.blocks where extent = %s and first = %s'
 
@@ -119,3 +134,6 @@ FACTS = """select current_setting('server_version_num')::int, current_setting('f
     pg_is_in_recovery() or current_setting('transaction_read_only') = 'on'"""
 #: The first 8 digits of a file of the write-ahead log. A server that is a standby, or has no such files, does not tell.
 TIMELINE = "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+#: A server that is restored was started since, and rows that are put back are in another table or file of it.
+INCARNATION = """select concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
+    (select oid from pg_database where datname = current_database()), pg_relation_filenode(to_regclass(%s)))"""

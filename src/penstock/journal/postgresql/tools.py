@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from penstock.journal.backup import Manifest
-from penstock.journal.contract import ExtentInfo, JournalInfo, Progress, Repair, Verdict
-from penstock.journal.errors import JournalRefused
+from penstock.journal.contract import (
+    AcceptedLoss,
+    ExtentInfo,
+    JournalInfo,
+    Progress,
+    Repair,
+    Verdict,
+    resume_after,
+)
+from penstock.journal.errors import JournalOwned, JournalRefused
 from penstock.journal.format.segment import HEADER_SIZE, SegmentHeader, segment_name
 from penstock.journal.postgresql.address import Address
 from penstock.journal.postgresql.backup import back_up
@@ -16,6 +25,7 @@ from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase, ShardRow
 from penstock.journal.postgresql.folder_view import FolderView
 from penstock.journal.postgresql.questions import asked
+from penstock.journal.postgresql.seen import OPERATOR
 from penstock.journal.repair.survey import survey, verdict_of
 
 T = TypeVar("T")
@@ -34,6 +44,10 @@ class PostgresTools:
     def upgrade(self) -> tuple[int, int]:
         """See JournalTools."""
         return self._with(PostgresDatabase.upgrade)
+
+    def accept_loss(self) -> AcceptedLoss:
+        """See JournalTools."""
+        return self._with(_accept_loss)
 
     def check(self) -> None:
         """See JournalTools."""
@@ -71,6 +85,16 @@ def _create(database: PostgresDatabase) -> bool:
     is_new = database.version() is None
     database.make()
     return is_new
+
+
+def _accept_loss(database: PostgresDatabase) -> AcceptedLoss:
+    database.shard()  # whether there is a journal, of this version
+    now = time.time_ns() // 1000
+    shard = database.accept_loss(OPERATOR, now)
+    if shard is None:
+        found = database.shard()
+        raise JournalOwned(database.where, found.owner, found.lease)
+    return AcceptedLoss(shard.head, resume_after(shard.head, now))
 
 
 def _info(database: ReadableDatabase) -> JournalInfo:

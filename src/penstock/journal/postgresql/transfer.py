@@ -7,6 +7,7 @@ broker takes it, and who stands by goes on when the copy is complete.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
@@ -16,8 +17,9 @@ from penstock.journal.files.segment_assembly import SegmentSums
 from penstock.journal.files.transfer import in_pieces
 from penstock.journal.postgresql.connection import PostgresDatabase
 from penstock.journal.postgresql.copies import ExtentCopy
-from penstock.journal.postgresql.database import ExtentRow, ReadableDatabase
+from penstock.journal.postgresql.database import MADE_IN, ExtentRow, ReadableDatabase
 from penstock.journal.postgresql.folder_view import FolderView
+from penstock.journal.postgresql.incarnations import is_another
 from penstock.journal.postgresql.questions import asked
 from penstock.journal.postgresql.schema import partition
 from penstock.journal.postgresql.values import GIVEN_UP
@@ -45,7 +47,14 @@ class DatabaseSource:
             raise JournalRefused(f"{database.where} has damaged messages in the extent from {kept[0].first} on")
         given_up = json.loads(asked(lambda: database.value(GIVEN_UP)) or b"[]")
         self.facts = TransferFacts(
-            row.identity, row.created, row.epoch, row.head, row.low, row.floor, tuple(map(tuple, given_up))
+            row.identity,
+            row.created,
+            row.epoch,
+            row.head,
+            row.low,
+            row.floor,
+            tuple(map(tuple, given_up)),
+            put_back=is_another(asked(lambda: database.value(MADE_IN)), rows, asked(database.facts).incarnation),
         )
         self._rows = {row.first: row for row in rows}
         self.extents = [_extent(row) for row in rows]
@@ -153,6 +162,8 @@ class DatabaseTarget:
         found = survey(FolderView(self._database), progress)
         if found.problems:
             raise JournalRefused(f"the copy in {self._database.where} is not sound: {found.problems[0].text}")
+        if self._facts.put_back:
+            self._ours(asked(lambda: self._database.put_back(self._epoch)))
         self._ours(asked(lambda: self._database.release(self._epoch)))
 
     def _move_head(self) -> None:
@@ -206,6 +217,14 @@ class ArrivalDatabase(PostgresDatabase):
                 return False
             self._change("delete from {schema}.extents where first = %s", (first,))
             self._change("drop table if exists {schema}.{partition}", partition=partition(first))
+        return True
+
+    def put_back(self, epoch: int) -> bool:
+        """Note that the journal had gone on behind the head."""
+        with self._transaction():
+            if not self._rows(_OURS, {"epoch": epoch}):
+                return False
+            self.end_incarnation(self.shard(), time.time_ns() // 1000)
         return True
 
     def move_head(self, epoch: int, facts: TransferFacts, last: TransferExtent | None) -> bool:

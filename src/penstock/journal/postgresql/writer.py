@@ -20,7 +20,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import NoReturn, TypeVar
 
-from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
+from penstock.journal.errors import Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.journal.postgresql.clock import Clock
 from penstock.journal.postgresql.database import (
     BlockMark,
@@ -34,7 +34,7 @@ from penstock.journal.postgresql.database import (
 )
 from penstock.journal.postgresql.lease import DatabaseLease
 from penstock.journal.postgresql.questions import away
-from penstock.journal.postgresql.seen import Seen
+from penstock.journal.postgresql.seen import Seen, held, held_before
 from penstock.journal.postgresql.server import check_server
 
 #: Seconds for which a database that can't be reached is tried again before who asked is told of it, and may ask again.
@@ -202,7 +202,7 @@ class HeadWriter:
 
     def _may_follow(self, shard: ShardRow) -> bool:
         """Whether the head is where we know it, or behind a block that we have just sent."""
-        return shard.epoch == self.epoch and shard.head >= self.head
+        return (shard.epoch, shard.owner) == (self.epoch, self.owner) and shard.head >= self.head
 
     def _refused(self) -> NoReturn:
         """Raise why a statement of ours has changed nothing."""
@@ -213,8 +213,11 @@ class HeadWriter:
     def _explain(self, shard: ShardRow) -> None:
         """Raise why a statement of ours has changed nothing. Returns where that can't be told: it may be sent again."""
         lost = (shard.head, self.head) if shard.head < self.head else self._seen.lost(self._database, shard)
+        error = held_before(self._database, shard) if lost is None else None
+        if error is not None:
+            raise self._end(error)
         if lost is not None:
-            raise self._end(self._lost(shard, lost))
+            raise self._end(held(self._database, lost))
         if shard.epoch != self.epoch:
             owner = f"{shard.owner} owns it" if shard.owner else "it was owned by another broker"
             raise self._end(
@@ -223,16 +226,6 @@ class HeadWriter:
                     f" {shard.head}; ours was {self.epoch} at {self.head}. Nothing was confirmed since"
                 )
             )
-
-    def _lost(self, shard: ShardRow, lost: tuple[int, int]) -> CommitsLost:
-        return CommitsLost(
-            lost,
-            f"{self._database.where} has lost commits that it had confirmed: it is at position {shard.head}, epoch"
-            f" {shard.epoch}, and had told us that everything below {self.head} was durable. Lost, or replaced by"
-            f" others: at least positions {lost[0]} to {lost[1] - 1}. A standby that is not synchronous was promoted,"
-            " or an older state of the database restored. If the server that has them is still there, go back to it;"
-            " if not, start the broker again, and it goes on without them",
-        )
 
     def _insist(self, ask: Callable[[], T]) -> T:
         """Ask something that may be done twice, until there is an answer."""

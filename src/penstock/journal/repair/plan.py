@@ -222,7 +222,9 @@ class _Planner:
             known.append(self.tail.committed)
         end = self.begin if self.end is None else self.end
         highest = max(known, default=end)
-        if highest > end and highest != end + GAP:  # that is said when the last start had nothing to append
+        resumed = self.found.folder.resumes if self.found.folder is not None else 0
+        # Where the last start went on, if it had nothing to append, is no loss.
+        if highest > end and highest not in (end + GAP, resumed):
             self._finish(segments[-1:])
             end = self.begin if self.end is None else self.end
             self.plan.new.append(self._bridge((end, highest + GAP), None, seen=highest))

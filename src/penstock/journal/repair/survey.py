@@ -165,7 +165,8 @@ class Survey:
     @property
     def resumes(self) -> int:
         """Where a start would go on."""
-        return self.end + (GAP if self.segments and self.segments[-1].weak else 0)
+        low = self.end + (GAP if self.segments and self.segments[-1].weak else 0)
+        return max(low, self.folder.resumes if self.folder is not None else 0)
 
     @property
     def startable(self) -> bool:
@@ -362,7 +363,7 @@ class _Surveyor:
     def _nothing_left(self, folder: Folder | None) -> None:
         found = self.found
         committed = found.tail.committed if found.tail else 0
-        if committed > FIRST_POSITION or (folder is not None and folder.start):
+        if FIRST_POSITION < committed != found.resumes or (folder is not None and folder.start):
             start = max(found.start, FIRST_POSITION)
             highest = max([committed, *self._good_checkpoints(folder)])
             lost = (start, highest if highest > start else start + GAP)

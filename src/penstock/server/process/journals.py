@@ -25,7 +25,9 @@ def chosen_journal(options: BrokerOptions) -> Journal:
         extent = min(asked.segment_bytes, max(history // EPHEMERAL_EXTENTS, EPHEMERAL_EXTENT))
         return open_journal("memory:", OwnerOptions(extent_bytes=extent, reserve=EPHEMERAL_STEP))
     durability, age = Durability[asked.durability.upper()], asked.segment_seconds * SECOND
-    return open_journal(asked.url or f"file:{options.data}", OwnerOptions(durability, asked.segment_bytes, age))
+    notes = options.data if asked.url else ""
+    owner = OwnerOptions(durability, asked.segment_bytes, age, notes=notes)
+    return open_journal(asked.url or f"file:{options.data}", owner)
 
 
 def chosen_retention(options: BrokerOptions) -> Retention:

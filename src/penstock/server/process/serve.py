@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from penstock import compiled
-from penstock.journal.errors import JournalRefused, LogError
+from penstock.journal.errors import DecisionNeeded, JournalRefused, LogError
 from penstock.server.admin.tokens import TokensUnreadable
 from penstock.server.network.listeners import ListenError
 from penstock.server.process.allocator import give_memory_back
@@ -17,8 +17,9 @@ from penstock.server.process.life import Life
 from penstock.server.process.logs import LibraryLog, Logger
 from penstock.server.process.options import BrokerOptions
 
-#: Exit codes: see ``penstock serve --help``.
-OK, FAILED, WRONG_USE, REFUSED = 0, 1, 2, 3
+#: Exit codes: see ``penstock serve --help``. After ``UNDECIDED`` it is of no use to start the broker again before an
+#: operator has looked.
+OK, FAILED, WRONG_USE, REFUSED, UNDECIDED = 0, 1, 2, 3, 5
 
 
 def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
@@ -45,6 +46,8 @@ def serve(options: BrokerOptions, variables: Sorted | None = None) -> int:
     except ListenError as error:
         log.error("can not listen", reason=str(error))
         return REFUSED
+    except DecisionNeeded as error:
+        return _undecided(error, log)
     except (LogError, OSError) as error:
         log.error("the broker has ended", reason=str(error))
         return FAILED
@@ -59,8 +62,15 @@ def _told(failure: Exception | None, log: Logger) -> int:
     if failure is None:
         log.info("stopped")
         return OK
+    if isinstance(failure, DecisionNeeded):
+        return _undecided(failure, log)
     log.error("the broker has ended: nothing was confirmed after this", reason=str(failure))
     return FAILED
+
+
+def _undecided(failure: DecisionNeeded, log: Logger) -> int:
+    log.error("the broker has ended, and an operator has to decide how to go on", reason=str(failure))
+    return UNDECIDED
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import compiled
-from penstock.journal.errors import CommitsLost, Fenced, LogAway, LogError, LogFailed, LogFull
+from penstock.journal.errors import DecisionNeeded, Fenced, LogAway, LogError, LogFailed, LogFull
 from penstock.server.admin.figures import BrokerMeasures
 from penstock.server.admin.process import first_token
 from penstock.server.admin.requests import AdminRequests
@@ -234,7 +234,7 @@ class Serving:
 
         A database that has lost commits is a matter for an operator.
         """
-        temporary = isinstance(self.failure, Fenced | LogFailed) and not isinstance(self.failure, CommitsLost)
+        temporary = isinstance(self.failure, Fenced | LogFailed) and not isinstance(self.failure, DecisionNeeded)
         return temporary and self._journal.lease is not None
 
     async def _end(self) -> None:

@@ -1,0 +1,57 @@
+"""Backups of a journal's database that know nothing of Penstock: of rows, as by pg_dump, and of a server's files."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from penstock.cli.up.postgresql import Server
+from penstock.journal.postgresql.address import parse_address
+from penstock.journal.postgresql.connection import PostgresDatabase
+from penstock.journal.postgresql.schema import TABLES
+
+Dump = dict[str, bytes]
+
+
+def dump(url: str) -> Dump:
+    """The rows of all tables, as ``pg_dump`` copies them."""
+    address = parse_address(url)
+    with psycopg.connect(address.connection) as connection, connection.cursor() as cursor:
+        found = {}
+        for table in TABLES:
+            what = sql.SQL("copy (select * from {}) to stdout").format(sql.Identifier(address.schema, table))
+            with cursor.copy(what) as copy:
+                found[table] = b"".join(copy)
+        return found
+
+
+def put_back(url: str, backup: Dump) -> None:
+    """Restore them into new tables, as ``pg_restore --clean`` does."""
+    address = parse_address(url)
+    with psycopg.connect(address.connection, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(address.schema)))
+    database = PostgresDatabase(address)
+    database.make()
+    for line in backup["extents"].splitlines():
+        database.prepare(int(line.partition(b"\t")[0]))
+    database.close()
+    with psycopg.connect(address.connection) as connection, connection.cursor() as cursor:
+        for table, rows in backup.items():
+            name = sql.Identifier(address.schema, table)
+            cursor.execute(sql.SQL("delete from {}").format(name))
+            with cursor.copy(sql.SQL("copy {} from stdin").format(name)) as copy:
+                copy.write(rows)
+
+
+def copy_files(server: Server, to: Path) -> None:
+    """The files of a server that is stopped: a snapshot of its disk."""
+    subprocess.run(["cp", "--archive", str(server.data), str(to)], check=True)
+
+
+def put_files_back(server: Server, backup: Path) -> None:
+    """The server is what it was. It must be stopped."""
+    subprocess.run(["rm", "--recursive", "--force", str(server.data)], check=True)
+    subprocess.run(["cp", "--archive", str(backup), str(server.data)], check=True)
