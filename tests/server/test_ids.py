@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from binascii import hexlify
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from penstock.core.broker import Broker
 from penstock.core.properties import Properties
 from penstock.core.queue import Queue
 from penstock.server.engine.ids import MANY, Ids
+from support.brokers import BrokerProcess
+from support.raw import REQUEST_ID, UUID, Fields, Kokaq
 
 OURS = 0xFEDC_BA98_7654_3210
 COUNTS = (1, 2, MANY - 1, MANY, MANY + 1, 3 * MANY)
@@ -63,3 +67,26 @@ def test_an_id_that_was_asked_for_is_the_messages() -> None:
     assert made.texts(queue, positions)[0] == hexlify(asked)
     assert made.raw_positions(made.raws(queue, positions)) == list(positions)
     assert made.positions(made.texts(queue, positions)) == list(positions)
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+def test_a_repeated_push_is_answered_with_the_first_uuid_after_a_restart(tmp_path: Path, ends: str) -> None:
+    """Whichever ID the repetition asks for, and whether the first message is still there: from the journal alone, and
+    from a checkpoint."""
+    asked = {state: os.urandom(16) for state in ("waits", "is gone")}
+    request = {state: os.urandom(16) for state in asked}
+    with BrokerProcess(tmp_path) as broker:
+        peer = broker.dial("kokaq", kind=Kokaq)
+        for state in ("is gone", "waits"):
+            fields: Fields = {REQUEST_ID: request[state], UUID: asked[state]}
+            assert peer.make(f"default/{state}").push(f"default/{state}", b"m", fields) == asked[state]
+        peer.pop_all("default/is gone")
+        for _ in range(2):
+            getattr(broker, ends)()
+            broker.start()
+            peer = broker.dial("kokaq", kind=Kokaq)
+            for state, first in asked.items():
+                others: tuple[Fields, ...] = {}, {UUID: os.urandom(16)}, {UUID: first}
+                for more in others:
+                    assert peer.push(f"default/{state}", b"m", {REQUEST_ID: request[state], **more}) == first
+            assert [peer.depth(f"default/{state}") for state in asked] == [1, 0]

@@ -256,13 +256,20 @@ class TestPush:
         assert peer.depth(rig.queue) == 0
         assert peer.push(rig.queue, b"m", {REQUEST_ID: os.urandom(16)}) != first
 
-    def test_deduplication_of_an_asked_for_id(self, rig: Rig) -> None:
-        """The first message's UUID, even when that message is gone."""
+    @pytest.mark.parametrize("asks_first", [True, False])
+    @pytest.mark.parametrize("asks_again", ["the same", "another", "none"])
+    def test_deduplication_of_an_asked_for_id(self, rig: Rig, asks_again: str, *, asks_first: bool) -> None:
+        """The first message's UUID, whichever the repetition asks for, and even when that message is gone."""
         peer = rig.kokaq().make(rig.queue)
-        fields: Fields = {REQUEST_ID: os.urandom(16), UUID: os.urandom(16)}
-        assert peer.push(rig.queue, b"m", fields) == fields[UUID]
+        request: Fields = {REQUEST_ID: os.urandom(16)}
+        wanted: Fields = {UUID: os.urandom(16)}
+        others: dict[str, Fields] = {"the same": wanted, "another": {UUID: os.urandom(16)}, "none": {}}
+        again = request | others[asks_again]
+        first = peer.push(rig.queue, b"m", request | wanted if asks_first else request)
+        assert (first == wanted[UUID]) == asks_first
+        assert peer.push(rig.queue, b"m", again) == first
         assert peer.pop_all(rig.queue) == [b"m"]
-        assert peer.push(rig.queue, b"m", fields) == fields[UUID]
+        assert peer.push(rig.queue, b"m", again) == first
         assert peer.depth(rig.queue) == 0
 
     def test_correlation_and_request_id_come_back(self, rig: Rig) -> None:

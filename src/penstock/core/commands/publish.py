@@ -37,18 +37,26 @@ class PublishRefusal(Enum):
 class PublishResult:
     """The first ``accepted`` messages were taken, at positions from ``first``; the others were refused for ``refusal``.
 
-    A message whose request ID is remembered has ``duplicate`` set: ``first`` is where it was published before.
+    A message whose request ID is remembered has ``duplicate`` set: ``first`` is where it was published before, and
+    ``asked_id`` the ID that was asked for then, which may be another one than now.
     """
 
-    __slots__ = ("accepted", "duplicate", "first", "refusal")
+    __slots__ = ("accepted", "asked_id", "duplicate", "first", "refusal")
 
     def __init__(
-        self, first: int, accepted: int, refusal: PublishRefusal | None = None, *, duplicate: bool = False
+        self,
+        first: int,
+        accepted: int,
+        refusal: PublishRefusal | None = None,
+        *,
+        duplicate: bool = False,
+        asked_id: bytes = b"",
     ) -> None:
         self.first = first
         self.accepted = accepted
         self.refusal = refusal
         self.duplicate = duplicate
+        self.asked_id = asked_id
 
 
 def publish(
@@ -89,8 +97,8 @@ def publish(
 def _published_before(state: BrokerState, queue: Queue, properties: Properties, now: int) -> PublishResult | None:
     """What to answer if a message with this request ID is remembered, or one with the ID asked for is alive."""
     request_id, asked_id = properties.request_id, properties.asked_id
-    if request_id and (known := queue.requests.position(request_id, now)) is not None:
-        return PublishResult(known, 1, duplicate=True)
+    if request_id and (known := queue.requests.published(request_id, now)) is not None:
+        return PublishResult(known[0], 1, duplicate=True, asked_id=known[1])
     if asked_id and asked_id in state.asked:
         return PublishResult(0, 0, PublishRefusal.EXISTS)
     return None
@@ -112,7 +120,7 @@ def _add(
     columns = _columns(len(payloads), properties, expires, due)
     first = state.log.messages(now, queue.id, connection.source, payloads, columns)
     if request_id and queue.policy.deduplication:
-        queue.requests.add(request_id, first, now + queue.policy.deduplication)
+        queue.requests.add(request_id, first, now + queue.policy.deduplication, asked_id)
         state.schedule_requests(queue)
     if asked_id:
         state.asked[asked_id] = (queue, first)

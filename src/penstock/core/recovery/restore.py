@@ -46,8 +46,14 @@ def restore(table: Table, next_position: int, now: int = 0) -> Broker:
         broker.count_writer(each)
     for number, requests in meta.requests.items():
         if (queue := broker.queues.get(number)) is not None:
-            known = {bytes.fromhex(key): value for key, value in requests.items() if value[1] > now}
-            queue.requests = RequestIds(known)
+            asked_ids = meta.requests_asked.get(number, {})
+            queue.requests = RequestIds(
+                {
+                    bytes.fromhex(key): (position, until, bytes.fromhex(asked_ids.get(key, "")))
+                    for key, (position, until) in requests.items()
+                    if until > now
+                }
+            )
             broker.schedule_requests(queue)
     positions, queues = table.columns["position"], table.columns["queue"]
     for position, asked in meta.asked.items():

@@ -82,6 +82,8 @@ class Meta(msgspec.Struct):
     queues: dict[int, QueueEntry] = msgspec.field(default_factory=dict)
     #: Queue -> request ID (hex) -> (position, until when it is remembered)
     requests: dict[int, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
+    #: Queue -> request ID (hex) -> ID that was asked for its message (hex), where one was. The message may be gone.
+    requests_asked: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     #: Position -> ID that the publisher asked for (hex)
     asked: dict[int, str] = msgspec.field(default_factory=dict)
     #: By position. Of the messages named there, some may be gone.
@@ -157,6 +159,9 @@ class Table:
         """Drop the request IDs that nobody has to remember any longer."""
         for queue, requests in self.meta.requests.items():
             self.meta.requests[queue] = {key: value for key, value in requests.items() if value[1] > now}
+        for queue, asked in self.meta.requests_asked.items():
+            known = self.meta.requests[queue]
+            self.meta.requests_asked[queue] = {key: value for key, value in asked.items() if key in known}
 
     # Groups of blocks
 
@@ -361,6 +366,7 @@ class Table:
         for queue in queues:
             del self.meta.queues[queue]
             self.meta.requests.pop(queue, None)
+            self.meta.requests_asked.pop(queue, None)
         if queues:
             self._drop_orphans()
 
@@ -467,6 +473,7 @@ class Table:
 
     def _remember(self, events: Events, low: int, high: int) -> None:
         """Note the request IDs and asked-for IDs of new messages."""
+        asked_ids = dict(events.strings("asked_id", low, high))
         for which, value in events.strings("request_id", low, high):
             row, original = events.message_rows[which], int(events.numbers("original")[which])
             if original and self.meta.complete:
@@ -477,9 +484,16 @@ class Table:
             known = self.meta.requests.setdefault(queue, {})
             if not original or noted[1] > known.get(value.hex(), (0, 0))[1]:  # a copy may be of a request long past
                 known[value.hex()] = noted
-        for which, value in events.strings("asked_id", low, high):
+                self._remember_asked(queue, value.hex(), asked_ids.get(which, b""))
+        for which, value in asked_ids.items():
             position = events.numbers("original")[which] or events.positions[events.message_rows[which]]
             self.meta.asked[int(position)] = value.hex()
+
+    def _remember_asked(self, queue: int, request_id: str, asked_id: bytes) -> None:
+        if asked_id:
+            self.meta.requests_asked.setdefault(queue, {})[request_id] = asked_id.hex()
+        elif queue in self.meta.requests_asked:  # the request ID may have been used before
+            self.meta.requests_asked[queue].pop(request_id, None)
 
     def _forget_asked(self) -> None:
         if self.meta.asked:

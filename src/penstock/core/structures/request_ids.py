@@ -1,4 +1,4 @@
-"""Request IDs of a queue: which message each has published, and until when that is remembered."""
+"""Request IDs of a queue: which message each has published, by which ID, and until when that is remembered."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-#: Until when, the message's position, and the request ID. What both structures refer to is one tuple.
-_Entry: TypeAlias = tuple[int, int, bytes]
+#: Until when, the message's position, the request ID, and the ID that was asked for the message. What both structures
+#: refer to is one tuple.
+_Entry: TypeAlias = tuple[int, int, bytes, bytes]
 
 
 class RequestIds:
@@ -15,9 +16,9 @@ class RequestIds:
 
     __slots__ = ("_ends", "_known", "scheduled")
 
-    def __init__(self, known: Mapping[bytes, tuple[int, int]] | None = None) -> None:
-        """``known`` has the position of each, and until when it is remembered."""
-        entries = [(until, position, key) for key, (position, until) in (known or {}).items()]
+    def __init__(self, known: Mapping[bytes, tuple[int, int, bytes]] | None = None) -> None:
+        """``known`` has the position of each, until when it is remembered, and the ID asked for, empty if none was."""
+        entries = [(until, position, key, asked) for key, (position, until, asked) in (known or {}).items()]
         heapify(entries)
         self._ends: list[_Entry] = entries
         self._known: dict[bytes, _Entry] = {entry[2]: entry for entry in entries}
@@ -27,14 +28,17 @@ class RequestIds:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def position(self, request_id: bytes, now: int) -> int | None:
-        """The message that this request has published. None: nobody has to know."""
-        entry = self._known.get(request_id)
-        return entry[1] if entry is not None and entry[0] > now else None
+    def published(self, request_id: bytes, now: int) -> tuple[int, bytes] | None:
+        """The position of the message that this request has published, and the ID asked for; None if it is forgotten.
 
-    def add(self, request_id: bytes, position: int, until: int) -> None:
-        """Remember which message a request has published."""
-        entry = (until, position, request_id)
+        The message itself may be gone, and with it what the queue knows of its ID.
+        """
+        entry = self._known.get(request_id)
+        return (entry[1], entry[3]) if entry is not None and entry[0] > now else None
+
+    def add(self, request_id: bytes, position: int, until: int, asked_id: bytes = b"") -> None:
+        """Remember which message a request has published, and the ID that was asked for it."""
+        entry = (until, position, request_id, asked_id)
         self._known[request_id] = entry
         heappush(self._ends, entry)
 
@@ -56,6 +60,8 @@ class RequestIds:
         """When the first of them is over."""
         return self._ends[0][0] if self._ends else None
 
-    def as_dict(self, now: int = 0) -> dict[bytes, tuple[int, int]]:
-        """Position, and until when, of those that are remembered now, by request ID."""
-        return {key: (position, until) for key, (until, position, _) in self._known.items() if until > now}
+    def as_dict(self, now: int = 0) -> dict[bytes, tuple[int, int, bytes]]:
+        """Position, until when, and ID asked for, of those that are remembered now, by request ID."""
+        return {
+            key: (position, until, asked) for key, (until, position, _, asked) in self._known.items() if until > now
+        }

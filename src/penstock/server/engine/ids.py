@@ -30,7 +30,11 @@ class Ids:
 
     def raw(self, queue: Queue, position: int) -> bytes:
         """The 16 bytes of a message's ID."""
-        return queue.asked.get(position) or _RAW.pack(self.identity, position)
+        return queue.asked.get(position) or self.own_raw(position)
+
+    def own_raw(self, position: int) -> bytes:
+        """The 16 bytes of the ID of a message whose publisher asked for none."""
+        return _RAW.pack(self.identity, position)
 
     def raws(self, queue: Queue, positions: range) -> tuple[bytes, ...]:
         """The 16 bytes of the IDs of messages that lie side by side."""

@@ -158,7 +158,7 @@ GROWTH = (
     ),
     Growth(
         "request IDs",
-        "about 200 bytes each, for a queue's `deduplication_seconds`",
+        "about 200 bytes each, 60 more with an ID asked for, for a queue's `deduplication_seconds`",
         "`state_bytes`",
         (
             "core/structures/request_ids:RequestIds._ends",

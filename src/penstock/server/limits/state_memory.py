@@ -26,7 +26,8 @@ OUT = 425
 LOCK = 200
 #: A message of which something is noted: deliveries, retries, its rank, its place.
 NOTE = 200
-REQUEST = 220
+#: With the ID that was asked for.
+REQUEST = 290
 ASKED = 220
 QUEUE = 4_200
 WRITER = 400

@@ -401,10 +401,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
                 return self.refused(done, queue, len(request.payload or b""))
             self._fail(request, REFUSALS.get(done.refusal, Reason.NOT_ALLOWED))
             return True
-        uuid = self.runtime.ids.raw(queue, done.first)
-        if done.duplicate and asked and not self.runtime.broker.find(queue, [done.first]):
-            uuid = asked  # the first message is gone, and with it the ID that it had been asked for
-        self._succeed(request, Metadata(uuid=uuid))
+        given = done.asked_id if done.duplicate else asked
+        self._succeed(request, Metadata(uuid=given or self.runtime.ids.own_raw(done.first)))
         return True
 
     def _publish(self, queue: Queue, request: Request, metadata: Metadata, asked: bytes) -> PublishResult:
