@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Page
 
+from penstock.admin.routes import path_part
 from support.brokers import PATIENCE
 
 #: Opens an address of the console as a person of its own; see the fixture ``visit``.
@@ -25,7 +26,7 @@ class Api:
         self.token = token
 
     def call(self, method: str, *parts: str, body: Any = None, **query: Any) -> Any:
-        address = f"{self.origin}/api/v1/{'/'.join(quote(part, safe='') for part in parts)}"
+        address = f"{self.origin}/api/v1/{'/'.join(map(path_part, parts))}"
         if query:
             address += f"?{urlencode(query)}"
         data = None if body is None else json.dumps(body).encode()

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.admin.access import Caller
 from penstock.admin.problems import fail
-from penstock.admin.routes import Route
+from penstock.admin.routes import DOTS, Route
 
 #: Bytes of a body, but where payloads come in: those of a publish may be as large as payloads are, in hex.
 BODY_BYTES = 4 * 2**20
@@ -137,6 +137,6 @@ def matched(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None
 def split_path(raw: bytes) -> list[str]:
     """The parts of a path, decoded one by one: a name may have a slash. Raises ApiProblem."""
     try:
-        return [unquote(part, errors="strict") for part in raw.decode("ascii").split("/")]
+        return [DOTS.get(part) or unquote(part, errors="strict") for part in raw.decode("ascii").split("/")]
     except UnicodeDecodeError:
         fail("bad-request", "the path is percent-encoded UTF-8", field="path")

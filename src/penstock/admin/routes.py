@@ -7,6 +7,7 @@ is not here does not exist, and one that is here is checked.
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from penstock.admin.resources import access, messages, operations, peers, queues, sql
 from penstock.admin.resources.access import Role
@@ -193,5 +194,15 @@ ROUTES: tuple[Route, ...] = (
     Route("metrics-per-queue", "GET", "/metrics/per-queue", "view", "some",
           "OpenMetrics: series for each queue of a pattern", None, query=operations.MetricsQuery, media="metrics"),
 )  # fmt: skip
+
+#: Browsers and proxies take the parts ``.`` and ``..`` out of a path, however they are encoded. As names they are
+#: written with a semicolon behind them, which stands encoded in all other names.
+DOTS = {".;": ".", "..;": ".."}
+
+
+def path_part(name: str) -> str:
+    """A name as a part of a path."""
+    return f"{name};" if f"{name};" in DOTS else quote(name, safe="")
+
 
 BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}

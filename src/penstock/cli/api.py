@@ -11,13 +11,13 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import click
 import msgspec
 
 from penstock.admin.resources.common import Code, Problem
-from penstock.admin.routes import BY_NAME, Route
+from penstock.admin.routes import BY_NAME, Route, path_part
 from penstock.cli.errors import FAILED, NOT_ENOUGH, REFUSED, WRONG_USE, CommandError
 
 DEFAULT_URL = "http://127.0.0.1:9180"
@@ -251,7 +251,7 @@ class Api:
 
     def _path(self, route: Route, places: tuple[str, ...], query: Any) -> str:
         values = iter(places)
-        parts = [quote(next(values), safe="") if part.startswith("{") else part for part in route.path.split("/")]
+        parts = [path_part(next(values)) if part.startswith("{") else part for part in route.path.split("/")]
         return "/".join(parts) + _query_of(query)
 
     def _connected(self) -> http.client.HTTPConnection:

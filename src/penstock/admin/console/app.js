@@ -9,6 +9,7 @@ import { kept, useStore } from "./lib/store.js";
 import { Dialog } from "./parts/dialog.js";
 import { Check } from "./parts/field.js";
 import { Icon } from "./parts/icons.js";
+import { Head } from "./parts/panel.js";
 import { Empty, Failed, Loading } from "./parts/states.js";
 import { attempt, Toasts } from "./parts/toast.js";
 import { AdminPage } from "./pages/admin.js";
@@ -71,7 +72,7 @@ function Frame({ who }) {
       <div class=${`pages ${menu ? "open" : ""}`} id="pages"><${Pages} here=${here} /></div>
       <main ref=${main} tabindex="-1" id="main">
         <${Lost} />
-        ${Page ? html`<${Page} key=${here.page} parts=${here.parts} query=${here.query} />` : html`<${Empty} title="There is no such page">The address names no page of the console.</${Empty}>`}
+        ${Page ? html`<${Page} key=${here.page} parts=${here.parts} query=${here.query} />` : html`<${Head} title="Not found" /><${Empty} title="There is no such page">The address names no page of the console.</${Empty}>`}
       </main>
     </div>
     <${Help} /><${Toasts} />`;

@@ -21,7 +21,10 @@ function query(parameters = {}) {
   return text ? `?${text}` : "";
 }
 
-export const apiAddress = (parts, parameters) => `${API}/${parts.map(encodeURIComponent).join("/")}${query(parameters)}`;
+// Browsers take . and .. out of a path, however they are encoded: the API knows these names with a semicolon.
+const pathPart = (name) => (name === "." || name === ".." ? `${name};` : encodeURIComponent(name));
+
+export const apiAddress = (parts, parameters) => `${API}/${parts.map(pathPart).join("/")}${query(parameters)}`;
 
 async function problemOf(response) {
   try {

@@ -128,9 +128,11 @@ document.addEventListener("visibilitychange", () => {
   } else if (session.get()) begin();
 });
 
-// The stream tells of this queue too, while the page is open.
-export function useLiveQueue(name) {
+// The stream tells of this queue too, while the page is open. One that is not there, or not ours to see, is not asked for:
+// the server refuses such a stream, and there would be none at all.
+export function useLiveQueue(name, there) {
   useEffect(() => {
+    if (!there) return undefined;
     wanted = name;
     queueNow.set(null);
     queueSamples.set([]);
@@ -138,5 +140,5 @@ export function useLiveQueue(name) {
     return () => {
       wanted = "";
     };
-  }, [name]);
+  }, [name, there]);
 }

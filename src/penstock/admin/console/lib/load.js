@@ -1,11 +1,15 @@
 // Loading what a page shows: the old stays while the new comes, a late answer never replaces a newer one, and after a
-// lost connection everything is loaded again.
+// lost connection everything is loaded again. What is of something else, or is gone or forbidden by now, does not stay.
 import { useCallback, useEffect, useRef, useState } from "./html.js";
+import { writeJson } from "./json.js";
 import { connection } from "./live.js";
 import { useStore } from "./store.js";
 
+const ENDED = ["not-found", "denied"];
+
 export function useLoad(load, dependencies, { every = 0 } = {}) {
-  const [found, setFound] = useState({ value: undefined, problem: null, loading: true, at: 0 });
+  const of = writeJson(dependencies);
+  const [found, setFound] = useState({ value: undefined, problem: null, loading: true, at: 0, of });
   const [turn, setTurn] = useState(0);
   const { times } = useStore(connection);
   const asked = useRef(0);
@@ -16,8 +20,8 @@ export function useLoad(load, dependencies, { every = 0 } = {}) {
     const mine = asked.current;
     setFound((before) => ({ ...before, loading: true }));
     load(abort.signal).then(
-      (value) => mine === asked.current && setFound({ value, problem: null, loading: false, at: Date.now() }),
-      (problem) => problem.name !== "AbortError" && mine === asked.current && setFound((before) => ({ ...before, problem, loading: false })),
+      (value) => mine === asked.current && setFound({ value, problem: null, loading: false, at: Date.now(), of }),
+      (problem) => problem.name !== "AbortError" && mine === asked.current && setFound((before) => ({ ...before, value: before.of === of && !ENDED.includes(problem.code) ? before.value : undefined, problem, loading: false, of })),
     );
     return () => abort.abort();
   }, [...dependencies, turn, Math.max(1, times)]); // the first time the stream opens is no reason to load again

@@ -13,6 +13,8 @@ import { Pager, Table } from "../parts/table.js";
 
 const OUTCOMES = { done: "good", partial: "warn", "dry-run": "", refused: "warn", failed: "bad" };
 
+const Outcome = ({ entry }) => html`<${Badge} kind=${OUTCOMES[entry.outcome]}>${entry.outcome}</${Badge}>`;
+
 export function AuditTab({ query }) {
   const { who = "", action = "", target = "", cursor = "" } = query;
   const [it, setIt] = useState({ who, action, target });
@@ -20,11 +22,11 @@ export function AuditTab({ query }) {
   const state = useLoad((signal) => get(["audit"], { who, action, target, cursor }, signal), [who, action, target, cursor]);
   const set = (field) => (value) => setIt({ ...it, [field]: value });
   const columns = [
-    { key: "at", label: "When", head: true, cell: (entry) => html`<button type="button" class="link nowrap" onClick=${() => setOpen(entry)}>${moment(entry.at)}</button>` },
-    { key: "who", label: "Who", cell: (entry) => html`${entry.who} <span class="soft narrow-off">${entry.origin}</span>` },
-    { key: "action", label: "What", cell: (entry) => entry.action },
+    { key: "at", label: "When", head: true, cell: (entry) => html`<button type="button" class="link nowrap" onClick=${() => setOpen(entry)}>${moment(entry.at)}</button><div class="narrow-only"><span class="soft">${entry.who}</span> <${Outcome} entry=${entry} /></div>` },
+    { key: "who", label: "Who", off: "narrow", cell: (entry) => html`${entry.who} <span class="soft">${entry.origin}</span>` },
+    { key: "action", label: "What", className: "wrap", cell: (entry) => entry.action },
     { key: "target", label: "About", className: "wrap", cell: (entry) => entry.target },
-    { key: "outcome", label: "Outcome", cell: (entry) => html`<${Badge} kind=${OUTCOMES[entry.outcome]}>${entry.outcome}</${Badge}>` },
+    { key: "outcome", label: "Outcome", off: "narrow", cell: (entry) => html`<${Outcome} entry=${entry} />` },
   ];
   const foot = (page) => html`<${Pager} shown=${page.items.length} total=${page.total} word="entries" hasBack=${cursor !== ""} hasNext=${page.next !== null} onFirst=${() => goQuery({ cursor: "" })} onNext=${() => goQuery({ cursor: page.next })} />`;
   return html`<${Panel} body=${false}>

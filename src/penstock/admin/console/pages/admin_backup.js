@@ -13,7 +13,7 @@ import { Table } from "../parts/table.js";
 import { tell } from "../parts/toast.js";
 
 const COLUMNS = [
-  { key: "name", label: "Backup", head: true, cell: (one) => html`<span class="name">${one.name}</span>` },
+  { key: "name", label: "Backup", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.name}</span>` },
   { key: "at", label: "Created", cell: (one) => moment(one.created_at) },
   { key: "bytes", label: "Size", right: true, cell: (one) => bytes(one.bytes) },
   { key: "position", label: "Up to event", right: true, off: "narrow", cell: (one) => count(one.position) },

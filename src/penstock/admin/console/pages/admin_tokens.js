@@ -21,8 +21,8 @@ export function TokensTab() {
   const [step, setStep] = useState(null);
   const close = () => (setStep(null), state.reload());
   const columns = [
-    { key: "name", label: "Name", head: true, cell: (token) => html`<span class="name">${token.name}</span> ${token.expired && html`<${Badge} kind="warn">expired</${Badge}>`}` },
-    { key: "may", label: "Rights", className: "wrap", cell: (token) => token.may.join(", ") },
+    { key: "name", label: "Name", head: true, className: "stretch", cell: (token) => html`<span class="name">${token.name}</span> ${token.expired && html`<${Badge} kind="warn">expired</${Badge}>`}<div class="narrow-only soft">${token.may.join(", ")}</div>` },
+    { key: "may", label: "Rights", off: "narrow", className: "wrap", cell: (token) => token.may.join(", ") },
     { key: "where", label: "Queues", className: "wrap", cell: (token) => html`<code>${token.where.join(" ")}</code>` },
     { key: "made", label: "Created", off: "narrow", cell: (token) => html`${moment(token.created_at)} <span class="soft">by ${token.created_by}</span>` },
     { key: "expires", label: "Expires", off: "narrow", cell: (token) => (token.expires_at ? moment(token.expires_at) : "–") },

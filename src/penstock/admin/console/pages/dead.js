@@ -58,7 +58,7 @@ function Groups({ page, reason, cursor, filtered, onRedrive }) {
 
 function columns(onRedrive, rows) {
   return [
-    { key: "queue", label: "Queue", head: true, cell: (group) => html`<${QueueLink} name=${group.queue} /><div class="narrow-only soft">${group.reason}</div>` },
+    { key: "queue", label: "Queue", head: true, className: "stretch", cell: (group) => html`<${QueueLink} name=${group.queue} /><div class="narrow-only soft">${group.reason}</div>` },
     { key: "reason", label: "Reason", off: "narrow", cell: (group) => html`<${Badge} kind="bad">${group.reason}</${Badge}>` },
     { key: "count", label: "Count", right: true, cell: (group) => count(group.count) },
     rows.some((group) => group.oldest) && { key: "oldest", label: "Oldest", right: true, off: "narrow", cell: (group) => age(group.oldest) },

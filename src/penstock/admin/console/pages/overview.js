@@ -113,7 +113,7 @@ function CommitChart() {
 function Busiest() {
   const state = useLoad((signal) => get(["queues"], { sort: "ready", order: "descending", limit: 12 }, signal), [], { every: 3 });
   const columns = [
-    { key: "name", label: "Queue", head: true, cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
+    { key: "name", label: "Queue", head: true, className: "stretch", cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
     { key: "ready", label: "Ready", right: true, cell: (queue) => compact(queue.ready) },
     { key: "dead", label: "Dead", right: true, off: "narrow", cell: (queue) => compact(queue.dead) },
     { key: "in", label: "Published /s", off: "narrow", right: true, cell: (queue) => rate(queue.rates.published) },

@@ -26,7 +26,7 @@ function Listed({ title, path, columns, rowKey, empty, children, every = 3 }) {
 
 function Pipelines() {
   const columns = () => [
-    { key: "name", label: "Pipeline", head: true, cell: (one) => html`<span class="name">${one.name}</span>` },
+    { key: "name", label: "Pipeline", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.name}</span>` },
     { key: "kind", label: "Kind", cell: (one) => one.kind },
     { key: "batch", label: "Last batch", right: true, cell: (one) => count(one.batch) },
     { key: "at", label: "Finished", right: true, cell: (one) => (one.finished_at ? html`<span title=${moment(one.finished_at)}>${age(one.finished_at)} ago</span>` : "–") },
@@ -54,7 +54,7 @@ function Forget({ kind, path, name, says, reload }) {
 
 function Readers() {
   const columns = (reload) => [
-    { key: "name", label: "Reader", head: true, cell: (one) => html`<span class="name">${one.name}</span>` },
+    { key: "name", label: "Reader", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.name}</span>` },
     { key: "view", label: "Reads", cell: (one) => html`${one.view} <span class="soft">${one.where}</span>` },
     { key: "rows", label: "Behind", right: true, cell: (one) => `${compact(one.lag_rows)} rows` },
     { key: "lag", label: "Lag", right: true, cell: (one) => (one.lag_seconds > FAR_BEHIND_SECONDS ? html`<${Badge} kind="warn">${duration(one.lag_seconds)}</${Badge}>` : duration(one.lag_seconds)) },
@@ -71,7 +71,7 @@ function Readers() {
 
 function Leases() {
   const columns = () => [
-    { key: "reader", label: "Reader", head: true, cell: (one) => html`<span class="name">${one.reader}</span>` },
+    { key: "reader", label: "Reader", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.reader}</span>` },
     { key: "queue", label: "Queue", cell: (one) => html`<${QueueLink} name=${one.queue} />` },
     { key: "messages", label: "Messages", right: true, cell: (one) => compact(one.messages) },
     { key: "until", label: "Until", right: true, cell: (one) => moment(one.until) },
@@ -81,7 +81,7 @@ function Leases() {
 
 function Writers() {
   const columns = (reload) => [
-    { key: "name", label: "Writer", head: true, cell: (one) => html`<span class="name">${one.name}</span>` },
+    { key: "name", label: "Writer", head: true, className: "stretch", cell: (one) => html`<span class="name">${one.name}</span>` },
     { key: "epoch", label: "Batch", right: true, cell: (one) => count(one.epoch) },
     { key: "partitions", label: "Partitions", right: true, off: "narrow", cell: (one) => count(one.partitions) },
     { key: "at", label: "Wrote", right: true, cell: (one) => (one.written_at ? `${age(one.written_at)} ago` : "–") },

@@ -23,12 +23,17 @@ const SHOWN = { messages: MessagesTab, activity: ActivityTab, consumers: Consume
 
 export function QueuePage({ parts, query }) {
   const [namespace = "", queue = "", tab = "messages"] = parts;
+  return html`<${One} key=${`${namespace}/${queue}`} namespace=${namespace} queue=${queue} tab=${tab} query=${query} />`;
+}
+
+// Nothing of one queue is ever shown on the page of another.
+function One({ namespace, queue, tab, query }) {
   const name = `${namespace}/${queue}`;
-  useLiveQueue(name);
   const state = useLoad((signal) => get(queueParts(name), {}, signal), [name]);
+  useLiveQueue(name, state.value !== undefined);
   const live = useStore(queueNow);
   // What was heard last, from the stream or after a change that was made here.
-  const shown = live?.name === name && live.heard > state.at ? { ...state.value, ...live } : state.value;
+  const shown = state.value && live?.name === name && live.heard > state.at ? { ...state.value, ...live } : state.value;
   const trail = html`<a href=${address("queues")}>Queues</a> / <a href=${address("queues", [], { find: `${namespace}/*` })}>${namespace}</a>`;
   const Tab = SHOWN[tab] ?? MessagesTab;
   return html`<${Head} title=${queue} trail=${trail} badges=${shown && html`<${QueueBadges} states=${shown.states} />`}>
@@ -38,7 +43,7 @@ export function QueuePage({ parts, query }) {
       ${shown.paused && html`<${Notice} kind="warn"><strong>Paused.</strong> Messages are accepted and not delivered.</${Notice}>`}
       <${Numbers} it=${shown} />
       <div><${Tabs} label="Parts of this page" tabs=${TABS} chosen=${tab} page="queue" parts=${[namespace, queue]} />
-      <${Tab} key=${name} name=${name} it=${shown} query=${query} reload=${state.reload} /></div>
+      <${Tab} name=${name} it=${shown} query=${query} reload=${state.reload} /></div>
     </div>`}</${Loaded}>`;
 }
 

@@ -46,7 +46,7 @@ export function MessagesTab({ name, it, query, reload }) {
     <div class="filter"><${Pick} label="State of the messages" choices=${choices} chosen=${state} onPick=${(key) => goQuery({ state: key, cursor: "", reason: "" })} /></div>
     <${SearchForm} query=${query} state=${state} />
     <${Loaded} state=${loaded}>${(page) => html`<${Found} name=${name} state=${state} page=${page} search=${search} chosen=${chosen} onChoose=${setChosen} onChanged=${changed} onRefresh=${loaded.reload} cursor=${cursor} />`}</${Loaded}>
-    ${message && html`<${MessageDialog} queue=${name} id=${message} onClose=${() => goQuery({ message: "" })} onChanged=${changed} />`}
+    ${message && html`<${MessageDialog} key=${message} queue=${name} id=${message} onClose=${() => goQuery({ message: "" })} onChanged=${changed} />`}
   </${Panel}>`;
 }
 
@@ -114,7 +114,7 @@ function columns(state, chosen, onChoose) {
   return [
     choosing && { key: "choose", label: "Choose", hideLabel: true, cell: (message) => html`<input type="checkbox" aria-label=${`Choose message ${message.id}`} checked=${chosen.has(message.id)} onChange=${(event) => choose(message.id, event.target.checked)} />` },
     { key: "id", label: "Message", head: true, cell: (message) => html`<button type="button" class="link mono" aria-label=${`Message ${message.id}`} onClick=${() => goQuery({ message: message.id })}>${shortId(message.id)}</button>` },
-    { key: "payload", label: "Payload", className: "preview", cell: (message) => preview(message.payload) },
+    { key: "payload", label: "Payload", className: "preview stretch", cell: (message) => preview(message.payload) },
     state === "dead" && { key: "reason", label: "Reason", cell: (message) => message.reason },
     { key: "size", label: "Size", right: true, off: "narrow", cell: (message) => bytes(message.payload.size) },
     { key: "deliveries", label: "Deliveries", right: true, off: "middle", cell: (message) => count(message.deliveries) },

@@ -18,18 +18,18 @@ const LIMIT = 100;
 const SECONDS = 3;
 
 const COLUMNS = [
-  { key: "name", label: "Queue", sort: "name", head: true, cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
+  { key: "name", label: "Queue", sort: "name", head: true, className: "stretch", cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
   { key: "states", label: "State", off: "narrow", cell: (queue) => html`<${QueueBadges} states=${queue.states} />` },
   { key: "ready", label: "Ready", sort: "ready", right: true, cell: (queue) => compact(queue.ready) },
-  { key: "out", label: "In flight", sort: "out", right: true, off: "narrow", cell: (queue) => compact(queue.out) },
+  { key: "out", label: "In flight", sort: "out", right: true, off: "middle", cell: (queue) => compact(queue.out) },
   { key: "delayed", label: "Delayed", sort: "delayed", right: true, off: "middle", cell: (queue) => compact(queue.delayed) },
   { key: "dead", label: "Dead", sort: "dead", right: true, cell: (queue) => (queue.dead ? html`<strong class="bad-text">${compact(queue.dead)}</strong>` : "0") },
   { key: "published", label: "Published /s", sort: "published", right: true, off: "narrow", cell: (queue) => rate(queue.rates.published) },
   { key: "delivered", label: "Delivered /s", sort: "delivered", right: true, off: "wide", cell: (queue) => rate(queue.rates.delivered) },
-  { key: "settled", label: "Settled /s", sort: "settled", right: true, off: "narrow", cell: (queue) => rate(queue.rates.settled) },
+  { key: "settled", label: "Settled /s", sort: "settled", right: true, off: "middle", cell: (queue) => rate(queue.rates.settled) },
   { key: "oldest", label: "Oldest", sort: "oldest", right: true, cell: (queue) => age(queue.oldest) },
   { key: "consumers", label: "Consumers", sort: "consumers", right: true, off: "middle", cell: (queue) => compact(queue.consumers) },
-  { key: "bytes", label: "Size", sort: "bytes", right: true, off: "wide", cell: (queue) => bytes(queue.bytes) },
+  { key: "bytes", label: "Size", sort: "bytes", right: true, off: "middle", cell: (queue) => bytes(queue.bytes) },
 ];
 
 // With a star or a question mark it is a pattern; without, a part of the name.

@@ -28,7 +28,7 @@ function columns(onOpen, sortable) {
 export function Connections({ label, rows, sort, onSort, foot, onChanged }) {
   const [open, setOpen] = useState(null);
   return html`<${Table} label=${label} columns=${columns(setOpen, Boolean(onSort))} rows=${rows} rowKey=${(one) => one.id} sort=${sort} onSort=${onSort} foot=${foot} />
-    ${open && html`<${One} id=${open.id} onClose=${() => setOpen(null)} onChanged=${onChanged} />`}`;
+    ${open && html`<${One} key=${open.id} id=${open.id} onClose=${() => setOpen(null)} onChanged=${onChanged} />`}`;
 }
 
 function One({ id, onClose, onChanged }) {

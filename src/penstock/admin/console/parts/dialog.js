@@ -1,5 +1,6 @@
 // Dialogs: the browser's own, so that focus stays inside, Escape closes and it goes back where it was.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { plainly } from "../lib/unseen.js";
 import { Icon } from "./icons.js";
 import { Notice } from "./states.js";
 
@@ -32,7 +33,7 @@ export function Confirm({ title, name, action, onClose, onConfirm, children }) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
-  const right = !name || typed === name;
+  const right = !name || typed === name || typed === plainly(name);
   const confirm = async () => {
     if (!right || busy) return;
     setBusy(true);

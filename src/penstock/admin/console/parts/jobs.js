@@ -5,6 +5,7 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { jobs } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
 import { useStore } from "../lib/store.js";
+import { plainly } from "../lib/unseen.js";
 import { Dialog } from "./dialog.js";
 import { Text } from "./field.js";
 import { QueueLink } from "./names.js";
@@ -41,7 +42,7 @@ function columns(reload) {
     { key: "kind", label: "Job", head: true, cell: (job) => WORDS[job.kind] ?? job.kind },
     { key: "queue", label: "Queue", cell: (job) => html`${job.queue && html`<${QueueLink} name=${job.queue} />`}${job.target && html` → <${QueueLink} name=${job.target} />`}` },
     { key: "state", label: "State", cell: (job) => html`<${Badge} kind=${KINDS[job.state]}>${job.state}</${Badge}>` },
-    { key: "progress", label: "Progress", className: "progress", cell: (job) => html`<${Progress} job=${job} />` },
+    { key: "progress", label: "Progress", className: "progress wrap", cell: (job) => html`<${Progress} job=${job} />` },
     { key: "by", label: "By", off: "middle", cell: (job) => html`${job.by} <span class="soft nowrap">${moment(job.created_at)}</span>` },
     { key: "steps", label: "Actions", hideLabel: true, right: true, cell: (job) => html`<${Steps} job=${job} reload=${reload} />` },
   ];
@@ -83,7 +84,7 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   const [speed, setSpeed] = useState("");
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState(null);
-  const sure = kind !== "delete" || typed === queue;
+  const sure = kind !== "delete" || typed === queue || typed === plainly(queue);
   const begin = async () => {
     if (!sure) return;
     try {

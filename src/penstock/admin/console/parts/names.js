@@ -9,7 +9,7 @@ export const queueAddress = (name, tab, query) => address("queue", [...divided(n
 
 export function QueueLink({ name }) {
   const [namespace, queue] = divided(name);
-  return html`<a class="name" href=${queueAddress(name)}><span class="soft">${namespace}/</span>${queue}</a>`;
+  return html`<a class="name" title=${name} href=${queueAddress(name)}><bdi class="soft">${namespace}/</bdi><bdi>${queue}</bdi></a>`;
 }
 
 export const lifeAddress = (queue, id) => address("message", [...divided(queue), id]);

@@ -1,6 +1,7 @@
 // Panels, figures, badges, facts and tabs.
 import { html, useEffect } from "../lib/html.js";
 import { address } from "../lib/router.js";
+import { plainly } from "../lib/unseen.js";
 
 export function Panel({ title, actions, children, body = true, level = 2, id }) {
   const head = level === 2 ? html`<h2>${title}</h2>` : html`<h3>${title}</h3>`;
@@ -13,7 +14,7 @@ export function Panel({ title, actions, children, body = true, level = 2, id }) 
 // The head of a page: its title is the document's, too.
 export function Head({ title, trail, badges, children }) {
   useEffect(() => {
-    document.title = `${title} · Penstock`;
+    document.title = `${plainly(title)} · Penstock`;
   }, [title]);
   return html`<header class="page-head">
     <div>
