@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 from playwright.sync_api import expect
@@ -131,6 +132,32 @@ def test_a_broker_that_restarts_under_an_open_page_comes_back(
         page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name=re.compile("^Message "))).to_have_count(2)
     expect(page.get_by_text("No connection to the broker.")).to_have_count(0)
+
+
+def test_a_broker_that_hangs_is_told_on_every_page(
+    visit: Visit, api: Api, broker: BrokerProcess, watches: list[Watch]
+) -> None:
+    """It is there and answers nothing: nothing that was seen before passes for now."""
+    page = visit("#/overview")
+    watches[0].expected += ["503"]
+    expect(page.get_by_text("Accepts messages.")).to_be_visible()
+    broker.signal(signal.SIGSTOP)
+    try:
+        expect(page.get_by_role("alert").get_by_text("The broker has not answered for")).to_be_visible()
+        expect(page.get_by_text("Accepts messages.")).to_have_count(0)
+        expect(page.get_by_text("Live", exact=True)).to_have_count(0)
+        for link in page.get_by_role("navigation", name="Pages").get_by_role("link").all():
+            link.click()
+            expect(page.get_by_role("alert").get_by_text("The broker has not answered for").first).to_be_visible()
+        page.goto(page.url.partition("#")[0] + "#/overview")
+        page.reload()
+        expect(page.get_by_role("alert").get_by_text("The broker has not answered for").first).to_be_visible()
+        expect(page.get_by_text("Accepts messages.")).to_have_count(0)
+    finally:
+        broker.signal(signal.SIGCONT)
+    expect(page.get_by_text("Accepts messages.")).to_be_visible()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    expect(page.get_by_text("The broker has not answered for")).to_have_count(0)
 
 
 def test_files_are_served_with_the_policy_and_asked_for_again(origin: str, visit: Visit, watches: list[Watch]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from penstock.admin.problems import fail, problem
+from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.resources.access import Grant, Role, Session
 from penstock.admin.store import StateFile
 from penstock.endpoint.rights import Allowed, AskRights, Right
@@ -18,6 +18,8 @@ from penstock.patterns import includes_namespace
 
 #: Seconds that an answer of the broker holds. A token that is revoked here is forgotten at once.
 HOLDS = 2.0
+#: Seconds that it holds beyond that while the broker is silent: who watches it must not lose sight of it then.
+HOLDS_SILENT = 300.0
 #: Peers that are remembered.
 REMEMBERED = 1_000
 #: Logins by one token, and by all. Beyond it the oldest ends: by the same token, or by the one that has most.
@@ -222,7 +224,12 @@ class Gatekeeper:
         if known is not None and self._clock() < known[0] and not fresh:
             return known[1]
         asked = AskRights(address=address, token=digest, hashed=True, closed=True)
-        allowed = await self._ask(asked)
+        try:
+            allowed = await self._ask(asked)
+        except ApiProblem as error:
+            if known is None or fresh or error.problem.code != "away" or self._clock() > known[0] + HOLDS_SILENT:
+                raise
+            return known[1]
         self._known[key] = (self._clock() + HOLDS, allowed)
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED:

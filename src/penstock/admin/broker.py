@@ -7,6 +7,7 @@ that changes something is not: whoever wanted it is told that the broker is away
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ import msgspec
 
 from penstock.admin import requests
 from penstock.admin.problems import problem
+from penstock.admin.pulse import GIVE_UP_SECONDS, Pulse
 
 #: Seconds that an answer may take: a commit, on a disk that is very slow.
 PATIENCE = 60.0
@@ -33,14 +35,20 @@ class BrokerClient:
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
         self._path = path
         self._patience = patience
+        #: Gives up on a broker that is silent. Not for the questions that find out whether it is.
+        self.pulse: Pulse | None = None
         self._turn = asyncio.Semaphore(AT_A_TIME)
         self._idle: list[Connection] = []
 
     async def ask(self, request: requests.Asked, kind: type[T]) -> T:
         """The answer, which is of this kind. Raises ApiProblem: the broker's refusal, or that it is away."""
         data = msgspec.msgpack.encode(request)
-        async with self._turn:
-            answer = await self._ask(data, changes=hasattr(request, "by"))
+        changes = hasattr(request, "by")
+        patience = self.pulse.patience(GIVE_UP_SECONDS) if self.pulse is not None and not changes else nullcontext()
+        async with patience, self._turn:
+            answer = await self._ask(data, changes=changes)
+        if self.pulse is not None:
+            self.pulse.heard()
         return _decoded(answer, kind)
 
     async def _ask(self, data: bytes, *, changes: bool) -> bytes:

@@ -101,6 +101,7 @@ def broker_metrics(
     if traced is not None:
         _traces(write, traced)
     _role(write, serving=True, ready=not list(reasons))
+    _silence(write, 0.0)
     write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
     write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
     return write.told()
@@ -111,6 +112,19 @@ def standby_metrics() -> bytes:
     write = MetricsText()
     _role(write, serving=False, ready=False)
     return write.told()
+
+
+def silent_metrics(seconds: float) -> bytes:
+    """Of a broker that does not answer: what it was before says nothing of now."""
+    write = MetricsText()
+    write.gauge("penstock_ready", "Whether messages are taken.", [({}, 0.0)])
+    _silence(write, seconds)
+    return write.told()
+
+
+def _silence(write: MetricsText, seconds: float) -> None:
+    about = "Time since the broker has answered the HTTP process."
+    write.gauge("penstock_broker_silence_seconds", about, [({}, seconds)], "seconds")
 
 
 def _role(write: MetricsText, *, serving: bool, ready: bool) -> None:

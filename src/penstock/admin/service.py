@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.admin import requests
 from penstock.admin.access import Gatekeeper
 from penstock.admin.app import App, Handler
 from penstock.admin.assets import assets
@@ -25,10 +26,12 @@ from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.mirror import Mirror
 from penstock.admin.origins import Origins
+from penstock.admin.pulse import Pulse
+from penstock.admin.requests import BrokerFigures
 from penstock.admin.settings import AdminSettings
 from penstock.admin.store import StateFile
 from penstock.endpoint.process import Reporter
-from penstock.endpoint.rights import Allowed
+from penstock.endpoint.rights import Allowed, AskRights
 from penstock.sql.pool import Pool
 from penstock.sql.requests import SqlSettings
 
@@ -41,6 +44,9 @@ class AdminService:
 
     def __init__(self, settings: AdminSettings, reporter: Reporter) -> None:
         self.broker = BrokerClient(settings.broker_socket)
+        self._listening = BrokerClient(settings.broker_socket)
+        self.pulse = Pulse(lambda: self._listening.ask(requests.Figures(), BrokerFigures))
+        self.broker.pulse = self.pulse
         self.mirror = Mirror(self.broker)
         self.store = StateFile(settings.data)
         self.journal = JournalView(settings.journal, settings.folder)
@@ -52,17 +58,26 @@ class AdminService:
             host_names=settings.host_names,
             proxy_from=settings.proxy_from,
         )
-        gatekeeper = Gatekeeper(lambda asked: self.broker.ask(asked, Allowed), self.store)
+        gatekeeper = Gatekeeper(self._rights, self.store)
         backups = Backups(settings.journal, settings.backups)
         self.jobs = Jobs(self.broker, self.mirror, self.journal, self.store, audit, backups.run, reporter.fault)
-        whole = BrokerHandlers(self.broker, self.mirror, self.journal, settings, gatekeeper.cookie)
+        whole = BrokerHandlers(self.broker, self.pulse, self.mirror, self.journal, settings, gatekeeper.cookie)
         queues = QueueHandlers(self.broker, self.mirror, self.journal)
         pipelines = PipelineHandlers(settings.lake)
         self.tracer = _tracer(settings, reporter)
         if self.tracer is not None:
             self.tracer.serving = lambda: self.mirror.serving
         self.live = LiveHandlers(
-            self.broker, self.mirror, self.journal, settings, whole, queues, self.jobs, pipelines, self.tracer
+            self.broker,
+            self.pulse,
+            self.mirror,
+            self.journal,
+            settings,
+            whole,
+            queues,
+            self.jobs,
+            pipelines,
+            self.tracer,
         )
         self.sql = Pool(SqlSettings(journal=settings.journal, broker_socket=settings.broker_socket))
         handlers: dict[str, Handler] = {
@@ -89,9 +104,14 @@ class AdminService:
         )
         self._tasks: list[asyncio.Task[None]] = []
 
+    async def _rights(self, asked: AskRights) -> Allowed:
+        """Soon, or not at all: who asks holds what it has heard before."""
+        async with self.pulse.patience():
+            return await self.broker.ask(asked, Allowed)
+
     async def start(self) -> None:
         """Begin what goes on in the background."""
-        self._tasks.append(asyncio.create_task(self.mirror.run()))
+        self._tasks += [asyncio.create_task(self.pulse.run()), asyncio.create_task(self.mirror.run())]
         if self.tracer is not None:
             self.tracer.start()
 
@@ -112,6 +132,7 @@ class AdminService:
             await asyncio.to_thread(self.tracer.close)
         await self.sql.close()
         self.broker.close()
+        self._listening.close()
         self.store.close()
 
 

@@ -131,11 +131,13 @@ function Live() {
   return html`<span class=${kind} role="status"><span class="dot" /><span class="word">${word}</span></span>`;
 }
 
+const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}.`;
+
 // Not at once: a restart takes a second, and the page need not jump for it.
 const PATIENCE_MS = 1500;
 
 function Lost() {
-  const { state, since, retryAt } = useStore(connection);
+  const { state, since, retryAt, why } = useStore(connection);
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
     if (state !== "lost") return undefined;
@@ -144,7 +146,7 @@ function Lost() {
   }, [state]);
   if (state !== "lost" || now - since < PATIENCE_MS) return null;
   const wait = Math.max(0, Math.ceil((retryAt - now) / 1000));
-  return html`<div class="notice bad lost-banner" role="alert"><p><strong>No connection to the broker.</strong> What you see is from before. ${wait > 0 ? `Trying again in ${wait} s.` : "Trying again."}</p><div class="actions"><button class="small" onClick=${retry}>Try now</button></div></div>`;
+  return html`<div class="notice bad lost-banner" role="alert"><p><strong>No connection to the broker.</strong> ${sentence(why)} What you see is from before. ${wait > 0 ? `Trying again in ${wait} s.` : "Trying again."}</p><div class="actions"><button class="small" onClick=${retry}>Try now</button></div></div>`;
 }
 
 const THEMES = { auto: ["auto", "Theme: as the system", "light"], light: ["sun", "Theme: light", "dark"], dark: ["moon", "Theme: dark", "auto"] };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from penstock.admin.mirror import Mirror
 from penstock.admin.openapi import document
 from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.problems import ApiProblem, fail
+from penstock.admin.pulse import Pulse
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.common import Done, Page, Role, Sample
 from penstock.admin.resources.operations import (
@@ -46,10 +48,17 @@ class BrokerHandlers:
     """Handles what is about the whole."""
 
     def __init__(
-        self, broker: BrokerClient, mirror: Mirror, journal: JournalView, settings: AdminSettings, cookie: str
+        self,
+        broker: BrokerClient,
+        pulse: Pulse,
+        mirror: Mirror,
+        journal: JournalView,
+        settings: AdminSettings,
+        cookie: str,
     ) -> None:
         """``cookie``: the name of that of logins."""
         self._broker = broker
+        self._pulse = pulse
         self._mirror = mirror
         self._journal = journal
         self._settings = settings
@@ -80,14 +89,14 @@ class BrokerHandlers:
         return Answer(await self.overview(request.caller))
 
     async def overview(self, caller: Caller) -> Overview:
-        """The same, for the stream."""
-        await self._mirror.fresh()
+        """The same, for the stream. While the broker is silent: what was heard last, which is not ready."""
+        silent = await self._refreshed()
         figures = self._mirror.figures
         assert figures is not None
         wanted = _seen_by(caller)
         totals = self._mirror.totals(wanted)
         times = await self._journal.times([totals.oldest])
-        reasons = reasons_of(figures)
+        reasons = [silent] if silent else reasons_of(figures)
         disk = disk_of(self._settings) if wanted is None else None
         rows = [row for row in self._mirror.rows.values() if wanted is None or wanted(row)]
         busiest = sorted(rows, key=lambda row: (-row.ready, row.namespace, row.name))[:BUSIEST]
@@ -99,6 +108,8 @@ class BrokerHandlers:
             started_at=moment(figures.started_at),
             ready=not reasons,
             reasons=reasons,
+            heard_at=datetime.fromtimestamp(self._pulse.heard_at, UTC),
+            silent_seconds=self._pulse.silence if silent else 0.0,
             alarms=_alarms(figures, reasons, totals.damaged, disk, everything=wanted is None),
             totals=Totals(
                 **{name: sums[name] for name in ("queues", "ready", "out", "delayed", "dead", "damaged", "bytes")},
@@ -116,6 +127,17 @@ class BrokerHandlers:
             busiest=[f"{row.namespace}/{row.name}" for row in busiest if row.ready],
         )
 
+    async def _refreshed(self) -> str:
+        """Have figures of this moment; if the broker is silent, and there are some, that it is."""
+        try:
+            async with self._pulse.patience():
+                await self._mirror.fresh()
+        except ApiProblem as error:
+            if error.problem.code != "away" or self._mirror.figures is None:
+                raise
+            return error.problem.detail
+        return ""
+
     async def history(self, request: Request) -> Answer:
         """What was sampled lately."""
         await self._mirror.fresh()
@@ -127,9 +149,9 @@ class BrokerHandlers:
         return Answer(Health(ok=True))
 
     async def ready(self, request: Request) -> Answer:
-        """Whether the broker takes messages."""
+        """Whether the broker takes messages. Answered soon, whatever the broker does."""
         try:
-            figures = await self._broker.ask(requests.Figures(), BrokerFigures)
+            figures = await self._pulse.figures()
         except ApiProblem as error:
             role: Role = "standby" if error.problem.code == "standby" else "serving"
             return Answer(Health(ok=False, role=role, reasons=[error.problem.detail]), status=503)

@@ -18,9 +18,18 @@ from penstock.admin.handlers.queues import QueueHandlers
 from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
-from penstock.admin.metrics import MEDIA, MOST_SERIES, Traced, broker_metrics, queue_metrics, standby_metrics
+from penstock.admin.metrics import (
+    MEDIA,
+    MOST_SERIES,
+    Traced,
+    broker_metrics,
+    queue_metrics,
+    silent_metrics,
+    standby_metrics,
+)
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
+from penstock.admin.pulse import Pulse
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
 from penstock.endpoint.readers import ReaderRow
@@ -41,6 +50,7 @@ class LiveHandlers:
     def __init__(
         self,
         broker: BrokerClient,
+        pulse: Pulse,
         mirror: Mirror,
         journal: JournalView,
         settings: AdminSettings,
@@ -51,6 +61,7 @@ class LiveHandlers:
         tracer: Tracer | None,
     ) -> None:
         self._broker = broker
+        self._pulse = pulse
         self._mirror = mirror
         self._journal = journal
         self._settings = settings
@@ -70,17 +81,23 @@ class LiveHandlers:
     async def metrics(self, request: Request) -> Answer:
         """The broker and all queues together; of one that stands by, no more than that."""
         try:
-            await self._mirror.fresh()
+            async with self._pulse.patience():
+                return Answer(body=await self._metrics(), media=MEDIA)
         except ApiProblem as error:
-            if error.problem.code != "standby":
-                raise
-            return Answer(body=standby_metrics(), media=MEDIA)
+            if error.problem.code == "standby":
+                return Answer(body=standby_metrics(), media=MEDIA)
+            if error.problem.code == "away":
+                return Answer(body=silent_metrics(self._pulse.silence), media=MEDIA)
+            raise
+
+    async def _metrics(self) -> bytes:
+        await self._mirror.fresh()
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
         times = await self._journal.times([totals.oldest])
         readers = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
         journal = await self._journal.facts()
-        body = broker_metrics(
+        return broker_metrics(
             figures,
             totals,
             self._mirror.counted,
@@ -93,7 +110,6 @@ class LiveHandlers:
             await asyncio.to_thread(self._pipelines.found),
             self._traced(),
         )
-        return Answer(body=body, media=MEDIA)
 
     def _traced(self) -> Traced | None:
         tracer = self._tracer
@@ -152,14 +168,18 @@ class LiveHandlers:
             yield b"retry: 2000\n\n"
             while not self._ended.is_set():
                 try:
-                    caller = await self._caller(request, query)
-                    if caller is None:
-                        break
-                    for event, value in await self._news(caller, query, number, seen):
-                        yield _event(event, value)
+                    async with self._pulse.patience():
+                        caller = await self._caller(request, query)
+                        if caller is None:
+                            break
+                        news = await self._news(caller, query, number, seen)
                 except ApiProblem as error:
                     yield _event("away", error.problem)
-                number += 1
+                    number = 0  # how it is comes first when the broker is heard again
+                else:
+                    for event, value in news:
+                        yield _event(event, value)
+                    number += 1
                 await _wait(self._ended, query.every)
         finally:
             self._streams -= 1

@@ -76,6 +76,9 @@ class Overview(Resource, frozen=True, kw_only=True):
     #: Whether it takes messages; why not, if it does not.
     ready: bool
     reasons: list[str]
+    #: When the broker was last heard from, and for how long it is silent; 0 while it answers. All else is from then.
+    heard_at: datetime | None = None
+    silent_seconds: float = 0.0
     alarms: list[Alarm]
     totals: Totals
     connections: int | None

@@ -10,8 +10,9 @@ import { useEffect } from "./html.js";
 const LONGEST_WAIT = 15;
 const KEPT = 600;
 
-// state: "connecting", "live" or "lost"; since: of that state; times: how often it was live before (pages load again).
-export const connection = makeStore({ state: "connecting", since: Date.now(), times: 0, retryAt: 0 });
+// state: "connecting", "live" or "lost"; since: of that state; times: how often it was live before (pages load again);
+// why: it was lost.
+export const connection = makeStore({ state: "connecting", since: Date.now(), times: 0, retryAt: 0, why: "" });
 export const overview = makeStore(null);
 export const samples = makeStore([]);
 export const commits = makeStore([]);
@@ -47,9 +48,16 @@ const heard = {
 };
 
 // The process that answers is there, the broker behind it is not; the next event says that it is again.
-function away() {
+function away(event) {
+  lost(0, JSON.parse(event.data).detail);
+}
+
+// What was heard before says nothing of now, least of all that the broker is ready.
+function lost(retryAt, why) {
   const { state, since, times } = connection.get();
-  connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt: 0 });
+  connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt, why });
+  const before = overview.get();
+  if (before) overview.set({ ...before, ready: false, reasons: [why] });
 }
 
 function open() {
@@ -70,7 +78,7 @@ function opened() {
   failures = 0;
   const before = connection.get();
   if (before.state === "live") return;
-  connection.set({ state: "live", since: Date.now(), times: before.times + 1, retryAt: 0 });
+  connection.set({ state: "live", since: Date.now(), times: before.times + 1, retryAt: 0, why: "" });
 }
 
 function failed() {
@@ -78,8 +86,7 @@ function failed() {
   source = null;
   const wait = Math.min(2 ** failures, LONGEST_WAIT);
   failures += 1;
-  const { state, since, times } = connection.get();
-  connection.set({ state: "lost", since: state === "lost" ? since : Date.now(), times, retryAt: Date.now() + wait * 1000 });
+  lost(Date.now() + wait * 1000, "the console has no connection to it");
   timer = window.setTimeout(again, wait * 1000);
 }
 
@@ -110,7 +117,7 @@ export function end() {
   overview.set(null);
   queueNow.set(null);
   jobs.set({});
-  connection.set({ state: "connecting", since: Date.now(), times: 0, retryAt: 0 });
+  connection.set({ state: "connecting", since: Date.now(), times: 0, retryAt: 0, why: "" });
 }
 
 // Browsers keep six connections to a host, for all tabs together: a tab that nobody sees gives its stream up.
