@@ -98,6 +98,8 @@ class App:
         try:
             reply.check_framing(headers)
             answer = await self._answer(scope, headers, receive)
+        except ClientGone:
+            return
         except ApiProblem as error:
             await reply.problem(error.problem, error.retry_after)
         except MemoryError:
@@ -131,7 +133,7 @@ class App:
                 _check_right(route, places, caller)
             with (self._bodies if caller.shown else self._unproven_bodies).one() as grow:
                 request = await self._read(route, places, scope, headers, receive, caller, grow)
-                answer = await self._handlers[route.name](request)
+                answer = await self._handled(request, receive)
         except ApiProblem as error:
             refusal = error
             if route.changes:
@@ -141,6 +143,22 @@ class App:
             self._changed()
             self._note(lambda: self._audit.done(route, places, caller, answer))
         return answer if answer.status else answer._replace(status=route.status)
+
+    async def _handled(self, request: Request, receive: Receive) -> Answer:
+        """The answer. Work that changes nothing ends with the client's connection: a query may take a minute."""
+        work = asyncio.ensure_future(self._handlers[request.route.name](request))
+        if request.route.changes:
+            return await work
+        gone = asyncio.create_task(until_gone(receive))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ClientGone
+            return work.result()
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
 
     def _note(self, note: Callable[[], None]) -> None:
         """Write something into the audit log. It has happened, so a log that can't be written is no other answer."""
@@ -210,6 +228,16 @@ class App:
         return Answer(status=200, body=body, media=media, headers=told)
 
 
+class ClientGone(Exception):
+    """The client has closed its connection: nothing is answered."""
+
+
+async def until_gone(receive: Receive) -> None:
+    """Returns when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class _Reply:
     """Sends one answer."""
 
@@ -253,7 +281,7 @@ class _Reply:
         """Until it ends or the client goes: what is sent to one that has gone is thrown away without a word."""
         await self._start(answer.status, answer.media, answer.headers)
         if not self._head:
-            tasks = [asyncio.create_task(self._pieces(answer)), asyncio.create_task(self._gone())]
+            tasks = [asyncio.create_task(self._pieces(answer)), asyncio.create_task(until_gone(self._receive))]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -269,11 +297,6 @@ class _Reply:
         async with aclosing(answer.stream) as pieces:
             async for piece in pieces:
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-
-    async def _gone(self) -> None:
-        """Returns when the client has gone."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
 
     async def _start(self, status: int, media: str, extra: Any) -> None:
         headers = {**HEADERS, "content-type": media, **dict(extra)}
