@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import signal
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.sql.pool import AT_A_TIME, MOST_WAITING
 from support.web import Api, WebBroker, eventually
 
 ENDLESS = "select count(*) from range(1000000) a, range(1000000) b, range(1000000) c"
@@ -150,6 +155,44 @@ def test_csv(filled: Api) -> None:
     assert found == [["queue", "payload", "l", "n"], ["well", "64", "[1]", ""], ["well", "65", "[1]", ""]]
 
 
+def test_a_spreadsheet_finds_no_formula_in_csv(filled: Api) -> None:
+    """Names of queues and payloads are whatever peers say. What has a number's form stays one."""
+    texts = ["=1+1", "+1+1", "-2+3", "@sum(a)", "\t=1", "\r=1", "-1.50", "+7", "-1e5", "a=1", "'=1"]
+    values = ", ".join("('" + text.replace("'", "''") + "')" for text in texts)
+    body = {"query": f'select x as "=x", -3 as n from (values {values}) t(x)', "format": "csv"}
+    found = list(csv.reader(io.StringIO(filled.ask("POST", "/api/v1/sql/export", body).body.decode(), newline="")))
+    assert found[0] == ["'=x", "n"]
+    expected = ["'=1+1", "'+1+1", "'-2+3", "'@sum(a)", "'\t=1", "'\r=1", "-1.50", "+7", "-1e5", "a=1", "'=1"]
+    assert found[1:] == [[text, "-3"] for text in expected]
+
+
+def test_every_type_of_value_is_answered(filled: Api) -> None:
+    """Some have no like in Python, as a day of the year 5877642."""
+    answer = filled.do("POST", "sql", {"query": "from test_all_types()"})
+    assert len(answer["rows"]) == 3
+    assert all(len(row) == len(answer["columns"]) for row in answer["rows"])
+    named = {column["name"]: row for column, row in zip(answer["columns"], answer["rows"][1], strict=True)}
+    assert "2147483646" in named["date"]
+    for kind in ("csv", "parquet"):
+        answer = filled.ask("POST", "/api/v1/sql/export", {"query": "from test_all_types()", "format": kind})
+        assert answer.status == 200 or "ask for CSV" in answer.value["detail"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from duckdb_secrets()",
+        "from duckdb_extensions()",
+        "from duckdb_settings()",
+        "from which_secret('s3://x', 's3')",
+    ],
+)
+def test_no_folder_of_the_broker_is_named(filled: Api, query: str) -> None:
+    told = filled.ask("POST", "/api/v1/sql", {"query": query}).body.decode()
+    assert str(Path.home()) not in told
+    assert ".duckdb" not in told
+
+
 def test_parquet_keeps_the_types(filled: Api) -> None:
     body = {"query": "select * from messages where queue = 'well'", "format": "parquet", "rows": 1}
     answer = filled.ask("POST", "/api/v1/sql/export", body)
@@ -228,6 +271,23 @@ def test_a_runaway_query_is_stopped_with_its_process(broker: WebBroker, filled: 
     eventually(lambda: before - set(processes(broker)))
     assert rows(filled, "select count(*) from live where queue = 'well'") == [[2]]  # and everything goes on
     assert filled.ask("GET", "/readyz").status == 200
+
+
+def test_queries_of_clients_that_have_gone_are_stopped(broker: WebBroker, filled: Api) -> None:
+    """As many as there are places, each of which could go on for a minute."""
+    rows(filled, "select 1")
+    body = json.dumps({"query": ENDLESS, "seconds": 60}).encode()
+    head = f"POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {filled.token}\r\n"
+    sent = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    where = urlsplit(filled.address)
+    with ExitStack() as clients:
+        for _ in range(AT_A_TIME + MOST_WAITING):
+            client = clients.enter_context(socket.create_connection((where.hostname, where.port), timeout=20))
+            client.sendall(sent)
+        eventually(lambda: filled.ask("POST", "/api/v1/sql", {"query": "select 1"}).status == 503)
+        busy = set(processes(broker))
+    eventually(lambda: filled.ask("POST", "/api/v1/sql", {"query": "select 1"}).status == 200)
+    eventually(lambda: len(busy & set(processes(broker))) == 0)
 
 
 def test_memory_is_limited(filled: Api) -> None:

@@ -20,6 +20,8 @@ THREADS = 2
 BATCH_ROWS = 10_000
 #: Types whose values Arrow would carry as others: 2^128 - 1 as -1, digits and bits as bytes.
 _NOT_IN_ARROW = re.compile(r"\b(UHUGEINT|BIGNUM|BIT)\b")
+#: A folder that is never looked into.
+NOWHERE = "none"
 _QUESTIONS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 _SETTINGS = (
     "set python_enable_replacements = false",  # else names of variables of this program would be tables
@@ -47,6 +49,11 @@ def database(memory_bytes: int) -> Iterator[duckdb.DuckDBPyConnection]:
         "enable_external_access": "false",
         "memory_limit": f"{memory_bytes // 2**20}MiB",
         "threads": str(THREADS),
+        # Names of folders that messages and duckdb_settings() would show, with the user's home folder in them.
+        "home_directory": NOWHERE,
+        "secret_directory": NOWHERE,
+        "extension_directory": NOWHERE,
+        "allow_persistent_secrets": "false",
         "temp_directory": "",
         "max_temp_directory_size": "0B",
     }

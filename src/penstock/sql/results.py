@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TextIO
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,11 @@ from penstock.sql.database import BadQuery
 _EXACT = 2**53
 #: Bytes of an answer in JSON: what is behind them is left out.
 JSON_BYTES = 32 * 2**20
+#: Times that Python's calendar does not have, and what is made of them.
+_NOT_IN_PYTHON = (ValueError, OverflowError, pa.ArrowException)
+#: What spreadsheets take for the beginning of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?([eE][+-]?\d+)?|inf)")
 
 
 class WrittenRows(NamedTuple):
@@ -45,11 +51,22 @@ def as_json(batches: pa.RecordBatchReader, types: list[tuple[str, str]], rows: i
     return WrittenRows(b'"columns":%b,"rows":[%b],"truncated":%b' % (columns, b",".join(encoded), truncated), more)
 
 
+class _Lines:
+    """Ends lines with a newline alone, while the writer quotes what has a carriage return: it ends rows for many."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> None:
+        """One line, as the writer ends it."""
+        self._file.write(line.removesuffix("\r\n") + "\n")
+
+
 def write_csv(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: int) -> bool:
     """Write so many rows at most, with a line of names. Returns whether there are more. Raises BadQuery."""
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(batches.schema.names)
+        writer = csv.writer(_Lines(file), lineterminator="\r\n")
+        writer.writerow([_cell(name) for name in batches.schema.names])
         for number, row in enumerate(_rows(batches)):
             if number >= rows:
                 return True
@@ -62,15 +79,23 @@ def write_csv(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: i
 
 def write_parquet(batches: pa.RecordBatchReader, path: str, rows: int, most_bytes: int) -> bool:
     """As ``write_csv``, with the types that the columns have."""
-    left = rows
-    with open(path, "wb") as file, pq.ParquetWriter(file, batches.schema, compression="zstd") as writer:
-        for batch in batches:
-            if batch.num_rows > left:
-                writer.write_batch(batch.slice(0, left))
-                return True
-            writer.write_batch(batch)
-            left -= batch.num_rows
-            _check_size(file.tell(), most_bytes)
+    try:
+        with open(path, "wb") as file, pq.ParquetWriter(file, batches.schema, compression="zstd") as writer:
+            return _write_batches(batches, file, writer, rows, most_bytes)
+    except pa.ArrowNotImplementedError as error:
+        raise BadQuery(f"Parquet has no such type: {error}; cast the column, or ask for CSV") from None
+
+
+def _write_batches(
+    batches: pa.RecordBatchReader, file: BinaryIO, writer: pq.ParquetWriter, left: int, most_bytes: int
+) -> bool:
+    for batch in batches:
+        if batch.num_rows > left:
+            writer.write_batch(batch.slice(0, left))
+            return True
+        writer.write_batch(batch)
+        left -= batch.num_rows
+        _check_size(file.tell(), most_bytes)
     return False
 
 
@@ -92,9 +117,24 @@ def _values(column: pa.Array) -> list[Any]:
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     try:
         values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError, pa.ArrowException):  # a time that Python's calendar does not have
-        values = column.cast(pa.string()).to_pylist()
+    except _NOT_IN_PYTHON:
+        values = [_value(scalar) for scalar in column]
     return values
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """One value, some part of which Python does not have: that part as text."""
+    try:
+        return scalar.as_py()
+    except _NOT_IN_PYTHON:
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(each) for name, each in scalar.items()}
+        if isinstance(scalar, pa.ListScalar):
+            return [_value(each) for each in scalar.values]
+        try:
+            return scalar.cast(pa.string()).as_py()
+        except _NOT_IN_PYTHON:
+            return str(getattr(scalar, "value", None))
 
 
 def _nanoseconds(count: int) -> str:
@@ -135,7 +175,12 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """What CSV has for a value: nothing for null, JSON for lists and structs."""
+    """What CSV has for a value: nothing for null, JSON for lists and structs, and nothing that a spreadsheet computes.
+
+    A text that begins like a formula gets an apostrophe in front, unless it is a number.
+    """
     if isinstance(value, list | dict):
         return msgspec.json.encode(value).decode()
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
     return "true" if value is True else "false" if value is False else value
