@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 import ssl
 import stat
@@ -195,6 +196,16 @@ def test_a_first_token_that_can_not_be_handed_over_is_not_made(tmp_path: Path) -
     with broker:
         assert Api(broker.addresses["http"], file.read_text().strip()).get("session")["role"] == "admin"
     assert [each.name for each in file.parent.iterdir()] == ["token"]
+
+
+def test_a_start_that_fails_does_not_use_up_the_first_token(tmp_path: Path) -> None:
+    """It is shown once: whoever repairs the configuration still needs it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        broker = WebBroker(tmp_path, admin_token_file="", http=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(AssertionError, match="the broker ended at once"):
+            broker.start()
+        assert not (broker.data / "admin-token").exists()
+        assert not (broker.data / "tokens.json").exists()
 
 
 def test_a_token_is_made_listed_and_revoked(api: Api) -> None:

@@ -36,6 +36,7 @@ from penstock.admin.store import StateFile
 from penstock.client import connect
 from penstock.endpoint.rights import Allowed
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
+from penstock.server.admin.process import default_backups
 from support.brokers import BrokerProcess
 from support.commands import COMMAND, environment
 from support.web import Api, WebBroker, eventually, path_of
@@ -372,6 +373,13 @@ def test_a_stream_ends_with_its_login(api: Api) -> None:
 
 
 # Backups
+
+
+def test_backups_are_beside_the_data_unless_that_can_not_be_written(tmp_path: Path) -> None:
+    data = tmp_path / "new" / "data"
+    assert default_backups(str(data)) == f"{data}-backups"
+    (tmp_path / "new").write_text("")  # a folder that can't be written, for root as well
+    assert default_backups(str(data)) == f"{data}/backups"
 
 
 def test_a_backup_under_load_has_every_confirmed_message(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.flight import requests
 from penstock.flight.calls import Problem, Written
 from penstock.server.flight.answers import ServingAnswers
 from penstock.server.flight.socket import MOST_CONNECTIONS, PrivateSocket
+from penstock.server.process.local_folder import LocalFolder
 from support.brokers import BrokerProcess, wait_for
 from support.inprocess import InProcess, running
 from support.privatesocket import Helper, lease, write
@@ -424,6 +425,39 @@ class TestCommits:
         door = PrivateSocket(broker.runtime.log, ServingAnswers(broker.runtime))
         await door.open()
         return door, Asker(*await asyncio.open_unix_connection(door.path))
+
+    @pytest.mark.parametrize("failure", ["none is writable", "all are too deep"])
+    def test_without_a_temporary_folder_it_is_in_no_file_system(
+        self, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where a service may write to its data folder only: it must start, and leave no note."""
+        deep = tmp_path / ("x" * 100)
+        deep.mkdir()
+
+        def make(**_: Any) -> str:
+            if failure == "none is writable":
+                raise FileNotFoundError("No usable temporary directory found")
+            folder = deep / "penstock-x"
+            folder.mkdir()
+            return str(folder)
+
+        monkeypatch.setattr("tempfile.mkdtemp", make)
+
+        async def live() -> None:
+            async with running() as broker:
+                broker.queue("a")
+                notes = LocalFolder(str(tmp_path / "own"))
+                door = PrivateSocket(broker.runtime.log, ServingAnswers(broker.runtime), notes)
+                await door.open()
+                asker = Asker(*await asyncio.open_unix_connection(door.path))
+                assert "code" not in str(await asker.ask(requests.EndWriter(writer="job")))
+                asker.writer.close()
+                await door.close(1)
+                notes.close()
+
+        asyncio.run(live())
+        assert not list(deep.iterdir())
+        assert not (tmp_path / "own" / "broker-socket").exists()
 
     def test_an_answer_waits_for_its_commit(self) -> None:
         async def live() -> None:

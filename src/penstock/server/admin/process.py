@@ -48,7 +48,7 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
         host_names=http.host_names,
         proxy_from=http.proxy_from,
         public_metrics=http.public_metrics,
-        backups=os.path.abspath(http.backups) if http.backups else f"{data}-backups",
+        backups=os.path.abspath(http.backups) if http.backups else default_backups(data),
         lake=os.path.abspath(http.lake) if http.lake else "",
         traces_endpoint=options.traces.endpoint,
         traces_ratio=options.traces.ratio,
@@ -60,6 +60,14 @@ def wanted_http(options: BrokerOptions, log: Logger) -> AdminSettings | None:
         retention_bytes=journal.retention_bytes,
         min_free_bytes=journal.min_free_bytes,
     )
+
+
+def default_backups(data: str) -> str:
+    """Where backups are made unless told otherwise: beside the data folder, or in it where only that can be written."""
+    beside = there = f"{data}-backups"
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    return beside if os.access(there, os.W_OK | os.X_OK) else os.path.join(data, "backups")
 
 
 def _has_otlp() -> bool:

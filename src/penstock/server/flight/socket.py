@@ -1,8 +1,9 @@
 """The private socket for our own helpers, such as the Flight endpoint: ``flight/requests.py`` has its language.
 
 It lies in a folder of its own that only the broker's user can enter; a note in the data folder says where, so that the
-next start removes what a killed broker has left. A broker that keeps nothing can't leave a note: its socket has a name
-in no file system (an abstract one), which goes with it. In either case who connects is asked for its user. One
+next start removes what a killed broker has left. A broker that keeps nothing can't leave a note, and one that may write
+to no temporary folder has no place: their sockets have a name in no file system (an abstract one), which goes with
+them. In either case who connects is asked for its user. One
 request at a time is answered on each connection; whoever wants more opens more. What can't be understood ends its own
 connection, and nothing else.
 """
@@ -77,13 +78,15 @@ class PrivateSocket:
     @property
     def path(self) -> str:
         """Where to connect to."""
-        return self._name if self._values is None else os.path.join(self._folder, SOCKET)
+        return os.path.join(self._folder, SOCKET) if self._folder else self._name
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
         if self._values is not None:
             self._clear_note(self._values)
-            self._make_folder(self._values)
+            self._folder = _make_folder()
+            if self._folder:
+                self._leave_note(self._values)
         self._server = await asyncio.start_unix_server(self._serve, self.path, limit=READ_AHEAD)
 
     async def close(self, seconds: float) -> None:
@@ -106,11 +109,7 @@ class PrivateSocket:
             with contextlib.suppress(OSError):
                 self._values.delete(NOTE)
 
-    def _make_folder(self, values: Notes) -> None:
-        self._folder = tempfile.mkdtemp(prefix=PREFIX)
-        if len(self.path) > MOST_PATH:
-            os.rmdir(self._folder)
-            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
+    def _leave_note(self, values: Notes) -> None:
         try:
             values.put(NOTE, self._folder.encode())
         except OSError:
@@ -186,3 +185,14 @@ class PrivateSocket:
         data = msgspec.msgpack.encode(answer)
         writer.writelines([_LENGTH.pack(len(data)), data])
         await writer.drain()
+
+
+def _make_folder() -> str:
+    """A temporary folder for the socket; empty where none can be made, or only with paths too long for a socket."""
+    for place in (None, "/tmp"):
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+            if len(os.path.join(folder, SOCKET)) <= MOST_PATH:
+                return folder
+            os.rmdir(folder)
+    return ""

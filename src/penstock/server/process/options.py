@@ -63,7 +63,8 @@ class HttpListener(ListenOptions, frozen=True, kw_only=True):
     proxy_from: list[str] = field(default_factory=list)
     #: Everybody who can connect may read the metrics; otherwise the right to view is needed.
     public_metrics: bool = False
-    #: Where backups are made; empty: a folder beside the data folder, with -backups behind its name.
+    #: Where backups are made; empty: beside the data folder, with -backups behind its name, or the folder backups in
+    #: the data folder where the broker may not write beside it.
     backups: str = ""
     #: The folder that pipelines write to, to show how far they are.
     lake: str = ""

@@ -164,11 +164,9 @@ class Serving:
         await self._first_commit()
         if not self._over.is_set():
             if self._parts.companions.has_http:
-                if not await self._has_token():
-                    return
                 self._parts.measures.watch_loop(self._runtime.loop)
-            await self._let_in()
-            self._scrub.start()
+            if await self._let_in():
+                self._scrub.start()
 
     async def _has_token(self) -> bool:
         """Make the first one where there is none. False: the database does not take it now, so we give way."""
@@ -194,8 +192,8 @@ class Serving:
             durable.cancel()
             over.cancel()
 
-    async def _let_in(self) -> None:
-        """Open the listeners, and say so."""
+    async def _let_in(self) -> bool:
+        """Open the listeners, and say so. False: the first token can't be kept, so we give way."""
         companions, answers = self._parts.companions, ServingAnswers(self._runtime, self._admin)
         values = None if self._options.ephemeral else self._parts.folder or self._journal.values
 
@@ -205,7 +203,11 @@ class Serving:
         await when_room(open_socket, self._stopping, self._log)
         self._listeners = await open_listeners(self._runtime)
         await companions.start(self._journal.address, flight=True)
+        # It is shown once, so a start that fails must not have used it up.
+        if companions.has_http and not await self._has_token():
+            return False
         await when_room(self._say_ready, self._stopping, self._log)
+        return True
 
     async def _say_ready(self) -> None:
         listening = [Listening(listener.protocol, listener.address) for listener in self._listeners]
