@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+#: Characters of a pattern of queues that is taken from others: two of the longest names.
+MOST_CHARACTERS = 511
 #: Compiled patterns that are kept. A peer may send ever new ones, of up to 12 kB each.
 REMEMBERED = 2_000
 

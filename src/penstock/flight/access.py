@@ -14,7 +14,7 @@ from penstock.flight.calls import Pick, Problem
 from penstock.flight.problems import UnknownToken, trouble
 from penstock.flight.subjects import subject_of_identity
 from penstock.journal.format.catalogue import QueueName
-from penstock.patterns import fits_queue
+from penstock.patterns import MOST_CHARACTERS, fits_queue
 
 #: How long an answer of the broker holds: a stream of small calls must not ask each time.
 HOLDS = 5.0
@@ -162,6 +162,8 @@ def chosen(pick: Pick, caller: Caller, right: Right) -> Callable[[QueueName], bo
         caller.demand(right, wanted)
         return lambda name: name == wanted
     caller.demand_somewhere(right)
+    if len(pick.pattern) > MOST_CHARACTERS:
+        raise trouble("bad-request", f"a pattern has {len(pick.pattern)} characters: at most {MOST_CHARACTERS}")
     if pick.pattern:
         return lambda name: fits_queue(pick.pattern, *name) and caller.may(right, name)
     return None if caller.may_everywhere(right) else lambda name: caller.may(right, name)

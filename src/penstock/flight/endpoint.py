@@ -13,7 +13,8 @@ from penstock.flight import calls
 from penstock.flight.problems import told, trouble
 from penstock.flight.service import FlightService
 
-_ACTIONS = msgspec.json.Decoder(calls.Action)
+#: Bytes of a ticket, a descriptor's command or an action's body: positions of a large lease are the longest.
+REQUEST_BYTES = 8 * 2**20
 
 
 class Endpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -101,10 +102,16 @@ def _described(descriptor: Any) -> calls.Read:
     return calls.Read(queue="/".join(path))
 
 
+def _check_size(data: bytes) -> None:
+    if len(data) > REQUEST_BYTES:
+        raise trouble("bad-request", f"a request has {len(data)} bytes: at most {REQUEST_BYTES}")
+
+
 def _decoded(data: bytes, kind: Any) -> Any:
+    _check_size(data)
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         known = ", ".join(kind.__struct_fields__)
         raise trouble("bad-request", f"{error}; it is JSON with these fields: {known}") from None
 
@@ -112,14 +119,15 @@ def _decoded(data: bytes, kind: Any) -> Any:
 def _action(name: str, body: bytes) -> calls.Action:
     """The action of this name; the body need not repeat the name."""
     if name not in ACTIONS:
-        raise trouble("bad-request", f"there is no action {name!r}; there are: {', '.join(ACTIONS)}")
+        raise trouble("bad-request", f"there is no action {name[:100]!r}; there are: {', '.join(ACTIONS)}")
+    _check_size(body)
     try:
         values = msgspec.json.decode(body) if body.strip() else {}
         if not isinstance(values, dict) or values.setdefault("type", name) != name:
             raise trouble("bad-request", f"the body of the action {name} is a JSON object of that type")
         call: calls.Action = msgspec.convert(values, calls.Action)
         return call
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise trouble("bad-request", f"action {name}: {error}") from None
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from penstock.patterns import MOST_CHARACTERS
+
 #: Entries of one page: unless told otherwise, and at most.
 PAGE = 100
 MOST_PAGE = 1000
@@ -21,7 +23,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=255)]
 #: namespace/queue.
 FullName = Annotated[str, Meta(min_length=3, max_length=511)]
 #: Patterns of namespace/queue, with ``*`` and ``?``; a namespace alone is all its queues.
-Pattern = Annotated[str, Meta(min_length=1, max_length=511)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=MOST_CHARACTERS)]
 #: 32 hex digits.
 MessageId = Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")]
 

@@ -13,6 +13,7 @@ from penstock.admin.resources.queues import Rates, Rules
 
 #: Queues that definitions may have: as many as a broker may.
 MOST_QUEUES = 16_000
+Short = Annotated[str, Meta(max_length=1000)]
 
 
 class Alarm(Resource, frozen=True, kw_only=True):
@@ -180,9 +181,11 @@ class Definitions(Body, frozen=True, kw_only=True):
     format: Literal["penstock-definitions-1"] = "penstock-definitions-1"
     namespaces: Annotated[list[Name], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     #: By namespace/queue.
-    queues: Annotated[dict[str, Rules], Meta(max_length=MOST_QUEUES)] = msgspec.field(default_factory=dict)
+    queues: Annotated[dict[Annotated[str, Meta(max_length=511)], Rules], Meta(max_length=MOST_QUEUES)] = msgspec.field(
+        default_factory=dict
+    )
     #: Of the configuration; they take effect with a restart, and are only compared.
-    limits: Annotated[dict[str, bool | int | float | str | None], Meta(max_length=100)] = msgspec.field(
+    limits: Annotated[dict[Short, bool | int | float | Short | None], Meta(max_length=100)] = msgspec.field(
         default_factory=dict
     )
 

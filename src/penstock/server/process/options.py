@@ -17,6 +17,7 @@ from msgspec import Meta, defstruct, field
 from penstock.endpoint.rights import Right
 from penstock.journal import check_url
 from penstock.journal.errors import JournalRefused
+from penstock.patterns import MOST_CHARACTERS
 from penstock.protocols import ProtocolError, protocols
 from penstock.server.process.listener_options import (
     ListenAddress,
@@ -241,6 +242,8 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
             raise OptionError("name", "the name of an identity can be printed")
         if self.token_sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.token_sha256):
             raise OptionError("token_sha256", "a token's SHA-256 is 64 hex digits; `penstock config token` makes both")
+        if any(len(pattern) > MOST_CHARACTERS for pattern in self.where):
+            raise OptionError("where", f"a pattern has at most {MOST_CHARACTERS} characters, as two names have")
         if "" in self.where:
             raise OptionError("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 

@@ -34,6 +34,9 @@ _MARK_SIZE = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Readers of tables give up at some depth.
 _TOO_DEEP = 64
+#: Characters of a schema, and columns that it may mean: records that are named again and again multiply.
+SCHEMA_CHARACTERS = 2**20
+MOST_COLUMNS = 10_000
 #: What a column of decimals holds.
 _MOST_DIGITS = 38
 
@@ -44,6 +47,8 @@ class Cursor:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
+        #: Of all arrays and maps so far. Items may take no bytes, so arrays within arrays could be without end.
+        self.items = 0
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
@@ -74,6 +79,8 @@ class Avro(NamedTuple):
 
     type: pa.DataType
     read: Read
+    #: This one and all within it. A type that is named twice counts twice, as it is two columns.
+    columns: int = 1
 
 
 class Schema(NamedTuple):
@@ -86,14 +93,19 @@ class Schema(NamedTuple):
 
 def parse(text: str) -> Schema:
     """Read a schema. Raises ``ValueError`` if it is none, or none for a table."""
+    if len(text) > SCHEMA_CHARACTERS:
+        raise ValueError(f"the Avro schema has {len(text)} characters: at most {SCHEMA_CHARACTERS}")
     try:
         schema = json.loads(text)
+    except RecursionError:
+        raise ValueError("the Avro schema is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"the Avro schema is not JSON: {error}") from None
     try:
         known = parse_schema(schema)
         mark = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-        return Schema(*Parser().parse(known, 0), bytes.fromhex(mark))
+        found = Parser().parse(known, 0)
+        return Schema(found.type, found.read, bytes.fromhex(mark))
     except UnknownType as error:
         raise ValueError(f"{json.dumps(error.name)[:80]} is no Avro type that can be read") from None
     except KeyError as error:
@@ -176,8 +188,12 @@ class Parser:
         fields = [(field["name"], self.parse(field["type"], depth + 1)) for field in schema["fields"]]
         if not fields:
             raise ValueError(f"the record {schema['name']} of the Avro schema has no fields")
+        columns = 1 + sum(inner.columns for _, inner in fields)
+        if columns > MOST_COLUMNS:
+            raise ValueError(f"the Avro schema has more than {MOST_COLUMNS} columns")
         kind = pa.struct([pa.field(name, inner.type) for name, inner in fields])
-        return self._keep(schema, Avro(kind, lambda cursor: {name: inner.read(cursor) for name, inner in fields}))
+        read: Read = lambda cursor: {name: inner.read(cursor) for name, inner in fields}  # noqa: E731
+        return self._keep(schema, Avro(kind, read, columns))
 
     def _enum(self, schema: Any, depth: int) -> Avro:
         symbols = list(schema["symbols"])
@@ -197,12 +213,12 @@ class Parser:
 
     def _array(self, schema: Any, depth: int) -> Avro:
         inner = self.parse(schema["items"], depth + 1)
-        return Avro(pa.list_(inner.type), lambda cursor: _blocks(cursor, inner.read))
+        return Avro(pa.list_(inner.type), lambda cursor: _blocks(cursor, inner.read), inner.columns)
 
     def _map(self, schema: Any, depth: int) -> Avro:
         inner = self.parse(schema["values"], depth + 1)
         kind = pa.map_(pa.string(), inner.type)
-        return Avro(kind, lambda cursor: _blocks(cursor, lambda each: (_text(each), inner.read(each))))
+        return Avro(kind, lambda cursor: _blocks(cursor, lambda each: (_text(each), inner.read(each))), inner.columns)
 
     def _union(self, schema: list[Any], depth: int) -> Avro:
         """Null and one other type is a column that may be null. Others would be several columns, and are refused."""
@@ -214,7 +230,7 @@ class Parser:
         def read(cursor: Cursor) -> Any:
             return _choose(branches, cursor, "branch").read(cursor)
 
-        return Avro(kinds[0], read)
+        return Avro(kinds[0], read, max(branch.columns for branch in branches))
 
 
 def _choose(choices: list[Any], cursor: Cursor, name: str) -> Any:
@@ -230,8 +246,9 @@ def _blocks(cursor: Cursor, read: Read) -> list[Any]:
         if count < 0:
             count = -count
             cursor.number()
-        if len(found) + count > len(cursor.data):
-            text = f"an array of {len(found) + count} items is longer than the whole Avro value"
+        cursor.items += count
+        if cursor.items > len(cursor.data):
+            text = f"arrays of {cursor.items} items are longer than the whole Avro value"
             raise Misfit(f"{text}, at byte {cursor.at}")
         found += [read(cursor) for _ in range(count)]
     return found

@@ -84,6 +84,8 @@ def _load(payload: bytes) -> Any:
         return _json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misfit(f"not JSON: {error}") from None
+    except RecursionError:
+        raise Misfit("nested too deeply to be read as JSON") from None
 
 
 def _json_reader(kind: pa.DataType | None) -> Callable[[bytes], Any]:

@@ -1,0 +1,480 @@
+"""Every parser of what a peer or an operator sends, with its bound: the table for ``tests/test_parsers.py``.
+
+``python -m support.parsers NAME`` runs one attack. It is a process of its own, so that one without a bound ends by the
+limits of that process, and not by those of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+#: What a child may take: memory beside what is loaded, and time of a processor.
+MEMORY, SECONDS = 2**30, 60
+
+
+class Attack(NamedTuple):
+    """``make`` an input of some size, and ``parse`` it: up to ``bound`` that works, beyond it is refused."""
+
+    bound: int
+    make: Callable[[int], Any]
+    parse: Callable[[Any], object]
+    #: False: the input is never taken; what counts is that it is refused soon, however large.
+    taken: bool = True
+    #: How many times the bound is tried, too.
+    times: int = 10
+
+
+# Imports are the attack's own: a child loads what it attacks, and nothing else.
+
+
+def _toml(make: Callable[[int], str], bound: str, times: int = 10) -> Callable[[], Attack]:
+    def attack() -> Attack:
+        from penstock.endpoint import bounded_toml
+
+        return Attack(getattr(bounded_toml, bound), make, bounded_toml.parse, times=times)
+
+    return attack
+
+
+def _query() -> Attack:
+    from penstock.admin.http import QUERY_BYTES, decoded_query
+
+    def parse(raw: bytes) -> object:
+        return decoded_query(raw, None)
+
+    return Attack(QUERY_BYTES, lambda size: b"&".join([b"a=1"] * (size // 4)), parse, taken=False)
+
+
+def _bodies() -> Attack:
+    from penstock.admin.http import decoded_body
+    from penstock.admin.problems import ApiProblem
+    from penstock.admin.routes import ROUTES
+
+    def parse(data: bytes) -> None:
+        for route in ROUTES:
+            if route.body is not None:
+                fields = b",".join(b'"%b":%b' % (name.encode(), data) for name in route.body.__struct_fields__)
+                for text in (data, b"{%b}" % fields):
+                    try:
+                        decoded_body(text, route.body)
+                    except ApiProblem:
+                        continue
+                    raise AssertionError(f"{route.name} takes {text[:20]!r}")
+        raise ValueError("refused by all")
+
+    return Attack(100_000, lambda depth: b"[" * depth + b"]" * depth, parse, taken=False)
+
+
+def _cursor() -> Attack:
+    import base64
+
+    from penstock.admin.pages import values_of
+
+    def parse(text: str) -> object:
+        return values_of(text, tuple[int, ...])
+
+    return Attack(2_000, lambda depth: base64.urlsafe_b64encode(b"\x91" * depth).decode(), parse, taken=False)
+
+
+def _payload(start: str, end: str) -> Callable[[], Attack]:
+    def attack() -> Attack:
+        from penstock.admin.payloads import shown
+
+        def parse(data: bytes) -> None:
+            if shown(data, len(data), None).encoding != "json":
+                raise ValueError("no JSON that could be shown")
+
+        return Attack(100, lambda depth: (start * depth + "1" + end * depth).encode(), parse, times=10_000)
+
+    return attack
+
+
+def _origin() -> Attack:
+    from penstock.admin.origins import Origin
+
+    def parse(text: str) -> None:
+        if Origin.parse(text) is None:
+            raise ValueError("no origin")
+
+    return Attack(1_000, lambda size: "http://[" + "1:" * size, parse, taken=False)
+
+
+def _login() -> Attack:
+    from penstock.admin.http import decoded_body
+    from penstock.admin.resources.access import Login
+
+    def parse(data: bytes) -> object:
+        return decoded_body(data, Login)
+
+    return Attack(1_000, lambda size: json.dumps({"token": "x" * size}).encode(), parse)
+
+
+def _sql() -> Attack:
+    from penstock.admin.http import decoded_body
+    from penstock.admin.resources.sql import SQL_BYTES, SqlQuery
+
+    def parse(data: bytes) -> object:
+        return decoded_body(data, SqlQuery)
+
+    return Attack(SQL_BYTES, lambda size: json.dumps({"query": "(" * size}).encode(), parse)
+
+
+def _sql_depth() -> Attack:
+    """Parentheses within each other: DuckDB's own bound, for a text that is short enough."""
+    from penstock.sql.database import database, explained, run
+
+    def parse(text: str) -> None:
+        with database(64 * 2**20) as connection, explained(text, {}):
+            list(run(connection, text, {}))
+
+    return Attack(100, lambda depth: f"select {'(' * depth}1{')' * depth} as a", parse, times=400)
+
+
+def _ticket(make: Callable[[int], bytes], bound: int = 0) -> Callable[[], Attack]:
+    def attack() -> Attack:
+        from penstock.flight import calls, endpoint
+
+        def parse(data: bytes) -> None:
+            try:
+                endpoint._decoded(data, calls.Read)
+            finally:
+                endpoint._action("status", data)
+
+        return Attack(bound or endpoint.REQUEST_BYTES, make, parse, taken=not bound, times=4)
+
+    return attack
+
+
+def _flight_pattern() -> Attack:
+    from penstock.endpoint.rights import Allowed
+    from penstock.flight.access import Caller, Peer, chosen
+    from penstock.flight.calls import Pick
+    from penstock.patterns import MOST_CHARACTERS
+
+    caller = Caller(Peer("unix", "", "", ""), Allowed(open=True))
+    return Attack(MOST_CHARACTERS, lambda size: Pick(pattern="*" * size), lambda pick: chosen(pick, caller, "read"))
+
+
+def _rule_pattern() -> Attack:
+    from penstock.patterns import MOST_CHARACTERS
+    from penstock.server.process.options import AccessRule
+
+    return Attack(MOST_CHARACTERS, lambda size: ["*" * size], lambda where: AccessRule(may=["read"], where=where))
+
+
+def _avro(make: Callable[[int], str], bound: str | int, times: int = 10) -> Callable[[], Attack]:
+    def attack() -> Attack:
+        from penstock.spark.pipelines.archive import avro
+
+        return Attack(bound if isinstance(bound, int) else getattr(avro, bound), make, avro.parse, times=times)
+
+    return attack
+
+
+def _avro_schema_of(size: int) -> str:
+    return json.dumps({"type": "int", "doc": "x" * (size - len(json.dumps({"type": "int", "doc": ""})))})
+
+
+def _avro_multiplied(columns: int) -> str:
+    """Records of ten fields of the record before, until that makes more columns."""
+    found: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
+    size = 2
+    for number in range(1, 100):
+        size = 1 + 10 * size
+        if size > columns:
+            break
+        others = [{"name": f"f{each}", "type": f"r{number - 1}"} for each in range(9)]
+        found = {"type": "record", "name": f"r{number}", "fields": [{"name": "f", "type": found}, *others]}
+    return json.dumps(found)
+
+
+def _avro_value() -> Attack:
+    """Arrays of nulls in an array: a few bytes for each, and as many items as there are bytes."""
+    from penstock.spark.pipelines.archive import avro
+
+    nulls = {"type": "array", "items": "null"}
+    schema = avro.parse(json.dumps({"type": "array", "items": nulls}))
+
+    def number(value: int) -> bytes:
+        value <<= 1
+        found = bytearray()
+        while value > 0x7F:
+            found.append(value & 0x7F | 0x80)
+            value >>= 7
+        return bytes([*found, value])
+
+    def make(size: int) -> bytes:
+        inner = number(size) + b"\0"
+        return number(size) + inner * size + b"\0"
+
+    return Attack(1_000, make, lambda data: avro.decode(schema, data), taken=False, times=100)
+
+
+def _json_payload() -> Attack:
+    from penstock.spark.pipelines.archive.payloads import _json_reader
+
+    return Attack(100, lambda depth: b'{"a":' * depth + b"1" + b"}" * depth, _json_reader(None), times=10_000)
+
+
+def _csv_payload() -> Attack:
+    import csv
+
+    import pyarrow as pa
+
+    from penstock.spark.pipelines.archive.payloads import _csv_reader
+
+    read = _csv_reader(pa.struct([pa.field("a", pa.string())]))
+    return Attack(csv.field_size_limit(), lambda size: b"x" * size, read)
+
+
+def _proxy_header() -> Attack:
+    from penstock.server.network import proxy_protocol
+
+    def make(size: int) -> bytes:
+        return proxy_protocol.SIGNATURE + bytes([0x21, 0x11]) + size.to_bytes(2, "big")
+
+    return Attack(proxy_protocol.MOST, make, proxy_protocol.length_of)
+
+
+def _frame(name: str) -> Callable[[], Attack]:
+    def attack() -> Attack:
+        from support import raw
+        from support.protocols import CODECS
+
+        make: Callable[[int], bytes] = {
+            "sspq": lambda size: raw.send(b"x" * size),
+            "phpmq": lambda size: raw.publish("q", b"x" * size),
+            "kokaq": lambda size: raw.kokaq(raw.PUSH, "default/q", b"x" * size),
+        }[name]
+
+        def parse(data: bytes) -> None:
+            decoder = CODECS[name].decoder("client", {"max_payload": 100})
+            decoder.feed(data[: len(data) // 2 + 40])  # its head: what is too long is refused before it has come
+            if decoder.error is not None:
+                raise decoder.error
+
+        return Attack(100, make, parse)
+
+    return attack
+
+
+def _finishes(make: Callable[[int], Any], parse: Callable[[], Callable[[Any], object]]) -> Callable[[], Attack]:
+    """What has no bound but the command line's or the configuration's: it takes time in proportion, refused or not."""
+
+    def attack() -> Attack:
+        do = parse()
+
+        def tried(given: Any) -> None:
+            do(given)
+            raise ValueError("taken as it is")
+
+        return Attack(100_000, make, tried, taken=False)
+
+    return attack
+
+
+def _client_url() -> Callable[[Any], object]:
+    from penstock.client.urls import parse
+
+    return parse
+
+
+def _journal_url() -> Callable[[Any], object]:
+    from penstock.journal.postgresql.address import parse_address
+
+    return parse_address
+
+
+def _web_address() -> Callable[[Any], object]:
+    from penstock.server.process.options import _is_web_address
+
+    return _is_web_address
+
+
+def _spark_endpoint() -> Callable[[Any], object]:
+    from penstock.spark.values import endpoint
+
+    return endpoint
+
+
+def _nested(start: str, end: str) -> Callable[[int], str]:
+    return lambda depth: f"a = {start * depth}{end * depth}"
+
+
+#: Each attack by its name, with the module of the package that it is about.
+ATTACKS: dict[str, tuple[str, Callable[[], Attack]]] = {
+    "TOML, bytes": ("endpoint/bounded_toml.py", _toml(lambda size: "#" * size, "TEXT_BYTES")),
+    "TOML, key": ("endpoint/bounded_toml.py", _toml(lambda parts: ".".join("a" * parts) + " = 1", "DEPTH", 10_000)),
+    "TOML, table": ("endpoint/bounded_toml.py", _toml(lambda parts: f"[{'.'.join('a' * parts)}]", "DEPTH", 10_000)),
+    "TOML, arrays": ("endpoint/bounded_toml.py", _toml(_nested("[", "]"), "DEPTH", 10_000)),
+    "TOML, tables": (
+        "endpoint/bounded_toml.py",
+        _toml(lambda depth: "a = " + "{a=" * depth + "1" + "}" * depth, "DEPTH", 10_000),
+    ),
+    "TOML, keys": (
+        "endpoint/bounded_toml.py",
+        _toml(lambda count: "".join(f"{number:x}=1\n" for number in range(count)), "PARTS", 2),
+    ),
+    "HTTP query": ("admin/http.py", _query),
+    "HTTP bodies": ("admin/http.py", _bodies),
+    "HTTP login": ("admin/http.py", _login),
+    "HTTP cursor": ("admin/pages.py", _cursor),
+    "HTTP origin": ("admin/origins.py", _origin),
+    "JSON payload, arrays": ("admin/payloads.py", _payload("[", "]")),
+    "JSON payload, objects": ("admin/payloads.py", _payload('{"a":', "}")),
+    "SQL, bytes": ("admin/http.py", _sql),
+    "SQL, depth": ("sql/database.py", _sql_depth),
+    "Flight ticket, bytes": ("flight/endpoint.py", _ticket(lambda size: b"{}" + b" " * (size - 2))),
+    "Flight ticket, depth": ("flight/endpoint.py", _ticket(lambda depth: b'{"a":' * depth, 100_000)),
+    "Flight pattern": ("flight/access.py", _flight_pattern),
+    "access rule, pattern": ("server/process/options.py", _rule_pattern),
+    "web address": ("server/process/options.py", _finishes(lambda size: "http://" + "a." * size, _web_address)),
+    "journal URL": (
+        "journal/postgresql/address.py",
+        _finishes(lambda size: "postgresql://h/d?" + "a=1&" * size, _journal_url),
+    ),
+    "client URL": ("client/urls.py", _finishes(lambda size: "phpmq://h/q?" + "a=1&" * size, _client_url)),
+    "Spark endpoint": ("spark/values.py", _finishes(lambda size: "grpc://" + "a," * size, _spark_endpoint)),
+    "Avro schema, bytes": (
+        "spark/pipelines/archive/avro.py",
+        _avro(_avro_schema_of, "SCHEMA_CHARACTERS"),
+    ),
+    "Avro schema, depth": (
+        "spark/pipelines/archive/avro.py",
+        _avro(lambda depth: '{"type":"array","items":' * depth + '"int"' + "}" * depth, 20, 1_000),
+    ),
+    "Avro schema, columns": ("spark/pipelines/archive/avro.py", _avro(_avro_multiplied, "MOST_COLUMNS", 10**5)),
+    "Avro value": ("spark/pipelines/archive/avro.py", _avro_value),
+    "JSON of an archive": ("spark/pipelines/archive/payloads.py", _json_payload),
+    "CSV of an archive": ("spark/pipelines/archive/payloads.py", _csv_payload),
+    "PROXY header": ("server/network/proxy_protocol.py", _proxy_header),
+    "SSPQ frame": ("wire/sspq/decode.py", _frame("sspq")),
+    "PHPMQ frame": ("wire/phpmq/decode.py", _frame("phpmq")),
+    "Kokaq frame": ("wire/kokaq/decode.py", _frame("kokaq")),
+}
+
+#: Modules that parse only what we have written ourselves, or what somebody sends whom the user has named, and why.
+OURS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "admin/broker.py",
+            "admin/handlers/sql.py",
+            "cli/up/children.py",
+            "cli/up/driver.py",
+            "endpoint/process.py",
+            "flight/broker.py",
+            "journal/memory.py",
+            "server/flight/socket.py",
+            "server/process/endpoints.py",
+            "sql/pool.py",
+            "sql/worker.py",
+        ),
+        "what the broker and its own processes tell each other, over pipes and sockets that others can't reach",
+    ),
+    **dict.fromkeys(
+        (
+            "admin/audit.py",
+            "admin/jobs.py",
+            "cli/bench/broker.py",
+            "server/admin/tokens.py",
+            "server/flight/readers.py",
+        ),
+        "records of our own in the data folder, written by us",
+    ),
+    **dict.fromkeys(
+        (
+            "core/recovery/table.py",
+            "flight/live.py",
+            "journal/files/folder.py",
+            "journal/format/catalogue.py",
+            "journal/format/checkpoint.py",
+            "server/engine/engine.py",
+        ),
+        "parts of the journal, behind its checksums",
+    ),
+    **dict.fromkeys(
+        (
+            "journal/backup.py",
+            "journal/postgresql/incarnations.py",
+            "journal/postgresql/journal.py",
+            "journal/postgresql/seen.py",
+            "journal/postgresql/transfer.py",
+        ),
+        "rows of our own in the journal's database, and a backup's own manifest",
+    ),
+    **dict.fromkeys(
+        (
+            "cli/api.py",
+            "cli/definitions.py",
+            "cli/endpoint.py",
+            "cli/message_search.py",
+            "cli/up/agreement.py",
+            "spark/endpoint.py",
+        ),
+        "answers of the broker that the user has named",
+    ),
+    **dict.fromkeys(
+        ("cli/up/traffic.py",),
+        "messages that the demo has published itself",
+    ),
+    **dict.fromkeys(
+        ("admin/traces.py",),
+        "an option that the broker has checked: see server/process/options.py",
+    ),
+    **dict.fromkeys(
+        (
+            "admin/handlers/pipelines.py",
+            "spark/pipelines/archive/coverage.py",
+            "spark/pipelines/insight/main.py",
+            "spark/pipelines/insight/messages.py",
+            "spark/pipelines/insight/migration.py",
+            "spark/pipelines/insight/partials.py",
+            "spark/pipelines/lake/batches.py",
+            "spark/pipelines/lake/delta.py",
+            "spark/pipelines/lake/files.py",
+            "spark/pipelines/lake/iceberg.py",
+            "spark/pipelines/lake/parquet.py",
+            "spark/pipelines/lake/rewriting.py",
+            "spark/pipelines/lake/store.py",
+            "spark/pipelines/replay.py",
+            "spark/pipelines/run.py",
+        ),
+        "notes of a pipeline in its lake, its checkpoint or its state, and options of its command line",
+    ),
+}
+
+
+def refused(attack: Attack, size: int) -> str:
+    """How an input of this size is refused; empty if it is taken."""
+    given = attack.make(size)
+    try:
+        attack.parse(given)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200] or "refused"
+    return ""
+
+
+def main(name: str) -> None:
+    """Run one attack in this process, within limits."""
+    attack = ATTACKS[name][1]()
+    with open("/proc/self/statm", "rb") as file:
+        data = int(file.read().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY, data + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    sizes = (attack.bound, attack.bound + 1, attack.bound * attack.times)
+    found = [refused(attack, size) for size in sizes]
+    assert not any(size > other for size, other in pairwise(sizes))
+    assert bool(found[0]) != attack.taken, f"at the bound: {found[0] or 'taken'}"
+    assert found[2], f"{attack.times} times the bound is taken"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
