@@ -14,6 +14,7 @@ import subprocess
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from penstock.admin.audit import Audit
 from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer
 from penstock.admin.handlers.metrics import MOST_STREAMS
+from penstock.admin.metrics import MOST_SERIES
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, problem
 from penstock.admin.resources.common import Change
@@ -219,6 +221,9 @@ def test_bad_definitions_are_refused(api: Api, body: bytes) -> None:
 # Metrics
 
 
+OPEN_METRICS = {"accept": "application/openmetrics-text"}
+
+
 def samples(text: str) -> dict[str, float]:
     """Of an OpenMetrics text, which must be as the format asks."""
     lines = text.split("\n")
@@ -235,15 +240,20 @@ def samples(text: str) -> dict[str, float]:
             assert key not in found, key
             found[key] = float(value)
             name = key.partition("{")[0]
-            endings = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
+            endings = {
+                "counter": ["_total"],
+                "gauge": [""],
+                "histogram": ["_bucket", "_count", "_sum"],
+                "info": ["_info"],
+            }
             assert any(name == f"{family}{end}" for family, kind in families.items() for end in endings[kind]), line
     return found
 
 
 def test_metrics_are_open_metrics(api: Api, queue: str) -> None:
-    before = samples(api.ask("GET", "/metrics").body.decode())
+    before = samples(api.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())
     api.publish(queue, "x", "y", "z")
-    answer = api.ask("GET", "/metrics")
+    answer = api.ask("GET", "/metrics", headers=OPEN_METRICS)
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     after = samples(answer.body.decode())
     assert after['penstock_messages{state="ready"}'] - before['penstock_messages{state="ready"}'] == 3
@@ -254,7 +264,7 @@ def test_metrics_are_open_metrics(api: Api, queue: str) -> None:
 
 def test_metrics_by_queue_are_bounded(api: Api, queue: str) -> None:
     api.publish(queue, "x")
-    text = api.ask("GET", "/metrics/per-queue", queue=queue).body.decode()
+    text = api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue=queue).body.decode()
     found = samples(text)
     assert found[f'penstock_queue_messages{{queue="{queue}",state="ready"}}'] == 1
     assert not [key for key in found if 'queue="' in key and queue not in key]
@@ -264,10 +274,66 @@ def test_metrics_by_queue_are_bounded(api: Api, queue: str) -> None:
     assert 'queue="default/a\\"b\\\\c\\n"' in api.ask("GET", "/metrics/per-queue", queue=odd).body.decode()
 
 
+def test_queues_beyond_the_limit_have_no_series_and_are_counted(tmp_path: Path) -> None:
+    """A scrape of too many must not fail: the alert would say that the broker is down."""
+    queues: dict[str, Any] = {f"many/q{n:04}": {} for n in range(MOST_SERIES + 5)}
+    with WebBroker(tmp_path) as broker:
+        broker.api.do("POST", "definitions", {"queues": queues})
+        answer = broker.api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue="many/*")
+        found = samples(answer.body.decode())
+        assert found["penstock_queue_series_omitted"] == 5
+        named = [key for key in found if key.startswith("penstock_queue_paused")]
+        assert len(named) == MOST_SERIES
+        assert named[0] == 'penstock_queue_paused{queue="many/q0000"}'
+        assert named[-1] == f'penstock_queue_paused{{queue="many/q{MOST_SERIES - 1:04}"}}'
+        few = samples(
+            broker.api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue="many/q000*").body.decode()
+        )
+        assert few["penstock_queue_series_omitted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "open_metrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=1.0.0;q=0.5, text/plain;version=0.0.4;q=0.3, */*;q=0.1", True),
+        ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0.2", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=x, ;;,=", False),
+    ],
+)
+def test_the_client_chooses_the_format_of_metrics(api: Api, accept: str, open_metrics: bool) -> None:
+    for path in ("/metrics", "/metrics/per-queue?queue=*"):
+        answer = api.ask("GET", path, headers={"accept": accept} if accept else {})
+        media = "application/openmetrics-text; version=1.0.0" if open_metrics else "text/plain; version=0.0.4"
+        assert answer.headers["content-type"] == f"{media}; charset=utf-8"
+        assert answer.headers["vary"] == "accept"
+        assert answer.body.endswith(b"# EOF\n") == open_metrics
+
+
+def test_the_build_and_the_processes_are_measured(broker: WebBroker, api: Api) -> None:
+    found = samples(api.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())
+    [build] = [key for key in found if key.startswith("penstock_build_info")]
+    assert f'code="{compiled.state.value}"' in build
+    assert f'version="{version("penstock")}"' in build
+    assert broker.process is not None
+    own = Path(f"/proc/{broker.process.pid}")
+    for process in ("broker", "http"):
+        label = f'{{process="{process}"}}'
+        assert found[f"process_cpu_seconds_total{label}"] > 0
+        assert found[f"process_resident_memory_bytes{label}"] > 2**20
+        assert 3 < found[f"process_open_fds{label}"] <= found[f"process_max_fds{label}"]
+        assert abs(found[f"process_start_time_seconds{label}"] - own.stat().st_ctime) < 3600
+    assert abs(found['process_open_fds{process="broker"}'] - len(list((own / "fd").iterdir()))) < 20
+
+
 def test_metrics_can_be_for_everybody(tmp_path: Path) -> None:
     with WebBroker(tmp_path, http={"address": "127.0.0.1:0", "public_metrics": True}) as broker:
         nobody = Api(broker.addresses["http"])
-        assert samples(nobody.ask("GET", "/metrics").body.decode())["penstock_queues"] == 1
+        assert samples(nobody.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode())["penstock_queues"] == 1
         assert nobody.ask("GET", "/metrics/per-queue", queue="*").status == 200
         assert nobody.ask("GET", "/api/v1/overview").status == 401
 

@@ -18,7 +18,8 @@ PACKAGING = Path(__file__).parents[2] / "packaging"
 RULES = PACKAGING / "prometheus" / "alerts.yml"
 DASHBOARD = json.loads((PACKAGING / "grafana" / "penstock.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-SUFFIXES = {"gauge": ("",), "counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
+OPEN_METRICS = {"accept": "application/openmetrics-text"}
+SUFFIXES = {"gauge": ("",), "info": ("_info",), "counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
 def families(broker: WebBroker) -> dict[str, str]:
     """The kind of each family of metrics."""
     texts = [
-        broker.api.ask("GET", "/metrics").body.decode(),
-        broker.api.ask("GET", "/metrics/per-queue", queue="*").body.decode(),
+        broker.api.ask("GET", "/metrics", headers=OPEN_METRICS).body.decode(),
+        broker.api.ask("GET", "/metrics/per-queue", headers=OPEN_METRICS, queue="*").body.decode(),
     ]
     return {name: kind for text in texts for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)}
 
@@ -68,6 +69,11 @@ def test_only_metrics_that_there_are(broker: WebBroker) -> None:
         used = set(re.findall(r"\bpenstock_\w+", expression))
         assert used or "up{" in expression
         assert used <= known, (expression, used - known)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/per-queue?queue=*"])
+def test_promtool_finds_nothing_wrong_with_the_metrics(broker: WebBroker, path: str) -> None:
+    promtool("check", "metrics", told=broker.api.ask("GET", path).body)
 
 
 def test_the_dashboard_is_well_formed() -> None:
@@ -129,7 +135,7 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel(broker: WebBroker, tm
         assert ready["value"][1] == "1"
         [queue] = eventually(lambda: server.query('penstock_queue_messages{queue="default/one", state="ready"}'), 60)
         assert (queue["value"][1], queue["metric"]["job"]) == ("1", "penstock-queues")
-        known = {each["metric"]["__name__"] for each in server.query('{__name__=~"penstock_.+"}')}
+        known = {each["metric"]["__name__"] for each in server.query('{__name__=~"(penstock|process)_.+"}')}
         kinds = families(broker)
         assert {f"{name}{SUFFIXES[kind][0]}" for name, kind in kinds.items()} - known <= {
             # they have a series for each connection, reader, dead letter or error, and there are none

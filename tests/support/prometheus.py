@@ -42,10 +42,10 @@ def found(name: str) -> str:
     return path
 
 
-def promtool(*arguments: str) -> None:
-    """Fails with what it says."""
-    done = subprocess.run([found("promtool"), *arguments], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def promtool(*arguments: str, told: bytes = b"") -> None:
+    """Fails with what it says. ``told`` is its standard input."""
+    done = subprocess.run([found("promtool"), *arguments], input=told, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 class Prometheus:

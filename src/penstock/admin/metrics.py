@@ -1,17 +1,21 @@
-"""OpenMetrics: a small writer, and what is told of the broker. Base units, ``_total`` for what only grows."""
+"""Metrics of the broker, in OpenMetrics or Prometheus' plain text. Base units, ``_total`` for what only grows."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
 from penstock.admin.mirror import MessageCounts, QueueTotals, settled
+from penstock.admin.processes import ProcessFigures
 from penstock.admin.requests import BrokerFigures, Histogram, QueueRow
 from penstock.admin.resources.operations import Disk
 from penstock.admin.resources.peers import Pipeline
 from penstock.endpoint.readers import ReaderRow
 
-MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 #: Queues that have series of their own in one answer.
 MOST_SERIES = 1_000
 
@@ -26,40 +30,95 @@ class Traced(NamedTuple):
     skipped: int
 
 
+class _Family(NamedTuple):
+    """Metrics of one name. ``samples`` are written as they are, behind the name."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram", "info"]
+    about: str
+    unit: str
+    samples: list[str]
+
+
 class MetricsText:
-    """Writes families one after the other."""
+    """Families in the order in which they were added, written in either format."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._families: list[_Family] = []
 
     def gauge(self, name: str, about: str, values: Iterable[tuple[Labels, float]], unit: str = "") -> None:
         """What goes up and down."""
-        self._family(name, "gauge", about, unit)
-        self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in values]
+        samples = [f"{_labels(labels)} {_number(value)}" for labels, value in values]
+        self._families.append(_Family(name, "gauge", about, unit, samples))
 
     def counter(self, name: str, about: str, values: Iterable[tuple[Labels, float]], unit: str = "") -> None:
         """What only grows. ``name`` is without ``_total``."""
-        self._family(name, "counter", about, unit)
-        self._lines += [f"{name}_total{_labels(labels)} {_number(value)}" for labels, value in values]
+        samples = [f"_total{_labels(labels)} {_number(value)}" for labels, value in values]
+        self._families.append(_Family(name, "counter", about, unit, samples))
+
+    def info(self, name: str, about: str, labels: Labels) -> None:
+        """What does not change while a process runs. ``name`` is without ``_info``."""
+        self._families.append(_Family(name, "info", about, "", [f"_info{_labels(labels)} 1"]))
 
     def histogram(self, name: str, about: str, values: Histogram, unit: str = "") -> None:
         """Counts of values up to each bound."""
-        self._family(name, "histogram", about, unit)
-        count = 0
+        count, samples = 0, []
         for bound, number in zip([*values.bounds, float("inf")], values.counts, strict=True):
             count += number
-            self._lines.append(f'{name}_bucket{{le="{_bound(bound)}"}} {count}')
-        self._lines += [f"{name}_count {count}", f"{name}_sum {_number(values.sum)}"]
+            samples.append(f'_bucket{{le="{_bound(bound)}"}} {count}')
+        samples += [f"_count {count}", f"_sum {_number(values.sum)}"]
+        self._families.append(_Family(name, "histogram", about, unit, samples))
 
-    def told(self) -> bytes:
-        """The whole text."""
-        return ("\n".join([*self._lines, "# EOF"]) + "\n").encode()
+    def open_metrics(self) -> bytes:
+        """As OpenMetrics has it: families are named without the endings of their samples."""
+        lines: list[str] = []
+        for name, kind, about, unit, samples in self._families:
+            lines.append(f"# TYPE {name} {kind}")
+            if unit:
+                lines.append(f"# UNIT {name} {unit}")
+            lines.append(f"# HELP {name} {_escaped(about)}")
+            lines += [f"{name}{sample}" for sample in samples]
+        return ("\n".join([*lines, "# EOF"]) + "\n").encode()
 
-    def _family(self, name: str, kind: str, about: str, unit: str) -> None:
-        self._lines.append(f"# TYPE {name} {kind}")
-        if unit:
-            self._lines.append(f"# UNIT {name} {unit}")
-        self._lines.append(f"# HELP {name} {_escaped(about)}")
+    def plain(self) -> bytes:
+        """As Prometheus' older format has it: a counter's family has its samples' name, and there is no info."""
+        lines: list[str] = []
+        for name, kind, about, _, samples in self._families:
+            ending = {"counter": "_total", "info": "_info"}.get(kind, "")
+            help_text = about.replace("\\", "\\\\").replace("\n", "\\n")
+            lines.append(f"# HELP {name}{ending} {help_text}")
+            lines.append(f"# TYPE {name}{ending} {'gauge' if kind == 'info' else kind}")
+            lines += [f"{name}{sample}" for sample in samples]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def wants_open_metrics(accept: str) -> bool:
+    """Whether a client that accepts this prefers OpenMetrics to plain text. Who says nothing gets plain text."""
+    weights: dict[str, float] = {}
+    for each in accept.split(","):
+        media, *parameters = (part.strip().lower() for part in each.split(";"))
+        weight = next((part.partition("=")[2] for part in parameters if part.startswith("q=")), "1")
+        with suppress(ValueError):
+            weights[media] = max(weights.get(media, 0.0), float(weight))
+    asked = weights.get("application/openmetrics-text", 0.0)
+    return asked > 0 and asked >= weights.get("text/plain", 0.0)
+
+
+def add_processes(write: MetricsText, version: str, code: str, processes: Mapping[str, ProcessFigures]) -> None:
+    """Which Penstock runs, and what its processes take of the machine."""
+    labels = {"version": version, "code": code, "python": platform.python_version()}
+    write.info("penstock_build", "Which Penstock runs, and how.", labels)
+    named = [({"process": name}, figures) for name, figures in processes.items()]
+    cpu = [(name, figures.cpu_seconds) for name, figures in named]
+    write.counter("process_cpu_seconds", "Processor time, in user and system mode.", cpu, "seconds")
+    resident = [(name, figures.resident_bytes) for name, figures in named]
+    write.gauge("process_resident_memory_bytes", "Memory that is in use.", resident, "bytes")
+    virtual = [(name, figures.virtual_bytes) for name, figures in named]
+    write.gauge("process_virtual_memory_bytes", "Memory that is mapped.", virtual, "bytes")
+    write.gauge("process_open_fds", "Open file descriptors.", [(name, each.open_files) for name, each in named])
+    write.gauge("process_max_fds", "File descriptors that may be open.", [(name, f.most_files) for name, f in named])
+    started = [(name, figures.started_at) for name, figures in named]
+    write.gauge("process_start_time_seconds", "When the process started.", started, "seconds")
 
 
 def broker_metrics(
@@ -74,7 +133,7 @@ def broker_metrics(
     reasons: Iterable[str],
     pipelines: Sequence[Pipeline] = (),
     traced: Traced | None = None,
-) -> bytes:
+) -> MetricsText:
     """The broker and all queues together."""
     write = MetricsText()
     _queue_totals(write, figures, totals, dead, oldest_at)
@@ -104,22 +163,22 @@ def broker_metrics(
     _silence(write, 0.0)
     write.gauge("penstock_draining", "Whether an operator lets the queues get empty.", [({}, float(figures.draining))])
     write.gauge("penstock_start_time_seconds", "When the broker started.", [({}, figures.started_at / 1e6)], "seconds")
-    return write.told()
+    return write
 
 
-def standby_metrics() -> bytes:
+def standby_metrics() -> MetricsText:
     """Of a broker that stands by: another one has all the rest."""
     write = MetricsText()
     _role(write, serving=False, ready=False)
-    return write.told()
+    return write
 
 
-def silent_metrics(seconds: float) -> bytes:
+def silent_metrics(seconds: float) -> MetricsText:
     """Of a broker that does not answer: what it was before says nothing of now."""
     write = MetricsText()
     write.gauge("penstock_ready", "Whether messages are taken.", [({}, 0.0)])
     _silence(write, seconds)
-    return write.told()
+    return write
 
 
 def _silence(write: MetricsText, seconds: float) -> None:
@@ -261,9 +320,11 @@ def _pipelines(write: MetricsText, pipelines: Sequence[Pipeline]) -> None:
     write.gauge("penstock_pipeline_batch_time_seconds", "When the last batch was finished.", ends, "seconds")
 
 
-def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) -> bytes:
-    """Series for each of some queues."""
+def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int, *, omitted: int) -> MetricsText:
+    """Series for each of some queues. ``omitted``: how many more there should be."""
     write = MetricsText()
+    about = f"Queues that fit the pattern and have no series: those behind the first {MOST_SERIES} by name."
+    write.gauge("penstock_queue_series_omitted", about, [({}, omitted)])
     known = [({"queue": f"{row.namespace}/{row.name}"}, row) for row in rows]
     states = ("ready", "out", "delayed", "dead", "damaged")
     write.gauge(
@@ -285,7 +346,7 @@ def queue_metrics(rows: Iterable[QueueRow], times: Mapping[int, int], now: int) 
     write.counter("penstock_queue_settled_messages", "Messages that left.", [(n, settled(r)) for n, r in known])
     write.counter("penstock_queue_delivered_messages", "Deliveries.", [(n, r.counters[7]) for n, r in known])
     write.counter("penstock_queue_redelivered_messages", "Repeated ones.", [(n, r.counters[8]) for n, r in known])
-    return write.told()
+    return write
 
 
 def _labels(labels: Labels) -> str:
@@ -299,6 +360,8 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 

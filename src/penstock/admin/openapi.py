@@ -13,12 +13,12 @@ from penstock.admin.routes import ROUTES, Route
 
 _REF = "#/components/schemas/{name}"
 _MEDIA = {
-    "json": "application/json",
-    "events": "text/event-stream",
-    "bytes": "application/octet-stream",
-    "text": "application/json",
-    "metrics": "application/openmetrics-text",
-    "page": "text/html",
+    "json": ("application/json",),
+    "events": ("text/event-stream",),
+    "bytes": ("application/octet-stream",),
+    "text": ("application/json",),
+    "metrics": ("application/openmetrics-text", "text/plain"),
+    "page": ("text/html",),
 }
 #: What stands in a path.
 _PLACES: dict[str, dict[str, Any]] = {
@@ -86,14 +86,15 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 def _responses(route: Route) -> dict[str, Any]:
     schema = _schema(route.answer) if route.answer is not None else {}
-    success: dict[str, Any] = {"description": route.about, "content": {_MEDIA[route.media]: {"schema": schema}}}
+    content = {media: {"schema": schema} for media in _MEDIA[route.media]}
+    success: dict[str, Any] = {"description": route.about, "content": content}
     responses: dict[str, Any] = {str(route.status): success}
     codes: dict[int, list[str]] = {}
     for code in (*COMMON, *route.problems):
         codes.setdefault(STATUS[code], []).append(code)
     for status, names in sorted(codes.items()):
-        content = {"application/problem+json": {"schema": _schema(Problem)}}
-        responses.setdefault(str(status), {"description": ", ".join(dict.fromkeys(names)), "content": content})
+        told = {"application/problem+json": {"schema": _schema(Problem)}}
+        responses.setdefault(str(status), {"description": ", ".join(dict.fromkeys(names)), "content": told})
     return responses
 
 

@@ -189,10 +189,10 @@ ROUTES: tuple[Route, ...] = (
     Route("healthz", "GET", "/healthz", None, "open", "Whether the process lives", operations.Health),
     Route("readyz", "GET", "/readyz", None, "open", "Whether the broker takes messages; 503 and why, if not",
           operations.Health, problems=("away",)),
-    Route("metrics", "GET", "/metrics", "view", "all", "OpenMetrics: the broker and all queues together", None,
+    Route("metrics", "GET", "/metrics", "view", "all", "Metrics of the broker and all queues together", None,
           media="metrics"),
     Route("metrics-per-queue", "GET", "/metrics/per-queue", "view", "some",
-          "OpenMetrics: series for each queue of a pattern", None, query=operations.MetricsQuery, media="metrics"),
+          "Metrics of each queue of a pattern", None, query=operations.MetricsQuery, media="metrics"),
 )  # fmt: skip
 
 #: Browsers and proxies take the parts ``.`` and ``..`` out of a path, however they are encoded. As names they are

@@ -19,16 +19,21 @@ from penstock.admin.http import Answer, Request
 from penstock.admin.jobs import Jobs
 from penstock.admin.journal import JournalView
 from penstock.admin.metrics import (
-    MEDIA,
     MOST_SERIES,
+    OPEN_METRICS,
+    PLAIN,
+    MetricsText,
     Traced,
+    add_processes,
     broker_metrics,
     queue_metrics,
     silent_metrics,
     standby_metrics,
+    wants_open_metrics,
 )
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, fail
+from penstock.admin.processes import own_processes
 from penstock.admin.pulse import Pulse
 from penstock.admin.resources.operations import StreamQuery
 from penstock.admin.settings import AdminSettings
@@ -80,17 +85,24 @@ class LiveHandlers:
 
     async def metrics(self, request: Request) -> Answer:
         """The broker and all queues together; of one that stands by, no more than that."""
+        write = await self._or_why_not(self._metrics)
+        processes = await asyncio.to_thread(own_processes)
+        add_processes(write, self._settings.version, self._settings.code, processes)
+        return _written(request, write)
+
+    async def _or_why_not(self, wanted: Callable[[], Awaitable[MetricsText]]) -> MetricsText:
+        """What is wanted; of a broker that stands by or does not answer, that it does: a scrape must not fail then."""
         try:
             async with self._pulse.patience():
-                return Answer(body=await self._metrics(), media=MEDIA)
+                return await wanted()
         except ApiProblem as error:
             if error.problem.code == "standby":
-                return Answer(body=standby_metrics(), media=MEDIA)
+                return standby_metrics()
             if error.problem.code == "away":
-                return Answer(body=silent_metrics(self._pulse.silence), media=MEDIA)
+                return silent_metrics(self._pulse.silence)
             raise
 
-    async def _metrics(self) -> bytes:
+    async def _metrics(self) -> MetricsText:
         await self._mirror.fresh()
         figures, totals = self._mirror.figures, self._mirror.totals()
         assert figures is not None
@@ -117,21 +129,22 @@ class LiveHandlers:
 
     async def metrics_per_queue(self, request: Request) -> Answer:
         """Series for each queue of a pattern, as far as the caller may see them."""
+        return _written(request, await self._or_why_not(lambda: self._queue_metrics(request)))
+
+    async def _queue_metrics(self, request: Request) -> MetricsText:
         await self._mirror.fresh()
         figures = self._mirror.figures
         assert figures is not None
         everybody = self._settings.public_metrics
-        rows = [
+        found = [
             row
             for row in self._mirror.rows.values()
             if fits_queue(request.query.queue, row.namespace, row.name)
             and (everybody or request.caller.may("view", row.namespace, row.name))
         ]
-        if len(rows) > MOST_SERIES:
-            text = f"{len(rows)} queues fit; {MOST_SERIES} may have series of their own: choose a narrower pattern"
-            fail("bad-request", text, field="query.queue")
+        rows = sorted(found, key=lambda row: (row.namespace, row.name))[:MOST_SERIES]
         times = await self._journal.times([row.oldest for row in rows])
-        return Answer(body=queue_metrics(rows, times, figures.now), media=MEDIA)
+        return queue_metrics(rows, times, figures.now, omitted=len(found) - len(rows))
 
     # The stream
 
@@ -207,6 +220,14 @@ class LiveHandlers:
                     news.append(("job", record.told()))
                 seen[record.id] = told
         return news
+
+
+def _written(request: Request, write: MetricsText) -> Answer:
+    """In the format that the client prefers."""
+    vary = (("vary", "accept"),)
+    if wants_open_metrics(request.headers.get("accept", "")):
+        return Answer(body=write.open_metrics(), media=OPEN_METRICS, headers=vary)
+    return Answer(body=write.plain(), media=PLAIN, headers=vary)
 
 
 def _may_see(caller: Caller, full_name: str) -> bool:

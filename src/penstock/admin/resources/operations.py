@@ -222,7 +222,7 @@ class StreamQuery(QueryParameters, frozen=True, kw_only=True):
 
 
 class MetricsQuery(QueryParameters, frozen=True, kw_only=True):
-    """Which queues have series of their own; 1,000 at most."""
+    """Which queues have series of their own: the first 1,000 by name."""
 
     queue: Annotated[str, Meta(min_length=1, max_length=511)]
 
