@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -18,39 +17,20 @@ from penstock.server.flight.readers import ReaderTable
 from penstock.server.process.logs import Logger
 from server.test_take_over import Broker, brokers, http, push, taken
 from support.brokers import FREE, wait_for
+from support.roles import END, Role, role_of
 
 #: What is in the log, once for each time, and what ``/readyz`` says.
 TURNED_AWAY = "the journal can not be had: it is tried again"
 DENIED = "turns"
 
 
-class Role(NamedTuple):
-    """A role that owns a database, and the way to it."""
-
-    server: Server
-    name: str
-    url: str
-
-    def execute(self, statement: str) -> None:
-        """As the server's operator, in the role's database."""
-        self.server.execute(statement.format(role=self.name), self.name)
-
-
 @pytest.fixture
 def role(postgres: Server) -> Iterator[Role]:
     """One that is gone after the test."""
-    name = "turned_away"
-    postgres.execute(f"create role {name} login password 'right'")
-    postgres.execute(f"create database {name} owner {name} template template0")
-    url = postgres.url(name).replace("//penstock:" + postgres.password, f"//{name}:right")
-    try:
-        yield Role(postgres, name, f"{url}?schema=penstock")
-    finally:
-        postgres.execute(f"drop database {name} with (force)")
-        postgres.execute(f"drop role {name}")
+    with role_of(postgres, "turned_away") as found:
+        yield found
 
 
-END = "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'"
 #: What somebody does for a while, and how it is put right.
 TROUBLES = {
     "rights": (
@@ -59,6 +39,10 @@ TROUBLES = {
     ),
     "login": (["alter role {role} nologin", END], ["alter role {role} login"]),
     "password": (["alter role {role} password 'wrong'", END], ["alter role {role} password 'right'"]),
+    "read-only": (
+        ["alter role {role} set default_transaction_read_only = on", END],
+        ["alter role {role} reset default_transaction_read_only"],
+    ),
 }
 
 

@@ -1,9 +1,12 @@
 """The database over psycopg: one connection, which is made anew after it broke. See ``database.Database``.
 
-Nothing is kept in the session, and every statement is a transaction of its own or says where one begins and ends. So a
-pooler in between may hand each transaction to another server connection. Only the append is prepared, under a name that
-nobody else has: another session's statement of the same name would be run in its place. When a pooler answers that
-there is no such statement, it is sent whole from then on.
+Every statement is a transaction of its own, or says where one begins and ends. What is kept in the session are its
+settings, and the append, which is prepared under a name that nobody else has.
+
+A pooler in between may hand each transaction to another server session, which has the settings of its role, and those
+that others have left there. Such sessions are *shared*: the server's process is another one than the connection was
+told of, or an append that was prepared is unknown. Then each transaction begins with the settings, and the append is
+sent whole. All of a transaction is sent at once: its locks must not wait for a client that is stopped in between.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from penstock.journal.postgresql.failures import Backoff, Meaning, meaning_of, t
 from penstock.journal.postgresql.incarnations import ENDED, accepting, incarnation_of
 from penstock.journal.postgresql.prepared import PreparedStatement
 from penstock.journal.postgresql.schema import CREATE, FILL, PRODUCT, TABLES, UPGRADES, VERSION, partition
+from penstock.journal.postgresql.settings import Found, SessionSettings
 
 if TYPE_CHECKING:
     import psycopg
@@ -69,17 +73,17 @@ def load_driver() -> Any:
 class PostgresDatabase:
     """A database and the schema in it. Any thread may use it; one statement runs at a time."""
 
-    def __init__(self, address: Address, *, writable: bool = True, backoff: Backoff | None = None) -> None:
+    def __init__(self, address: Address, *, backoff: Backoff | None = None) -> None:
         """Nothing is connected yet. Raises JournalRefused for a URL that libpq does not understand."""
         self._driver = load_driver()
         self.where = address.where
         self._schema = address.schema
         self._quoted = _quoted(address.schema)
-        self._writable = writable
         self._parameters = self._parse(address)
         self._texts: dict[str, bytes] = {}
-        #: Whether the append is prepared.
-        self._prepares = True
+        #: Whether a pooler gives us other sessions of the server all the time.
+        self._is_shared = False
+        self._is_read_only = False
         text = statements.APPEND.format(schema=self._quoted)
         self._append = PreparedStatement(self._driver, text, floats=("lease",), data=("data",))
         self._connection: psycopg.Connection[Any] | None = None
@@ -96,8 +100,7 @@ class PostgresDatabase:
             raise JournalRefused(
                 f"{self.where} is no URL of a journal: {str(error).strip()} (parameters are libpq's, schema and lease)"
             ) from None
-        if self._writable:
-            parameters.setdefault("target_session_attrs", "primary")
+        parameters.setdefault("target_session_attrs", "primary")
         return dict(parameters)
 
     # What readers ask for
@@ -390,7 +393,11 @@ class PostgresDatabase:
         with self._lock:
             connection = self._connected()
             try:
-                with connection.cursor() as cursor, cursor.copy(self._text(statement), values) as copy:
+                with (
+                    self._with_settings(connection),
+                    connection.cursor() as cursor,
+                    cursor.copy(self._text(statement), values) as copy,
+                ):
                     copy.set_types(types)
                     return list(copy.rows())
             except self._driver.Error as error:
@@ -409,23 +416,37 @@ class PostgresDatabase:
         return found
 
     def _execute(self, text: bytes, values: Any, *, changes: bool) -> psycopg.Cursor[Any]:
-        return self._run(lambda connection: connection.execute(text, values, binary=True), changes=changes)
+        return self._run(lambda connection: self._send(connection, text, values), changes=changes)
+
+    def _send(self, connection: psycopg.Connection[Any], text: bytes, values: Any) -> psycopg.Cursor[Any]:
+        if not self._is_shared or connection.info.transaction_status != self._driver.pq.TransactionStatus.IDLE:
+            return connection.execute(text, values, binary=True)
+        with connection.pipeline():
+            connection.execute(_BEGIN)
+            settings = connection.execute(self._settings.passing)
+            cursor = connection.execute(text, values, binary=True)
+            connection.execute(b"commit")
+        self._check_settings(settings)
+        return cursor
 
     def _appended(self, values: dict[str, Any]) -> int:
         with self._lock:
-            return self._run(
-                lambda connection: self._append.run(connection, values, prepare=self._prepares), changes=True
-            )
+            if not self._is_shared:
+                with suppress(_Shared):
+                    return self._run(
+                        lambda connection: self._append.run(connection, values, self._settings.lasting), changes=True
+                    )
+            return self._change(statements.APPEND, values)
 
     def _run(self, call: Callable[[psycopg.Connection[Any]], T], *, changes: bool) -> T:
         connection = self._connected()
+        if changes and self._is_read_only:
+            self._let_go()
+            raise self._denied(f"{self.where} is read-only: set default_transaction_read_only = off for its role")
         self._warnings.clear()
         try:
             done = call(connection)
         except self._driver.Error as error:
-            if error.sqlstate in _NOT_PREPARED and self._prepares:
-                self._prepares = False
-                return self._run(call, changes=changes)
             raise self._sorted(error) from error
         if changes and self._warnings:
             self._let_go()
@@ -433,10 +454,21 @@ class PostgresDatabase:
         return done
 
     @contextmanager
+    def _with_settings(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """A transaction, where the session has not got the settings."""
+        if not self._is_shared:
+            yield
+            return
+        with connection.transaction():
+            self._check_settings(connection.execute(self._settings.passing))
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._lock:
             try:
-                with self._connected().transaction():
+                connection = self._connected()
+                with connection.transaction(), self._with_settings(connection):
                     yield
             except self._driver.Error as error:
                 raise self._sorted(error) from error
@@ -450,13 +482,33 @@ class PostgresDatabase:
                 self._connection = None
                 raise self._unreached(error) from error
             self._is_known = False
-            self._connection.add_notice_handler(self._note)
-            with suppress(self._driver.Error):
-                self._connection.execute(_KEEPALIVES)
-            # Else a number's size decides its type.
-            numeric = self._driver.types.numeric
-            self._connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
+            try:
+                self._prepare_session(self._connection)
+            except self._driver.Error as error:
+                raise self._sorted(error) from error
         return self._connection
+
+    def _prepare_session(self, connection: psycopg.Connection[Any]) -> None:
+        connection.add_notice_handler(self._note)
+        connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
+        # Else a number's size decides its type.
+        connection.adapters.register_dumper(int, self._driver.types.numeric.Int8BinaryDumper)
+        self._settings = SessionSettings(connection.info.server_version)
+        found = self._check_settings(connection.execute(self._settings.lasting))
+        self._settings.keep_commit(found)
+        self._is_shared = self._is_shared or found.process != connection.info.backend_pid
+        self._is_read_only = found.read_only
+
+    def _check_settings(self, cursor: psycopg.Cursor[Any]) -> Found:
+        """See that they are as they were set."""
+        row = cursor.fetchone()
+        assert row is not None
+        found = self._settings.found(row)
+        if found.differing:
+            self._let_go()
+            differing = ", ".join(found.differing)
+            raise self._denied(f"{self.where} does not take settings that the journal needs: it has {differing}")
+        return found
 
     def _unreached(self, error: Exception) -> DatabaseError:
         text = f"{self.where} can not be reached: {_line(error)}"
@@ -477,6 +529,12 @@ class PostgresDatabase:
         """What an error of the driver means to us."""
         state, connection = error.sqlstate or "", self._connection
         broken = connection is None or connection.closed
+        if state in _NOT_PREPARED and not self._is_shared:
+            self._is_shared = True
+            return _Shared(f"{self.where}: sessions are shared")
+        if connection is not None and not broken and self._is_shared:
+            with suppress(self._driver.Error):
+                connection.rollback()
         text = f"{self.where}: {error.diag.message_primary or _line(error)}"
         if state == _LOCKED and not broken:
             return _Locked(text)
@@ -501,8 +559,12 @@ class PostgresDatabase:
             self._connection = None
 
 
-#: A server that waits for the rest of a message from a machine that is gone holds locks until it finds that out.
-_KEEPALIVES = b"set tcp_keepalives_idle = 3; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 3"
+#: Whatever the defaults of the session's role are; but a read-only one is somebody's decision.
+_BEGIN = b"begin isolation level read committed"
+
+
+class _Shared(ConnectionLost):
+    """What was prepared is unknown: this is another session. Nothing was done."""
 
 
 class _Locked(ConnectionLost):

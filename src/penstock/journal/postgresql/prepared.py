@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-#: How PostgreSQL calls the types of values, and how a value is sent: all in the binary format.
-_INT8, _FLOAT8, _BYTEA = 20, 701, 17
-_ENCODERS: dict[int, Callable[[Any], bytes]] = {
-    _INT8: struct.Struct(">q").pack,
-    _FLOAT8: struct.Struct(">d").pack,
-    _BYTEA: lambda value: value,
+#: How a value of each type is sent: all in the binary format.
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    "int8": struct.Struct(">q").pack,
+    "float8": struct.Struct(">d").pack,
+    "bytea": lambda value: value,
 }
 _BINARY = 1
 _PLACE = re.compile(r"%\((\w+)\)[sb]")
@@ -35,24 +34,26 @@ class PreparedStatement:
         #: Unlike every other one: behind a pooler, sessions of other clients are ours in the next transaction.
         self._name = f"penstock_{secrets.token_hex(8)}".encode()
         places = list(dict.fromkeys(_PLACE.findall(text)))
-        self._text = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).encode()
-        self._types = [_FLOAT8 if each in floats else _BYTEA if each in data else _INT8 for each in places]
-        self._places = [(each, _ENCODERS[kind]) for each, kind in zip(places, self._types, strict=True)]
+        types = ["float8" if each in floats else "bytea" if each in data else "int8" for each in places]
+        whole = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).encode()
+        self._prepare = b"%s (%s) as %s" % (self._name, ", ".join(types).encode(), whole)
+        self._places = [(each, _ENCODERS[kind]) for each, kind in zip(places, types, strict=True)]
         self._formats = [_BINARY] * len(places)
         #: The connection that it is prepared on.
         self._prepared_on: psycopg.Connection[Any] | None = None
 
-    def run(self, connection: psycopg.Connection[Any], values: Mapping[str, Any], *, prepare: bool) -> int:
-        """Run it. Returns how many rows it has changed. Raises the driver's errors."""
+    def run(self, connection: psycopg.Connection[Any], values: Mapping[str, Any], settings: bytes) -> int:
+        """Run it. Returns how many rows it has changed. Raises the driver's errors.
+
+        ``settings`` is run with what prepares it, as one transaction: a session that knows the one has the other, also
+        where a pooler hands out sessions and does not show it.
+        """
         sent = [encode(values[name]) for name, encode in self._places]
         libpq = connection.pgconn
-        if not prepare:
-            done = libpq.exec_params(self._text, sent, self._types, self._formats, _BINARY)
-        else:
-            if self._prepared_on is not connection:
-                self._check(libpq.prepare(self._name, self._text, self._types))
-                self._prepared_on = connection
-            done = libpq.exec_prepared(self._name, sent, self._formats, _BINARY)
+        if self._prepared_on is not connection:
+            self._check(libpq.exec_(b"%s; prepare %s" % (settings, self._prepare)))
+            self._prepared_on = connection
+        done = libpq.exec_prepared(self._name, sent, self._formats, _BINARY)
         self._check(done)
         return int(done.command_tuples or 0)
 

@@ -7,7 +7,7 @@ from penstock.journal.postgresql.database import ConnectionLost, DatabaseRefused
 #: PostgreSQL 14.
 OLDEST = 140000
 #: Settings without which a commit may be gone, or a table be unreadable, after the server's machine has failed.
-_NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
+_NEEDED = ("fsync", "full_page_writes")
 #: A commit with this one does not wait for any standby.
 _LOCAL = "local"
 
@@ -26,7 +26,7 @@ def check_server(where: str, facts: ServerFacts) -> None:
     for name in _NEEDED:
         if getattr(facts, name) == "off":
             raise ConnectionLost(
-                f"{where} has {name} = off, and may lose what it has confirmed: set {name} = on for this database",
+                f"{where} has {name} = off, and may lose what it has confirmed: set {name} = on",
                 denied=True,
             )
 
