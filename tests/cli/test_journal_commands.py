@@ -20,6 +20,8 @@ from penstock.cli.event_dump import positions
 from penstock.cli.main import main
 from penstock.cli.output import amount, escape, moment
 from penstock.core.properties import Properties
+from penstock.journal import open_journal
+from penstock.journal.contract import GAP
 from penstock.journal.errors import DataLoss, JournalDamaged, JournalRefused
 from penstock.journal.files.follower import JournalReader
 from penstock.journal.repair.survey import survey
@@ -187,6 +189,19 @@ class TestDamage:
         told = run_json("repair", "--yes", folder)
         assert (told["lost"], told["sound"], told["kept"]) == ([], True, [f"{junk.name}.damaged"])
         assert live_messages(folder, lived)
+
+    def test_nothing_but_the_identity_is_left(self, folder: Path) -> None:
+        """A start recommends the repair, and after that it starts."""
+        for path in [*segments(folder), *folder.glob("*.ckpt"), folder / "tail"]:
+            path.unlink()
+        with pytest.raises(JournalDamaged, match=r"no segment of it is left.*penstock journal repair"):
+            open_journal(str(folder)).own()
+        assert "Lost: all positions from 1 on" in run("repair", "--yes", folder).output
+        assert run("repair", "--yes", folder).output.startswith("Nothing had to be changed.")
+        owned = open_journal(str(folder)).own()
+        owned.begin()
+        assert owned.log.end > GAP
+        owned.close()
 
     def test_no_segments_left(self, folder: Path, lived: Life) -> None:
         end = JournalReader(folder).latest

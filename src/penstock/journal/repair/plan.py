@@ -10,13 +10,14 @@ next start drops the messages that lay there. ``rewriting`` does what is planned
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from penstock.journal.contract import FIRST_POSITION, GAP, Durability
+from penstock.journal.contract import FIRST_POSITION, GAP, Durability, resume_after
 from penstock.journal.errors import JournalRefused
 from penstock.journal.files.disk import Disk
 from penstock.journal.files.folder import Folder
@@ -223,13 +224,16 @@ class _Planner:
         end = self.begin if self.end is None else self.end
         highest = max(known, default=end)
         resumed = self.found.folder.resumes if self.found.folder is not None else 0
+        nothing_left = not segments and any(problem.lost for problem in self.found.problems)
         # Where the last start went on, if it had nothing to append, is no loss.
-        if highest > end and highest not in (end + GAP, resumed):
+        if highest > end and (nothing_left or highest not in (end + GAP, resumed)):
             self._finish(segments[-1:])
             end = self.begin if self.end is None else self.end
-            self.plan.new.append(self._bridge((end, highest + GAP), None, seen=highest))
+            is_known = segments or self.tail is not None
+            resumes = highest + GAP if is_known else resume_after(highest, time.time_ns() // 1000)
+            self.plan.new.append(self._bridge((end, resumes), None, seen=highest))
             self.plan.lost[-1] = (end, highest)
-            self._move_on(highest + GAP, 0, self.last_at)
+            self._move_on(resumes, 0, self.last_at)
 
     def _finish(self, last: list[SegmentSurvey]) -> None:
         """What was the last segment until now is one in the middle, and must have been finished."""
