@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,8 @@ from penstock.journal.shared_extents import SharedExtentReader
 from penstock.journal.views import arrow
 from support.brokers import FREE
 from support.commands import penstock_here
-from support.flights import Flight
+from support.databasebackup import dump, put_back
+from support.flights import Flight, problem
 from support.postgres import fresh_schema
 from support.web import Api, WebBroker, eventually
 
@@ -63,6 +65,43 @@ def test_flight_gives_the_history_and_what_is_waiting(running: Running) -> None:
         assert [row["payload"].decode() for row in rows] == PAYLOADS
         live = flight.rows(view="live", pattern="default/orders")
         assert sorted(row["payload"].decode() for row in live) == PAYLOADS
+
+
+def test_readers_of_what_a_restore_has_lost_are_told_exactly_that(postgres: Server, tmp_path: Path) -> None:
+    url = fresh_schema(postgres)
+    given: dict[str, Any] = {"flight": FREE, "journal": {"url": url}, "queues": {"default/orders": {}}}
+    with WebBroker(tmp_path, **given) as broker:
+        eventually(lambda: json.loads(broker.ready.read_text()).get("role") == "serving")
+        broker.wait_until_ready()
+        broker.api.publish("default/orders", "kept")
+        broker.stop()
+        backup = dump(url)
+        broker.begin()
+        eventually(lambda: broker.ready.exists() and json.loads(broker.ready.read_text()).get("role") == "serving")
+        broker.wait_until_ready()
+        broker.api.publish("default/orders", *(f"lost {number}" for number in range(50)))
+        with Flight(broker.addresses["flight"]) as flight:
+            position = flight.act("status")["latest"]
+        broker.stop()
+        put_back(url, backup)
+        kept = open_journal(url).follow().latest
+        assert penstock_here("journal", "accept-loss", "--yes", url).code == 0
+        broker.begin()
+        eventually(lambda: broker.ready.exists() and json.loads(broker.ready.read_text()).get("role") == "serving")
+        broker.wait_until_ready()
+        broker.api.publish("default/orders", *(f"new {number}" for number in range(100)))
+        with Flight(broker.addresses["flight"]) as flight:
+            told = problem(lambda: flight.read(start=position, pattern="default/orders"))
+            assert told.code == "data-loss"
+            assert f"positions {kept} to {position - 1} are lost" in told.text
+            assert told.lost is not None
+            assert [row["payload"] for row in flight.rows(start=told.lost[1], pattern="default/orders")] == [
+                b"new %d" % number for number in range(100)
+            ]
+            lag = flight.act("progress", reader="lake", view="messages", pattern="default/orders", position=position)
+            assert (lag["rows"], lag["lost_from"]) == (100, kept)
+        listed = penstock_here("readers", "list", "--endpoint", broker.addresses["flight"])
+        assert f"{kept} to {position - 1}" in listed.out
 
 
 def test_a_process_on_this_machine_maps_the_copies(running: Running) -> None:

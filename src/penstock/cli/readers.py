@@ -16,7 +16,7 @@ from penstock.cli.pages import page_options, pages, show_pages, wanted
 from penstock.endpoint.readers import ReaderRow
 from penstock.flight import calls
 
-COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LEASED", "PIN", "SEEN", "OWNER")
+COLUMNS = ("READER", "VIEW", "OF", "POSITION", "BEHIND", "SECONDS", "LOST", "LEASED", "PIN", "SEEN", "OWNER")
 
 
 @click.group("readers", short_help="Who reads the journal, and how far behind they are.")
@@ -43,6 +43,7 @@ def command() -> None:
 def list_readers(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
     """Show all readers: what each reads, its position, the rows behind it and the age of the oldest, and its leases.
 
+    LOST: positions that it has read, and that the journal has lost since: it was restored, for instance.
     PIN: retention waits for this reader, as far as the broker's limits allow. SEEN: when it last said so.
     OWNER: the identity that the name belongs to; nobody's without access rules.
 
@@ -86,6 +87,7 @@ def _as_resource(told: ReaderRow) -> Reader:
         position=told.position,
         lag_rows=told.lag_rows,
         lag_seconds=told.lag_seconds,
+        lost_from=told.lost_from,
         pin=told.pin,
         peer=told.peer,
         heard_at=datetime.fromtimestamp(told.at / 1e6, UTC),
@@ -95,6 +97,7 @@ def _as_resource(told: ReaderRow) -> Reader:
 
 
 def _row(reader: Reader) -> tuple[object, ...]:
-    lag = (reader.position, reader.lag_rows, f"{reader.lag_seconds:.1f}", reader.leased)
+    lost = f"{reader.lost_from} to {reader.position - 1}" if reader.lost_from else "-"
+    lag = (reader.position, reader.lag_rows, f"{reader.lag_seconds:.1f}", lost, reader.leased)
     seen = f"{age(reader.heard_at)} ago"
     return (reader.name, reader.view, reader.where, *lag, "yes" if reader.pin else "no", seen, reader.owner or "-")

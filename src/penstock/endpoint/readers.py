@@ -19,3 +19,5 @@ class ReaderRow(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     leased: int = 0
     owner: str = ""
+    #: The journal was put back behind what it has read: lost is what it has read from this position on. 0: nothing is.
+    lost_from: int = 0

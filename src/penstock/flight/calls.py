@@ -196,6 +196,8 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: int
     seconds: float
+    #: The journal was put back behind the position: events from here on, up to it, are lost. 0: none are.
+    lost_from: int = 0
 
 
 class Readers(msgspec.Struct, frozen=True, kw_only=True, tag="readers"):

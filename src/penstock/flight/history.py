@@ -69,6 +69,14 @@ class History:
             version=version("penstock"),
         )
 
+    def put_back_to(self, position: int) -> int:
+        """Where the journal was put back to, if a reader at this position has read what is lost; else 0."""
+        latest = self.reader.latest
+        if position > latest:
+            return latest
+        losses = self.reader.losses(position, position) if position > 0 else []
+        return next((low for low, high in (loss.lost for loss in losses) if low < position < high), 0)
+
     def check_identity(self, identity: str) -> None:
         """Raises Trouble if it is another journal that is meant."""
         if identity and identity != f"{self.reader.identity:016x}":

@@ -98,15 +98,13 @@ class Measures:
     def lag(self, queues: Chooser, view: str, position: int) -> Lag:
         """How much lies at or after a position, and how old the first of it is."""
         status = self._history.status()
-        start = max(position, status.earliest)
+        start, lost_from = max(position, status.earliest), self._history.put_back_to(position)
         if start >= status.latest:
-            return Lag(rows=0, seconds=0.0)
+            return Lag(rows=0, seconds=0.0, lost_from=lost_from)
         tally, _ = self._tallies.between(start, status.latest, time.monotonic() + LAG_SECONDS)
         rows = tally.rows(queues, messages=view != "events")
-        if not rows:
-            return Lag(rows=0, seconds=0.0)
-        at = self._first_time(queues, view, start, status.latest)
-        return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0)
+        at = self._first_time(queues, view, start, status.latest) if rows else 0
+        return Lag(rows=rows, seconds=max(self._now() - at / 1e6, 0.0) if at else 0.0, lost_from=lost_from)
 
     def waiting(self, rows: int, place: int) -> Lag:
         """The same for what waits in queues: so many rows, one of the oldest of which lies at a place."""

@@ -189,6 +189,8 @@ class Report(_Request, frozen=True, kw_only=True, tag="report"):
     pin: bool = False
     peer: str = ""
     owner: str = ""
+    #: See ``endpoint.readers.ReaderRow``.
+    lost_from: int = 0
 
 
 class Readers(_Request, frozen=True, kw_only=True, tag="readers"):

@@ -197,6 +197,7 @@ class FlightService:
             position=call.position,
             lag_rows=lag.rows,
             lag_seconds=lag.seconds,
+            lost_from=lag.lost_from,
             pin=call.pin,
             peer=caller.peer.name,
             owner=caller.identity,

@@ -220,8 +220,8 @@ class StreamReader(StreamReaderBase):
         latest = self._now().latest
         if latest < begin.position and self._settings.fail_on_data_loss:
             raise DataLoss(
-                f"the journal ends at position {latest}, and was read up to {begin.position} before "
-                f"(penstock at {self._settings.endpoint}). {ADVICE}, once it is as long again"
+                f"positions {latest} to {begin.position - 1} are lost: the journal ends at position {latest}, and was "
+                f"read up to {begin.position} before (penstock at {self._settings.endpoint}). {ADVICE}"
             )
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:

@@ -140,6 +140,7 @@ class PeerHandlers:
                 position=row.position,
                 lag_rows=row.lag_rows,
                 lag_seconds=row.lag_seconds,
+                lost_from=row.lost_from,
                 pin=row.pin,
                 peer=row.peer,
                 heard_at=moment(row.at),

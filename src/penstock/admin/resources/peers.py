@@ -96,6 +96,8 @@ class Reader(Resource, frozen=True, kw_only=True):
     position: int
     lag_rows: int
     lag_seconds: float
+    #: The journal was put back behind what it has read: lost is what it has read from this position on. 0: nothing is.
+    lost_from: int
     #: History is kept for it.
     pin: bool
     peer: str

@@ -42,6 +42,7 @@ class Entry(msgspec.Struct, kw_only=True):
     position: int
     lag_rows: int = 0
     lag_seconds: float = 0.0
+    lost_from: int = 0
     pin: bool = False
     peer: str = ""
     #: When it was last heard of.
@@ -88,7 +89,7 @@ class ReaderTable:
         """A reader is this far. Raises TooMany or NotYours."""
         entry = self._entry(told.reader, told.owner, now)
         entry.view, entry.where, entry.position = told.view, told.where, told.position
-        entry.lag_rows, entry.lag_seconds = told.lag_rows, told.lag_seconds
+        entry.lag_rows, entry.lag_seconds, entry.lost_from = told.lag_rows, told.lag_seconds, told.lost_from
         entry.pin, entry.peer = told.pin, told.peer
 
     async def begin(self, asked: requests.TakeLease, now: int) -> bool:
@@ -157,6 +158,7 @@ class ReaderTable:
                 position=each.position,
                 lag_rows=each.lag_rows,
                 lag_seconds=each.lag_seconds,
+                lost_from=each.lost_from,
                 pin=each.pin,
                 peer=each.peer,
                 at=each.at,
