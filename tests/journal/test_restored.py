@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.up.postgresql import Server
-from penstock.journal import open_journal
+from penstock.journal import is_url, open_journal
 from penstock.journal.contract import GAP, OwnerOptions
 from penstock.journal.errors import CommitsLost, DataLoss, JournalMissing, JournalOwned
 from penstock.journal.postgresql.journal import OwnedDatabase
@@ -195,6 +195,9 @@ def test_a_backup_that_is_restored_uses_no_position_again(
         again.begin()
         assert again.log.end > lost + GAP
         again.close()
+        if not is_url(restored.where):
+            done = penstock_here("journal", "repair", "--yes", restored.where)
+            assert (done.code, "Nothing had to be changed" in done.out) == (0, True)
     again = restored.own()
     again.begin()
     again.log.append(published(again.log.end, [b"z"]), again.log.end, again.log.epoch)

@@ -19,7 +19,7 @@ What is checked, at every change of the database, every confirmation, every deli
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -30,6 +30,7 @@ from penstock.journal import segmented_log
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.postgresql import writer
 from penstock.journal.postgresql.clock import Clock
+from penstock.journal.postgresql.database import ConnectionLost
 from penstock.journal.postgresql.journal import DatabaseJournal
 from penstock.journal.postgresql.seen import OPERATOR, Seen
 from penstock.server.maintenance.upkeep import Retention
@@ -182,22 +183,22 @@ class ClusterWorld:
         for broker in self.brokers:
             if broker.known > self.witness.head and not self.server.synchronous:
                 broker.knew = True
-            elif broker.committed > self.witness.head:
+            elif broker.committed > self.witness.head and not broker.knew:
                 raise Broken(f"{broker.name} knew that events are committed, and the standby does not have them")
 
     def _back_up(self) -> None:
         self._backup = self.server.tables.copy(), self.witness.back_up()
 
     def _restore(self) -> None:
-        """The database is what it was at the last backup."""
+        """The database is what it was at the last backup. All brokers are stopped, as an owner would go on with it."""
         if self._backup is None:
             return
         self.restores += 1
         tables, backup = self._backup
+        for broker in list(self.brokers):
+            self._replace(broker, self.random.expovariate(0.5))
         self.witness.restoring = backup
         self.server.restore(tables)
-        for broker in self.brokers:
-            broker.knew = broker.knew or broker.known > self.witness.head
 
     def _start_again(self) -> None:
         """Nothing is lost, but nobody can know that."""
@@ -216,7 +217,8 @@ class ClusterWorld:
         shard = self.server.tables.shard
         if shard is not None and shard.owner == OPERATOR:
             now = int((MORNING + self.scheduler.now) * 1e6)
-            self.server.change(lambda tables: tables.accept_loss(OPERATOR, now, self.server.clock()))
+            with suppress(ConnectionLost):
+                self.server.change(lambda tables: tables.accept_loss(OPERATOR, now, self.server.clock()))
         for broker in list(self.brokers):
             if shard is None or self._folders[broker.name].identity != shard.identity:
                 del self._folders[broker.name]

@@ -55,8 +55,9 @@ class Witness:
         self.confirmed: dict[int, BlockRow] = {}
         #: Confirmed blocks that the database has lost.
         self.lost: list[BlockRow] = []
-        #: Positions that named events which the database has lost.
-        self.spent: set[int] = set()
+        #: Blocks that the database has lost, by the positions of their events. An owner that does not know what became
+        #: of a block may send it again.
+        self.spent: dict[int, BlockRow] = {}
         #: What the database is being restored to; whether it ever was.
         self.restoring: Backup | None = None
         self.was_restored = False
@@ -98,7 +99,7 @@ class Witness:
         if self.blocks and row.epoch < self.blocks[-1].epoch:
             raise Broken(f"block {row.first} of owner {row.epoch} follows one of owner {self.blocks[-1].epoch}")
         taken = self.confirmed.get(row.first)
-        if (taken is not None and taken != row) or not self.spent.isdisjoint(range(row.first, row.end)):
+        if any(other not in (None, row) for other in (taken, *map(self.spent.get, range(row.first, row.end)))):
             raise Broken(f"position {row.first} names two blocks")
         self._add(row)
 
@@ -130,7 +131,7 @@ class Witness:
         there = {row.first for row in kept.blocks}
         for row in self.blocks:
             if row.first not in there:
-                self.spent.update(range(row.first, row.end))
+                self.spent |= dict.fromkeys(range(row.first, row.end), row)
                 if self.confirmed.pop(row.first, None) is not None:
                     self.lost.append(row)
         self.blocks, self.told = list(kept.blocks), list(kept.told)

@@ -35,6 +35,7 @@ from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.readahead import ReadAhead
 from penstock.journal.postgresql.reading import BlockReader
 from penstock.journal.postgresql.schema import partition
+from penstock.journal.postgresql.seen import accepted_losses
 from penstock.journal.postgresql.writer import HeadWriter, insist
 from penstock.journal.segmented_log import SegmentedLog
 from penstock.schema import Kind
@@ -113,7 +114,8 @@ class DatabaseLog(SegmentedLog):
         made_in = self._ask(lambda: self._connections.head.value(MADE_IN))
         self.put_back = is_another(made_in, rows, self._incarnation)
         if self.put_back:
-            self._end = resume_after(shard.head, self._clock.now())
+            accepted = self._ask(lambda: accepted_losses(self._connections.head))
+            self._end = max(resume_after(shard.head, self._clock.now()), *(high for _, high in accepted), 0)
         elif self._segments:
             self._fence(self._segments[-1])
 
