@@ -46,7 +46,7 @@ class TestReaders:
         lines = [line.split() for line in out.splitlines()]
         assert code == 0
         assert lines[0][:4] == ["READER", "VIEW", "OF", "POSITION"]
-        assert ["nightly", "messages", "default/sspq", "1", "0", "0.0", "0", "yes"] in [line[:8] for line in lines]
+        assert ["nightly", "messages", "default/sspq", "1", "0", "0.0", "-", "0", "yes"] in [line[:9] for line in lines]
         assert ["sülze", "events", "*"] in [line[:3] for line in lines]
 
     def test_as_json(self, who: list[str]) -> None:
