@@ -332,6 +332,21 @@ def test_a_follower_sees_what_is_committed(shared: OwnedJournal) -> None:
     reader.close()
 
 
+def test_a_follower_finds_the_events_of_a_message(shared: OwnedJournal) -> None:
+    log = shared.log
+    for letter in b"abcd":
+        add(log, bytes([letter]) * 3, roll=letter == ord("c"))
+        log.append(acknowledged(log.end, [1, log.end - 1]), log.end, log.epoch)
+    reader = open_journal(shared.address).follow()
+
+    def found(message: int, start: int = 1, stop: int = log.end) -> list[int]:
+        return [block.first for block, _ in reader.mentions(message, start, stop) if message in block.column("message")]
+
+    assert found(1) == [2, 5, 8, 11]
+    assert (found(1, 3, 9), found(1, 4, 8), found(7), found(2), found(log.end)) == ([2, 5, 8], [5], [8], [], [])
+    reader.close()
+
+
 def test_what_a_follower_holds_stays_readable(shared: OwnedJournal) -> None:
     for letter in b"abcd":
         add(shared.log, bytes([letter]) * 1000, roll=True)

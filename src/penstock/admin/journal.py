@@ -29,8 +29,9 @@ from penstock.schema import FINAL_KINDS, Kind, Reason
 CHECKPOINT = ".ckpt"
 #: Times of messages that are remembered.
 REMEMBERED = 50_000
-#: Events that one request for a life looks through.
-LOOKED_THROUGH = 500_000
+#: Events, and their bytes, that one request for a life looks through.
+LOOKED_THROUGH = 2_000_000
+LOOKED_BYTES = 256 * 2**20
 
 T = TypeVar("T")
 _KINDS = {int(kind): kind.name.lower() for kind in Kind}
@@ -222,25 +223,41 @@ class JournalView:
         reader = self.reader
         tail = reader.tail()
         begin = max(start, position, tail.floor, tail.start)
-        stop = min(tail.committed, begin + LOOKED_THROUGH)
+        stop = self._reach(begin, min(tail.committed, begin + LOOKED_THROUGH))
         found: list[LifeEvent] = []
         since = 0
         if begin >= stop:
             return found, 0, 0
-        for block, _ in reader.read(begin, stop, verify=False, accept_loss=True):
-            if not since and begin > max(start, position):
-                since = int(block.at()[max(0, begin - block.first)])
+        for first, _ in reader.read(begin, begin + 1, verify=False, accept_loss=True):
+            if begin > max(start, position):
+                since = int(first.at()[max(0, begin - first.first)])
+            elif begin == position:
+                found.append(_told(first, position - first.first, None))
+        for block, _ in reader.mentions(position, begin, stop):
             found += _events_of(block, position, begin, stop)
             if found and found[-1].final:
                 return found, 0, since
         return found, stop if stop < tail.committed else 0, since
 
+    def _reach(self, begin: int, stop: int) -> int:
+        """How far it is from one position to another if no more than ``LOOKED_BYTES`` are to be looked through."""
+        left = LOOKED_BYTES
+        for span in self.reader.spans():
+            marks = self.reader.marks(span, min(span.end, stop)) if begin < span.end and span.first < stop else None
+            if marks is None:
+                continue
+            positions, offsets = marks
+            low = max(bisect_right(positions, begin) - 1, 0)
+            high = bisect_right(offsets, offsets[low] + left) - 1
+            if high < len(offsets) - 1:
+                return min(stop, positions[max(high, low + 1)])
+            left -= offsets[-1] - offsets[low]
+        return stop
+
 
 def _events_of(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:
-    """The rows of a block that are about a message."""
+    """The rows of a block that are about a message, but for the message itself."""
     found: list[LifeEvent] = []
-    if block.first <= position < block.end and start <= position:
-        found.append(_told(block, position - block.first, None))
     if block.has("message"):
         others = block.other_rows()
         for index in np.flatnonzero(block.column("message") == position).tolist():

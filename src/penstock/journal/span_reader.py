@@ -128,6 +128,18 @@ class SpanReader(ABC):
             raise losses[0]
         return self._read(start, min(stop, tail.committed), verify=verify, accept_loss=accept_loss)
 
+    def mentions(self, message: int, start: int, stop: int) -> Iterator[LocatedBlock]:
+        """See Follower."""
+        committed = self.tail().committed
+        for span in self._spans(committed):
+            low, high = max(span.first, start), min(span.end, stop, committed)
+            extent = self.hold(span) if low < high else None
+            if extent is not None:
+                try:
+                    yield from (LocatedBlock(block, extent) for block in extent.mentions(message, low, high))
+                except BlockError as error:
+                    raise self.damaged(extent, error, low, high) from None
+
     def losses(self, start: int, stop: int) -> list[DataLoss]:
         """What a reader of the range has to know before it reads it."""
         tail = self.tail()

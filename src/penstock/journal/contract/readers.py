@@ -82,6 +82,12 @@ class HeldExtent(Protocol):
         Raises BlockError at an unsound one. Without ``verify`` the bodies' checksums are not looked at.
         """
 
+    def mentions(self, message: int, start: int, stop: int) -> Iterator[Block]:
+        """Of the blocks of a range those with events about a message, and maybe more; not the message itself.
+
+        Raises BlockError at an unsound one, unless it was passed over.
+        """
+
     def marks(self, limit: int) -> tuple[list[int], list[int]]:
         """Positions, one for every 64 KiB or so, and how many bytes lie before each; at last, the end."""
 
@@ -172,6 +178,12 @@ class Follower(Protocol):
         The first and the last block may have events outside of the range. The range is checked at once, before the
         first block is asked for. With ``accept_loss`` what is lost is passed over. Raises DataLoss, JournalDamaged,
         or ValueError for a range that can not be.
+        """
+
+    def mentions(self, message: int, start: int, stop: int) -> Iterator[LocatedBlock]:
+        """The blocks that have events about a message, and maybe more; not the message itself.
+
+        What is lost is passed over. Raises JournalDamaged.
         """
 
     def losses(self, start: int, stop: int) -> list[DataLoss]:

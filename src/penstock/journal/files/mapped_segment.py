@@ -17,9 +17,14 @@ from penstock.journal.format.block import HEADER_SIZE as BLOCK_HEADER_SIZE
 from penstock.journal.format.block import Block, BlockError, BlockHeader, check_body, parse_header
 from penstock.journal.format.catalogue import QueueName, SegmentCatalogue
 from penstock.journal.format.checksum import crc32
+from penstock.journal.format.mentions import mentions
 from penstock.journal.format.segment import FOOTER_SIZE, HEADER_SIZE, Footer, SegmentHeader, SparseIndex
 from penstock.schema import COLUMN
 
+#: Bytes that are looked through at a time for a message, and for each event at most: where events are larger, going
+#: from header to header is quicker.
+SCANNED_AT_ONCE = 4 * 2**20
+WORTH_SCANNING = 4096
 _DETAIL = 1 << COLUMN["detail"].id
 
 
@@ -74,6 +79,22 @@ class MappedSegment:
                 before = header
         finally:
             run.end()
+
+    def mentions(self, message: int, start: int, stop: int) -> Iterator[Block]:
+        """See HeldExtent."""
+        positions, offsets = self.marks(stop)
+        low = max(bisect_right(positions, start) - 1, 0)
+        high = bisect_left(positions, stop)
+        if offsets[min(high, len(offsets) - 1)] - offsets[low] > WORTH_SCANNING * (stop - start):
+            yield from self.blocks(start, stop, verify=False)
+            return
+        while low < min(high, len(offsets) - 1):
+            following = max(bisect_right(offsets, offsets[low] + SCANNED_AT_ONCE) - 1, low + 1)
+            for offset in mentions(self._see(offsets[following]), offsets[low], offsets[following], message):
+                header = self._header(offset)
+                if header.first < stop and header.end > start:
+                    yield self._block(header, offset, verify=False)
+            low = following
 
     def offset_of(self, position: int, limit: int) -> int:
         """Where a block starts, at or a little before the one that has the position."""

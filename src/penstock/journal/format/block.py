@@ -189,7 +189,7 @@ def check_body(header: BlockHeader, data: Buffer, start: int, offset: int, *, ve
 
 
 @lru_cache(maxsize=256)
-def _plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
+def plan(present: int, constant: int) -> tuple[tuple[str, int, int], ...]:
     """The columns of two bit maps: name, rows (0: one value, 1: all, 2: messages, 3: others) and width (0: binary).
 
     A broker writes few different ones, so keeping the plans saves most of a parse.
@@ -301,7 +301,7 @@ class Block:
         """
         view, places = self.view, self._places
         counts = (1, self.count, self.messages, self.count - self.messages)
-        for name, sort, width in _plan(self.header.present, self.header.constant):
+        for name, sort, width in plan(self.header.present, self.header.constant):
             if name in names:
                 start = places[name]
                 data = view[start : start + (width * counts[sort] if width else 4 * counts[sort] + 4)].tobytes()
@@ -330,7 +330,7 @@ class Block:
         if self.header.sources:
             place = self._after_binary(place, self.header.sources)
         counts = (1, self.count, self.messages, self.count - self.messages)
-        for name, sort, width in _plan(self.header.present, self.header.constant):
+        for name, sort, width in plan(self.header.present, self.header.constant):
             self._places[name] = place
             if width:
                 place += (width * counts[sort] + 7) & ~7

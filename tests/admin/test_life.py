@@ -1,0 +1,77 @@
+"""A message's life, from a journal without a broker: a piece at a time, bounded, and the same however it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.admin import journal
+from penstock.admin.journal import JournalView, LifeEvent
+from penstock.journal.contract import OwnerOptions
+from penstock.journal.files.journal import OwnedFiles
+from penstock.journal.format.block import Block
+from support.batches import acknowledged, published
+from support.folders import QuickDisk
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[JournalView]:
+    """Messages 1 to 20 wait; 3,000 others are published and acknowledged one by one, and at last message 7."""
+    owned = OwnedFiles(QuickDisk(tmp_path), OwnerOptions(extent_bytes=100_000, reserve=4096))
+    owned.begin()
+    log = owned.log
+    log.append(published(log.end, [b"x"] * 20), log.end, log.epoch)
+    for number in range(3000):
+        at = log.end
+        log.append(published(at, [b"payload" * 9]), at, log.epoch)
+        log.append(acknowledged(at + 1, [at]), at + 1, log.epoch, roll=number % 1000 == 999)
+    log.append(acknowledged(log.end, [7]), log.end, log.epoch)
+    yield JournalView(f"file:{tmp_path}", str(tmp_path))
+    owned.close()
+
+
+def whole(view: JournalView, position: int) -> tuple[list[LifeEvent], int]:
+    """All events of a message, and how many requests that takes."""
+    found: list[LifeEvent] = []
+    start = requests = 0
+    while True:
+        events, start, since = view._life(position, start)
+        found += events
+        requests += 1
+        assert since == 0
+        if not start:
+            return found, requests
+
+
+@pytest.mark.parametrize(("events", "size"), [(10**9, 10**9), (1000, 10**9), (10**9, 100_000), (10**9, 1)])
+def test_a_life_is_told_piece_by_piece(
+    view: JournalView, events: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "LOOKED_THROUGH", events)
+    monkeypatch.setattr(journal, "LOOKED_BYTES", size)
+    last = view.reader.latest - 1
+    for position in (1, 2, 7, 20):
+        found, requests = whole(view, position)
+        assert [event.position for event in found] == [position, *([last] if position == 7 else [])]
+        assert (requests == 1) == (events == size)
+        assert [event.kind for event in found] == ["published", "acknowledged"][: len(found)]
+    found, requests = whole(view, 21)  # its end follows at once, and nothing behind it is looked at
+    assert ([event.position for event in found], requests) == ([21, 22], 1)
+
+
+def test_few_blocks_are_read_of_many(view: JournalView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it costs is not the number of blocks: reading one takes longer than looking through thousands of bytes."""
+    read: list[int] = []
+    told = journal._events_of
+
+    def counted(block: Block, position: int, start: int, stop: int) -> list[LifeEvent]:
+        read.append(block.first)
+        return told(block, position, start, stop)
+
+    monkeypatch.setattr(journal, "_events_of", counted)
+    for position, blocks in ((1, 0), (7, 1), (501, 1), (5001, 1)):
+        read.clear()
+        whole(view, position)
+        assert len(read) == blocks, position

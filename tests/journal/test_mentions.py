@@ -1,0 +1,105 @@
+"""Blocks with events about a message are found without reading all: the same as by reading each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.journal.files import mapped_segment
+from penstock.journal.files.follower import JournalReader
+from penstock.journal.format.block import MAGIC
+from penstock.journal.format.mentions import mentions
+from penstock.journal.format.segment import HEADER_SIZE
+from support.folders import Life
+
+Found = dict[int, list[int]]
+
+
+def one_by_one(reader: JournalReader) -> Found:
+    """The positions of all events about each message, from all blocks."""
+    found: Found = {}
+    for block, _ in reader.read(reader.earliest, accept_loss=True):
+        if block.has("message"):
+            for row, message in zip(block.other_rows().tolist(), block.column("message").tolist(), strict=True):
+                found.setdefault(message, []).append(block.first + row)
+    return found
+
+
+def told(reader: JournalReader, message: int, start: int, stop: int) -> list[int]:
+    """The same for one message, from the blocks that are told."""
+    found = []
+    for block, _ in reader.mentions(message, start, stop):
+        if block.has("message"):
+            rows = block.other_rows()[np.flatnonzero(block.column("message") == message)]
+            found += [block.first + row for row in rows.tolist() if start <= block.first + row < stop]
+    return found
+
+
+@pytest.mark.parametrize(("worth", "at_once"), [(0, 2**22), (4096, 2**22), (4096, 1)])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_events_of_every_message_are_found(
+    tmp_path: Path, seed: int, worth: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through random clients, rolls, restarts and compaction; also of the numbers that stand in headers everywhere."""
+    monkeypatch.setattr(mapped_segment, "WORTH_SCANNING", worth)
+    monkeypatch.setattr(mapped_segment, "SCANNED_AT_ONCE", at_once)
+    life = Life(tmp_path, seed).run(300)
+    life.opened.upkeep.retain(life.workload.now)
+    life.kill()
+    life.restart()
+    life.run(200)
+    reader = JournalReader(tmp_path)
+    expected = one_by_one(reader)
+    assert len(expected) > 100
+    first, last = reader.earliest, reader.latest
+    for message in {*range(1, 80), *sorted(expected)[-50:], *sorted(expected)[::17]}:
+        assert told(reader, message, first, last) == expected.get(message, []), message
+        low, high = first + (message % 50), last - (message % 70)
+        assert told(reader, message, low, high) == [at for at in expected.get(message, []) if low <= at < high]
+
+
+def test_only_blocks_with_the_message_are_told(tmp_path: Path) -> None:
+    """So that what it costs does not grow with the journal."""
+    Life(tmp_path, 3).run(400)
+    reader = JournalReader(tmp_path)
+    for message in range(1, 200):
+        for block, _ in reader.mentions(message, 1, reader.latest):
+            assert message in block.column("message")
+
+
+def test_a_payload_that_looks_like_blocks_is_no_block(tmp_path: Path) -> None:
+    """Whoever publishes parts of a journal hides nothing, and is not taken for one."""
+    life = Life(tmp_path, 1).run(50)
+    copied = (tmp_path / sorted(each.name for each in tmp_path.glob("*.seg"))[0]).read_bytes()[HEADER_SIZE:]
+    whole = copied[: len(copied) // 8 * 8]
+    data = memoryview(whole)
+    reader = JournalReader(tmp_path)
+    ends = [block.view.nbytes for block, _ in reader.read(1)]
+    end = sum(ends)
+    assert data[:4] == MAGIC
+    expected = {message: mentions(data, 0, end, message) for message in range(1, 60)}
+    assert any(expected.values())
+    # The same bytes inside of the last block, which is longer now: its own columns are where they were.
+    last = end - ends[-1]
+    longer = bytearray(whole[:end]) + whole[:last]
+    longer[last + 8 : last + 12] = (ends[-1] + last).to_bytes(4, "little")
+    again = {message: mentions(memoryview(bytes(longer)), 0, len(longer), message) for message in range(1, 60)}
+    assert again == expected
+    life.kill()
+
+
+@pytest.mark.parametrize("cut", [8, 40, 72, 80, 88])
+def test_damaged_bytes_are_no_fault_of_ours(tmp_path: Path, cut: int) -> None:
+    """What is not a block is told by whoever reads it; the search itself goes on over anything."""
+    Life(tmp_path, 2).run(60)
+    segment = sorted(tmp_path.glob("*.seg"))[0].read_bytes()[HEADER_SIZE:]
+    rng = np.random.default_rng(cut)
+    for _ in range(50):
+        data = bytearray(segment[: len(segment) // 8 * 8])
+        for place in rng.integers(0, len(data), 20).tolist():
+            data[place] ^= 1 << int(rng.integers(8))
+        stop = max(len(data) - cut, 8)
+        for message in (1, 2, 5, 30):
+            assert all(0 <= at < stop for at in mentions(memoryview(bytes(data)), 0, stop, message))
