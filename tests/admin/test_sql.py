@@ -273,7 +273,8 @@ def test_a_runaway_query_is_stopped_with_its_process(broker: WebBroker, filled: 
     assert filled.ask("GET", "/readyz").status == 200
 
 
-def test_queries_of_clients_that_have_gone_are_stopped(broker: WebBroker, filled: Api) -> None:
+@pytest.mark.parametrize("more", [b"", 50 * b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["one", "more"])
+def test_queries_of_clients_that_have_gone_are_stopped(broker: WebBroker, filled: Api, more: bytes) -> None:
     """As many as there are places, each of which could go on for a minute."""
     rows(filled, "select 1")
     body = json.dumps({"query": ENDLESS, "seconds": 60}).encode()
@@ -283,7 +284,7 @@ def test_queries_of_clients_that_have_gone_are_stopped(broker: WebBroker, filled
     with ExitStack() as clients:
         for _ in range(AT_A_TIME + MOST_WAITING):
             client = clients.enter_context(socket.create_connection((where.hostname, where.port), timeout=20))
-            client.sendall(sent)
+            client.sendall(sent + more)
         eventually(lambda: filled.ask("POST", "/api/v1/sql", {"query": "select 1"}).status == 503)
         busy = set(processes(broker))
     eventually(lambda: filled.ask("POST", "/api/v1/sql", {"query": "select 1"}).status == 200)

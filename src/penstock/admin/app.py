@@ -18,7 +18,7 @@ import msgspec
 from penstock.admin.access import Caller, Gatekeeper
 from penstock.admin.assets import POLICY
 from penstock.admin.audit import Audit
-from penstock.admin.connections import CONNECTION, UNPROVEN
+from penstock.admin.connections import CONNECTION, UNPROVEN, HttpConnection
 from penstock.admin.http import (
     BODY_BYTES,
     Answer,
@@ -52,6 +52,8 @@ HEADERS = {
 SAFE = ("GET", "HEAD", "OPTIONS")
 #: Bytes that all bodies which are received or worked on may have together, or those of two of the largest, if more.
 BODIES_BYTES = 256 * 2**20
+#: Seconds between two looks whether the client of a request is there.
+LOOK_SECONDS = 1.0
 #: Bytes of the body of a request that shows no token: a login has the longest.
 UNPROVEN_BODY_BYTES = 8 * 1024
 
@@ -133,7 +135,7 @@ class App:
                 _check_right(route, places, caller)
             with (self._bodies if caller.shown else self._unproven_bodies).one() as grow:
                 request = await self._read(route, places, scope, headers, receive, caller, grow)
-                answer = await self._handled(request, receive)
+                answer = await self._handled(request, receive, scope.get(CONNECTION))
         except ApiProblem as error:
             refusal = error
             if route.changes:
@@ -144,16 +146,17 @@ class App:
             self._note(lambda: self._audit.done(route, places, caller, answer))
         return answer if answer.status else answer._replace(status=route.status)
 
-    async def _handled(self, request: Request, receive: Receive) -> Answer:
+    async def _handled(self, request: Request, receive: Receive, connection: HttpConnection | None) -> Answer:
         """The answer. Work that changes nothing ends with the client's connection: a query may take a minute."""
         work = asyncio.ensure_future(self._handlers[request.route.name](request))
         if request.route.changes:
             return await work
         gone = asyncio.create_task(until_gone(receive))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ClientGone
+            while not work.done():
+                await asyncio.wait((work, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done() and (gone.done() or (connection is not None and connection.has_hung_up())):
+                    raise ClientGone
             return work.result()
         finally:
             for task in (work, gone):

@@ -16,6 +16,7 @@ for health needs no free place, only the moment in which its request arrives.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections import Counter
@@ -41,6 +42,9 @@ ACCEPT_PAUSE = 1.0
 _OWED = (h11.IDLE, h11.SEND_BODY)
 #: The key of the ASGI scope that has the connection.
 CONNECTION = "penstock.connection"
+
+#: Events of a socket whose peer has closed: only Linux tells of it while there is something to read.
+_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 T = TypeVar("T")
 
@@ -72,6 +76,15 @@ class HttpConnection(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed, also while reading is paused because it has sent more requests."""
+        accepted = self.transport.get_extra_info("socket")
+        if accepted is None or accepted.fileno() < 0:
+            return True
+        looking = select.poll()
+        looking.register(accepted.fileno(), _HUNG_UP)
+        return bool(looking.poll(0))
 
     def prove(self) -> bool:
         """It has shown a token that is known. False: all places of such connections are taken by requests."""
