@@ -6,12 +6,13 @@ import fcntl
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -152,11 +153,19 @@ def _check_imports() -> None:
 
 
 def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()
+    # Its standard input says that we are there; it and the compilers that it starts are a group, and end together.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.read().strip().splitlines()
+            process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
         failed = CompileError("compiling failed; the sources run as ever")
         for line in said[-SHOWN:]:
             failed.add_note(line)

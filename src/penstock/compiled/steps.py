@@ -5,7 +5,10 @@ It is given the name of the library, the folder for what is made, and the paths 
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from threading import Thread
 
 from mypyc.build import mypycify
 from setuptools import setup
@@ -26,5 +29,12 @@ def main(group: str, target: str, *paths: str) -> None:
     )
 
 
+def _end_with_parent() -> None:
+    """Who started us is gone when standard input ends: then we end, and the compilers that we have started."""
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    Thread(target=_end_with_parent, daemon=True).start()
     main(*sys.argv[1:])

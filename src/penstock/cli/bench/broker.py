@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.endpoint.parent import with_parent
 from penstock.protocols import protocols
 
 #: How long a broker may take to start.
@@ -25,7 +26,7 @@ def broker(durability: str) -> Iterator[dict[str, str]]:
         listeners = [f"--{protocol}=127.0.0.1:0" for protocol in protocols()]
         command = [sys.executable, "-m", "penstock", "serve", *listeners, f"--durability={durability}"]
         command += [f"--data={folder}/data", f"--ready-file={ready}", "--log-level=error", "--flight=off", "--http=off"]
-        with subprocess.Popen(command) as process:
+        with subprocess.Popen(command, preexec_fn=with_parent()) as process:  # noqa: PLW1509 - there are no threads
             try:
                 yield _urls(ready, process)
             finally:

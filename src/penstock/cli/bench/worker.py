@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from ctypes import Array
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, TypeVar
 
@@ -15,6 +17,7 @@ from penstock.cli.bench.load import LoadConnection, load_of
 from penstock.cli.output import run
 from penstock.client.options import TLS
 from penstock.client.urls import Address
+from penstock.endpoint.parent import end_with
 
 ConnectionT = TypeVar("ConnectionT", bound=LoadConnection)
 
@@ -65,6 +68,10 @@ def consume(job: WorkerJob, board: Array[Any], pipe: Pipe) -> None:
 
 
 def _live(work: Any, pipe: Pipe) -> None:
+    parent = parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    end_with(parent.pid, signal.SIGKILL)  # nobody is left to tell what was measured
     try:
         outcome = run(work)
     except KeyboardInterrupt:

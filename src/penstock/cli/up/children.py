@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -20,6 +19,7 @@ import msgspec
 
 from penstock.cli.errors import REFUSED, CommandError
 from penstock.cli.up.lines import Broken, Going, Line, SparkReady, Task
+from penstock.endpoint.parent import with_parent
 
 #: Seconds that a broker may take to be ready: reading a large journal takes a while.
 BROKER_SECONDS = 120.0
@@ -30,8 +30,6 @@ STOP_SECONDS = 30.0
 
 #: Seconds to wait for an earlier run on the same lake, of which somebody is still about to end.
 EARLIER_SECONDS = 40.0
-
-_PR_SET_PDEATHSIG = 1
 
 
 class CouldNot(CommandError):
@@ -86,7 +84,7 @@ class Child:
                 stderr=errors,
                 start_new_session=True,
                 pass_fds=(lock.number,),
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads yet: they begin when all children have
+                preexec_fn=with_parent(),  # noqa: PLW1509 - no threads yet: they begin when all children have
             )
 
     @property
@@ -205,9 +203,3 @@ class PipelinesChild(Child):
                 case Broken():
                     self._reason = said.reason
         self._heard.set()
-
-
-def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """On Linux: if we are killed, so that we can stop nobody, the system ends them for us."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

@@ -15,12 +15,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.up.children import CouldNot, die_with_parent
+from penstock.cli.up.children import CouldNot
+from penstock.endpoint.parent import with_parent
 
 #: What a folder has to have to be one of PostgreSQL's programs.
 PROGRAMS = ("initdb", "postgres", "pg_basebackup")
@@ -170,7 +170,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=partial(die_with_parent, signal.SIGQUIT),  # noqa: PLW1509 - it waits for no other thread
+                preexec_fn=with_parent(signal.SIGQUIT),  # noqa: PLW1509 - it waits for no other thread
                 **self._as_user(),
             )
 
@@ -201,7 +201,14 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
-        done = subprocess.run(command, capture_output=True, check=False, cwd="/", **self._as_user())
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            check=False,
+            cwd="/",
+            preexec_fn=with_parent(),
+            **self._as_user(),
+        )
         if done.returncode:
             raise CouldNot(f"{program} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
 

@@ -1,0 +1,159 @@
+"""Every process that a command starts ends when that command is killed, and can stop nobody."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support.brokers import BrokerProcess, wait_for
+from support.commands import COMMAND, environment
+from support.web import WebBroker
+
+SOURCES = Path(penstock.__file__).parent
+#: What starts processes, in whatever module.
+STARTS = {"Popen", "create_subprocess_exec", "create_subprocess_shell", "fork", "get_context", "posix_spawn", "run"}
+#: Where that is done, and how those processes end with us: see ``endpoint/parent.py``.
+KNOWN = {
+    "cli/bench/broker.py": "with_parent",
+    "cli/bench/run.py": "end_with, in worker.py",
+    "cli/up/children.py": "with_parent, and standard input",
+    "cli/up/postgresql.py": "with_parent",
+    "compiled/build.py": "standard input",
+    "server/process/endpoints.py": "standard input",
+    "spark/java.py": "it only tells its version",
+    "sql/pool.py": "standard input",
+}
+_MODULES = {"subprocess", "asyncio", "os", "multiprocessing"}
+
+
+def starts_processes(file: Path) -> bool:
+    """Whether a module calls what starts processes, as ``subprocess.run`` or imported by name."""
+    tree = ast.parse(file.read_text())
+    imported = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in _MODULES
+        for name in node.names
+    }
+    for node in ast.walk(tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr in STARTS and isinstance(called.value, ast.Name):
+            if called.value.id in _MODULES and (called.value.id, called.attr) != ("asyncio", "run"):
+                return True
+        elif isinstance(called, ast.Name) and called.id in STARTS & imported:
+            return True
+    return False
+
+
+def test_every_place_that_starts_processes_is_known() -> None:
+    """A new one belongs into KNOWN, with how its processes end, and into the test below."""
+    found = {str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py") if starts_processes(file)}
+    assert found == KNOWN.keys()
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """All that a process has started and that still runs, with when each began: a number may be used again."""
+    parents: dict[int, tuple[int, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (stat := _stat(int(entry.name))) is not None:
+            parents[int(entry.name)] = stat
+    found: dict[int, str] = {}
+    added = {pid}
+    while added:
+        added = {each for each, (parent, _) in parents.items() if parent in added}
+        found |= {each: parents[each][1] for each in added}
+    return found
+
+
+def _stat(pid: int) -> tuple[int, str] | None:
+    """The parent of a process, and when it began; None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else (int(fields[1]), fields[19])
+
+
+def still_there(processes: dict[int, str]) -> list[int]:
+    """Which of them run."""
+    return [pid for pid, began in processes.items() if (stat := _stat(pid)) is not None and stat[1] == began]
+
+
+def check_that_none_is_left(pid: int, kill: Callable[[], None]) -> None:
+    """Kill a process, and wait until all that it has started has ended."""
+    started = descendants(pid)
+    try:
+        kill()
+        wait_for(lambda: not still_there(started), f"processes are left behind: {started}")
+    finally:
+        for each in still_there(started):
+            os.kill(each, signal.SIGKILL)
+
+
+@contextmanager
+def running(*arguments: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    (folder / "temporary").mkdir()
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(TMPDIR=str(folder / "temporary"), **env),
+        cwd=folder,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_bench_with_a_broker_of_its_own(tmp_path: Path) -> None:
+    with running("bench", "--duration=600", "--protocol=phpmq", folder=tmp_path) as bench:
+        # the broker, a process of producers, one of consumers, and what multiprocessing has beside them
+        wait_for(lambda: len(descendants(bench.pid)) >= 4, "the bench did not begin")
+        check_that_none_is_left(bench.pid, bench.kill)
+
+
+def test_bench_on_a_broker_that_stays(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        url = broker.url("kokaq", "/default/bench")
+        with running("bench", url, "--duration=600", "--processes=2", folder=tmp_path) as bench:
+            wait_for(lambda: len(descendants(bench.pid)) >= 3, "the bench did not begin")
+            check_that_none_is_left(bench.pid, bench.kill)
+        assert broker.stop() == 0
+
+
+def test_serve_with_all_that_it_has_beside_it(tmp_path: Path) -> None:
+    """Flight, HTTP, and a process that answers SQL, which is busy."""
+    with WebBroker(tmp_path, flight="127.0.0.1:0") as broker:
+        api = broker.api
+        endless = {"query": "select count(*) from range(100000000) a, range(100000000) b", "seconds": 60}
+
+        def ask() -> None:
+            with suppress(OSError, HTTPException):  # it ends with its connection
+                api.ask("POST", "/api/v1/sql", endless)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        wait_for(lambda: len(descendants(broker.pid)) >= 3, "no SQL is answered")
+        check_that_none_is_left(broker.pid, broker.kill)
+        asking.join()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
+def test_compile(tmp_path: Path) -> None:
+    """From a copy of the sources, so that what is compiled here is left alone."""
+    shutil.copytree(SOURCES, tmp_path / "penstock", ignore=shutil.ignore_patterns("native", "__pycache__"))
+    with running("compile", folder=tmp_path, PYTHONPATH=str(tmp_path)) as compiling:
+        wait_for(lambda: descendants(compiling.pid), "compiling did not begin")
+        check_that_none_is_left(compiling.pid, compiling.kill)
