@@ -145,7 +145,7 @@ class BrokerHandlers:
         return Answer(Page[Sample](items=samples, total=len(samples)))
 
     async def alive(self, request: Request) -> Answer:
-        """Whether this process lives: it ends with its broker."""
+        """Whether this process lives: it ends with its broker. What that one does is for ``/readyz``."""
         return Answer(Health(ok=True))
 
     async def ready(self, request: Request) -> Answer:
@@ -156,7 +156,7 @@ class BrokerHandlers:
             role: Role = "standby" if error.problem.code == "standby" else "serving"
             return Answer(Health(ok=False, role=role, reasons=[error.problem.detail]), status=503)
         reasons = reasons_of(figures)
-        return Answer(Health(ok=not reasons, reasons=reasons), status=503 if reasons else 200)
+        return Answer(Health(ok=not reasons, role="serving", reasons=reasons), status=503 if reasons else 200)
 
     async def openapi(self, request: Request) -> Answer:
         """The document."""

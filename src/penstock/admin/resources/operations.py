@@ -101,8 +101,8 @@ class Health(Resource, frozen=True, kw_only=True):
     """Whether it is well, and why not."""
 
     ok: bool
-    #: ``standby``: another broker serves, and this one takes over if that has to be.
-    role: Role = "serving"
+    #: ``standby``: another broker serves, and this one takes over if that has to be. Not in ``/healthz``.
+    role: Role | msgspec.UnsetType = msgspec.UNSET
     reasons: list[str] = msgspec.field(default_factory=list)
 
 
