@@ -41,7 +41,7 @@ _PORT = re.compile(r":([^:\]]*)$")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a journal is. ``url`` has the password, ``where`` has none."""
+    """Where a journal is. ``url`` has the password; ``where`` has none, and is a URL as well."""
 
     url: str
     #: For the driver: without our own parameters, and with ``DEFAULTS``.
@@ -63,18 +63,26 @@ def parse_address(url: str) -> Address:
         port = _PORT.search(host)
         if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) < 2**16):
             raise JournalRefused(f"{shown} is no URL of a journal: {port[1]!r} is no port (1 to 65535)")
-    parameters = dict(parse_qsl(matched["query"] or "", keep_blank_values=True))
+    query = (matched["query"] or "").replace("+", "%2B")  # which is a plus, as libpq has it
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
     schema, lease = parameters.pop("schema", SCHEMA), _lease(parameters.pop("lease", None))
     if not 0 < len(schema.encode()) <= LONGEST_NAME or schema.startswith("pg_") or "\0" in schema:
         raise JournalRefused(
             f"schema={schema!r} is no name of a schema: 1 to {LONGEST_NAME} bytes, and not beginning with pg_"
         )
     user, hosts, database = matched["user"], matched["hosts"], matched["database"] or ""
-    name = f"{unquote(user.partition(':')[0])}@" if user else ""
+    name = f"{_quoted(user.partition(':')[0])}@" if user else ""
     base = f"postgresql://{user + '@' if user else ''}{hosts}/{database}"
-    query = urlencode(DEFAULTS | parameters, quote_via=quote)
-    where = f"postgresql://{name}{hosts}/{unquote(database)}" + ("" if schema == SCHEMA else f"?schema={schema}")
-    return Address(url, f"{base}?{query}", schema, lease, where)
+    settings = urlencode(DEFAULTS | parameters, quote_via=quote)
+    where = f"postgresql://{name}{hosts}/{_quoted(database)}"
+    if schema != SCHEMA:
+        where += f"?schema={quote(schema, safe='')}"
+    return Address(url, f"{base}?{settings}", schema, lease, where)
+
+
+def _quoted(part: str) -> str:
+    """A part of a URL, so that a shell takes it as it is between quotes."""
+    return quote(unquote(part), safe="")
 
 
 def _lease(text: str | None) -> float:

@@ -80,12 +80,13 @@ class PostgresDatabase:
         self._schema = address.schema
         self._quoted = _quoted(address.schema)
         self._parameters = self._parse(address)
-        self._texts: dict[str, bytes] = {}
+        self._texts: dict[tuple[str, bool], bytes] = {}
         #: Whether a pooler gives us other sessions of the server all the time.
         self._is_shared = False
         self._is_read_only = False
-        text = statements.APPEND.format(schema=self._quoted)
-        self._append = PreparedStatement(self._driver, text, floats=("lease",), data=("data",))
+        self._append = PreparedStatement(
+            self._driver, statements.APPEND, self._quoted, floats=("lease",), data=("data",)
+        )
         self._connection: psycopg.Connection[Any] | None = None
         self._backoff = backoff or Backoff()
         self._warnings: list[str] = []
@@ -258,7 +259,7 @@ class PostgresDatabase:
 
     def prepare(self, first: int) -> None:
         """See Database."""
-        self._change(statements.MAKE_PARTITION, partition=partition(first), first=first, end=first + 1)
+        self._do(statements.MAKE_PARTITION, partition(first), first=first, end=first + 1)
 
     def drop(self) -> bool:
         """See Database."""
@@ -267,7 +268,7 @@ class PostgresDatabase:
 
     def _drop(self, name: str) -> bool:
         try:
-            self._change(statements.DROP_PARTITION, partition=name)
+            self._do(statements.DROP_PARTITION, name)
         except _Locked:
             return False
         return True
@@ -386,7 +387,7 @@ class PostgresDatabase:
 
     def _rows(self, statement: str, values: Any = None, *, changes: bool = False) -> list[Any]:
         with self._lock:
-            return self._execute(self._text(statement), values, changes=changes).fetchall()
+            return self._execute(self._text(statement, values), values, changes=changes).fetchall()
 
     def _copied(self, statement: str, values: dict[str, Any], types: list[str]) -> list[tuple[Any, ...]]:
         """The rows of a COPY: large values come in half the time that a SELECT takes."""
@@ -396,7 +397,7 @@ class PostgresDatabase:
                 with (
                     self._with_settings(connection),
                     connection.cursor() as cursor,
-                    cursor.copy(self._text(statement), values) as copy,
+                    cursor.copy(self._text(statement, values), values) as copy,
                 ):
                     copy.set_types(types)
                     return list(copy.rows())
@@ -405,14 +406,24 @@ class PostgresDatabase:
 
     def _change(self, statement: str, values: Any = None, **names: Any) -> int:
         with self._lock:
-            return self._execute(self._text(statement, **names), values, changes=True).rowcount
+            return self._execute(self._text(statement, values, **names), values, changes=True).rowcount
 
-    def _text(self, statement: str, **names: Any) -> bytes:
-        if names:
-            return statement.format(schema=self._quoted, **names).encode()
-        found = self._texts.get(statement)
-        if found is None:
-            found = self._texts[statement] = statement.format(schema=self._quoted).encode()
+    def _do(self, body: str, partition: str, **names: Any) -> None:
+        """Run a block of code, about a partition."""
+        table = _literal(f"{self._quoted}.{partition}")
+        text = body.format(schema=self._quoted, partition=partition, table=table, **names)
+        with self._lock:
+            self._execute(f"do {_literal(text)}".encode(), None, changes=True)
+
+    def _text(self, statement: str, values: Any, **names: Any) -> bytes:
+        """The statement with the schema's name in it. The driver reads % in it only where there are values."""
+        is_filled = values is not None
+        found = self._texts.get((statement, is_filled))
+        if found is None or names:
+            schema = self._quoted.replace("%", "%%") if is_filled else self._quoted
+            found = statement.format(schema=schema, **names).encode()
+            if not names:
+                self._texts[statement, is_filled] = found
         return found
 
     def _execute(self, text: bytes, values: Any, *, changes: bool) -> psycopg.Cursor[Any]:
@@ -579,6 +590,11 @@ _OWNER = "select pg_get_userbyid(relowner), pg_has_role(relowner, 'usage') from 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    """With ``standard_conforming_strings``, which every session has."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _shard(row: tuple[Any, ...]) -> ShardRow:

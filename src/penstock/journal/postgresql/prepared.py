@@ -28,14 +28,16 @@ _PLACE = re.compile(r"%\((\w+)\)[sb]")
 class PreparedStatement:
     """A statement that changes rows, with named places for values, on one connection after the other."""
 
-    def __init__(self, driver: Any, text: str, *, floats: tuple[str, ...] = (), data: tuple[str, ...]) -> None:
-        """Values are whole numbers, but for those that are named as floating or as bytes."""
+    def __init__(
+        self, driver: Any, text: str, schema: str, *, floats: tuple[str, ...] = (), data: tuple[str, ...]
+    ) -> None:
+        """Values are whole numbers, but for those that are named as floating or as bytes. ``schema`` is quoted."""
         self._driver = driver
         #: Unlike every other one: behind a pooler, sessions of other clients are ours in the next transaction.
         self._name = f"penstock_{secrets.token_hex(8)}".encode()
         places = list(dict.fromkeys(_PLACE.findall(text)))
         types = ["float8" if each in floats else "bytea" if each in data else "int8" for each in places]
-        whole = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).encode()
+        whole = _PLACE.sub(lambda found: f"${places.index(found[1]) + 1}", text).format(schema=schema).encode()
         self._prepare = b"%s (%s) as %s" % (self._name, ", ".join(types).encode(), whole)
         self._places = [(each, _ENCODERS[kind]) for each, kind in zip(places, types, strict=True)]
         self._formats = [_BINARY] * len(places)

@@ -81,23 +81,24 @@ UNKEEP = f"""with ours as ({_OURS}),
     gone as (delete from {{schema}}.extents using ours where first = %(first)s and kept)
     select count(*) from ours"""
 
+#: The body of a block of code. ``{table}`` is the partition's name as text.
 #: Attaching a table waits for no reader, unlike making it as a part of the other. All in one statement: see below.
 #: Two that make the same one at a time would collide in spite of "if not exists": a client that was killed leaves its
 #: statement behind, while its successor sends the same.
-MAKE_PARTITION = """do $$ begin
-    perform pg_advisory_xact_lock(hashtextextended('{schema}.{partition}', 0));
+MAKE_PARTITION = """begin
+    perform pg_advisory_xact_lock(hashtextextended({table}, 0));
     create table if not exists {schema}.{partition} (like {schema}.blocks including all);
-    if not exists (select from pg_inherits where inhrelid = '{schema}.{partition}'::regclass) then
+    if not exists (select from pg_inherits where inhrelid = {table}::regclass) then
         alter table {schema}.blocks attach partition {schema}.{partition} for values from ({first}) to ({end});
     end if;
-end $$"""
+end"""
 #: Tables of extents that were forgotten. What is being made for the next extent lies above ``low``.
 FORGOTTEN = """select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = to_regclass(%s) and c.relname ~ '^blocks_[0-9a-f]{{16}}$'
         and ('x' || right(c.relname, 16))::bit(64)::int8 < (select low from {schema}.shard)
         and not exists (select from {schema}.extents where first = ('x' || right(c.relname, 16))::bit(64)::int8)"""
 #: Everybody who writes waits while this waits for somebody who reads.
-DROP_PARTITION = "do $$ begin set local lock_timeout = '100ms'; drop table if exists {schema}.{partition}; end $$"
+DROP_PARTITION = "begin set local lock_timeout = '100ms'; drop table if exists {schema}.{partition}; end"
 
 #: Parts that are still being sent have the negative epoch of who sends them for a position.
 CHECKPOINTS = """select position, sum(octet_length(bytes))::int8 from {schema}.checkpoints

@@ -202,7 +202,7 @@ class ArrivalDatabase(PostgresDatabase):
                 return False
             with (
                 self._connected().cursor() as cursor,
-                cursor.copy(self._text(_PUT_BLOCKS, partition=partition(extent))) as copy,
+                cursor.copy(self._text(_PUT_BLOCKS, None, partition=partition(extent))) as copy,
             ):
                 copy.set_types(["int8", "int8", "int8", "int8", "int8", "int8", "int4", "bytea"])
                 for header, data in blocks:
