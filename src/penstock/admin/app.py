@@ -172,7 +172,11 @@ class App:
 
     def _check_origin(self, route: Route, scope: Scope, headers: dict[str, str]) -> None:
         """Raises ApiProblem for what a hostile page may have sent. It can't have a token to show."""
-        shows_token = "authorization" in headers and route.scope != "open" and route.name not in self._open
+        shows_token = (
+            headers.get("authorization", "").partition(" ")[2].strip()
+            and route.scope != "open"
+            and route.name not in self._open
+        )
         if not shows_token and (route.scope != "open" or route.name == "login"):
             self._origins.check_host(headers)
         if route.method not in SAFE:
