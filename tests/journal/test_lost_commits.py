@@ -278,6 +278,6 @@ def test_a_database_that_goes_away_while_it_is_taken_over_is_away() -> None:
 
 
 def test_a_lease_that_nobody_has_given_has_run_out() -> None:
-    lease = DatabaseLease(3.0, lambda: None, lambda: None)
+    lease = DatabaseLease(3.0, lambda: None, lambda: True, lambda: None)
     lease.extend(-100.0)
     assert lease.deadline < -97.0

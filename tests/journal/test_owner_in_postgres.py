@@ -455,3 +455,37 @@ def test_a_commit_whose_wait_for_the_standby_was_cut_short_is_not_confirmed() ->
             adding.join()
             assert owned.log.end == 3
             assert payloads(owned.log) == [b"a", b"b"]
+
+
+# ------------------------------------------------------------------------------------------------- renewing beside it
+
+
+def test_the_lease_is_kept_while_an_append_takes_long(url: str) -> None:
+    """As over a slow link, or while others hold up the table."""
+    base, _, schema = url.partition("?schema=")
+    with owning(url, lease=600) as owned, psycopg.connect(base) as locker, ThreadPoolExecutor(1) as pool:
+        add(owned.log, b"a")
+        locker.execute(f"lock table {schema}.blocks in exclusive mode".encode())
+        appending = pool.submit(add, owned.log, b"b")
+        waiting = "select 1 from pg_locks where relation = %s::regclass and not granted"
+        wait_for(lambda: locker.execute(waiting, (f"{schema}.blocks",)).fetchone(), "the append does not wait")
+        before = owned.lease.deadline
+        assert owned.lease.keep()
+        assert not appending.done()
+        locker.rollback()
+        appending.result()
+        assert owned.lease.keep()
+        assert owned.lease.deadline > before
+        assert payloads(owned.log) == [b"a", b"b"]
+
+
+def test_a_lease_that_was_given_back_is_not_renewed_by_who_comes_late(url: str) -> None:
+    with owning(url, lease=600) as first:
+        owned = first
+        database, epoch = first.log._connections.lease, first.log.epoch
+        first.lease.release()
+        assert not first.lease.keep()
+        assert database.renew(epoch, 600, 1) is None, "it was sent before, and arrives now"
+        assert owned.lease.deadline < time.monotonic()
+        with owning(url) as second:
+            assert second.log.epoch > epoch

@@ -11,9 +11,11 @@ import pytest
 from penstock.core.policy import SECOND
 from penstock.flight import requests
 from penstock.journal.errors import Fenced, LogAway
-from penstock.journal.format.rows import MessageRow
+from penstock.journal.format.block import Block
 from penstock.server.engine.cache import RecentMessages
+from penstock.server.engine.commits import GroupCommit
 from penstock.server.flight.answers import ServingAnswers
+from penstock.server.maintenance import lease_keeper
 from penstock.server.maintenance.lease_keeper import LeaseKeeper
 from support.inprocess import InProcess, running
 from support.raw import ACQUIRE, PEEK, POP, PUSH, RECEIVE, consume, kokaq, publish, send, sspq
@@ -39,6 +41,11 @@ class HandLease:
             raise Fenced("another broker has it")
         self.renewals += 1
         self.deadline = time.monotonic() + 1000
+
+    def keep(self) -> bool:
+        if not self.fenced:
+            self.renew()
+        return not self.fenced
 
     def release(self) -> None:
         raise AssertionError("nobody hands over here")
@@ -172,6 +179,39 @@ def test_a_lease_is_renewed_while_nothing_else_does_and_a_fence_is_the_end() -> 
     play(scene)
 
 
+def test_it_is_renewed_while_the_loop_is_busy_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long turn costs no lease; a broker that is stuck must not keep it."""
+
+    async def scene(broker: InProcess, lease: HandLease) -> None:
+        keeper = LeaseKeeper(broker.runtime, lease)
+        keeper.start()
+        while lease.renewals < 2:  # nothing else runs in this loop meanwhile
+            time.sleep(0.01)
+        await keeper.stop()
+        for silent, renewed in ((lease_keeper.MOST_SILENT / 2, True), (lease_keeper.MOST_SILENT + 1, False)):
+            before, keeper.alive_at = lease.renewals, time.monotonic() - silent
+            keeper.look()
+            keeper.look()
+            assert (lease.renewals > before) == renewed
+
+    play(scene)
+
+
+def test_it_is_renewed_beside_a_long_commit_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(broker: InProcess, lease: HandLease) -> None:
+        keeper = LeaseKeeper(broker.runtime, lease)
+        size = 10 * lease_keeper.SLOWEST
+        for took, renewed in ((lease_keeper.MOST_SILENT + 9, True), (lease_keeper.MOST_SILENT + 11, False)):
+            under_way = time.monotonic() - took, size
+            monkeypatch.setattr(GroupCommit, "under_way", under_way)
+            before, keeper.alive_at = lease.renewals, time.monotonic()
+            keeper.look()
+            keeper.look()
+            assert (lease.renewals > before) == renewed
+
+    play(scene)
+
+
 def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -179,13 +219,13 @@ def test_a_journal_that_can_not_be_asked_costs_neither_the_message_nor_the_conne
         monkeypatch.setattr(RecentMessages, "_holding", lambda self, position: None)
         away = True
 
-        def messages(positions: Sequence[int]) -> list[MessageRow]:
+        def locate(position: int) -> Block:
             if away:
                 raise LogAway("nobody is there")
-            return found(positions)
+            return found(position)
 
-        found = broker.journal.messages
-        monkeypatch.setattr(broker.journal, "messages", messages)
+        found = broker.journal.locate
+        monkeypatch.setattr(broker.journal, "locate", locate)
         broker.queue("q")
         window, dispatches = broker.phpmq()
         asking, answers = broker.kokaq()

@@ -89,7 +89,9 @@ class Tables:
         if extent not in self.extents:
             return found
         for each in self.blocks[extent]:
-            if each.row.end > position and (not found or sum(len(row.data) for row in found) < size):
+            if each.row.end > position:
+                if found and sum(len(row.data) for row in (*found, each.row)) > size:
+                    break
                 found.append(each.row)
         return found
 
@@ -102,7 +104,7 @@ class Tables:
 
     def claim(self, owner: str, lease: float, least: int, now: float) -> ShardRow | None:
         shard = self.row(now)
-        if self.lease_until >= now and shard.owner != owner:
+        if self.lease_until > now and shard.owner != owner:  # by a real clock time has passed since
             return None
         self.shard = shard._replace(epoch=max((shard.epoch // 2 + 1) * 2, least), owner=owner)
         self.lease_until = now + lease
@@ -120,9 +122,9 @@ class Tables:
 
     def renew(self, epoch: int, lease: float, floor: int, now: float) -> ShardRow | None:
         shard = self.of(epoch)
-        if shard is None:
+        if shard is None or not shard.owner:
             return None
-        self.shard = shard._replace(floor=floor)
+        self.shard = shard._replace(floor=max(floor, shard.floor))
         self.lease_until = now + lease
         return self.row(now)
 

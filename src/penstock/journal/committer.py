@@ -38,13 +38,14 @@ Measure = Callable[[int, float, float], None]
 
 
 class Staged:
-    """The events of the next commit; ``roll`` as in ``Log.append``."""
+    """The events of the next commit; ``roll`` as in ``Log.append``, ``size`` about the bytes of it."""
 
-    __slots__ = ("batch", "roll")
+    __slots__ = ("batch", "roll", "size")
 
-    def __init__(self, batch: Batch, roll: bool = False) -> None:
+    def __init__(self, batch: Batch, roll: bool = False, size: int = 0) -> None:
         self.batch = batch
         self.roll = roll
+        self.size = size
 
 
 class _Wanted:
@@ -120,6 +121,8 @@ class Committer:
         self._running: threading.Thread | None = None
         #: Why an append waits, if one does.
         self.full: LogFull | None = None
+        #: When the append that is under way was begun, on the monotonic clock, and its bytes; 0: none is.
+        self.under_way = 0.0, 0
         #: The error that ended it all.
         self.failure: Exception | None = None
 
@@ -193,12 +196,14 @@ class Committer:
     def _append(self, staged: Staged | None) -> None:
         if staged is None:
             return
+        self.under_way = time.monotonic(), staged.size
         while not self._try(staged):
             self._while_full()
             if self._is_due():  # what was appended before has room, and must not wait
                 self._sync()
             self._wanted.wait(RETRY)
             self._wanted.clear()
+        self.under_way = 0.0, 0
         if self.full is not None:
             self.full = None
             self._on_full(None)

@@ -102,6 +102,12 @@ class Lease(Protocol):
         Raises Fenced when there is another owner, and LogError when that can't be found out.
         """
 
+    def keep(self) -> bool:
+        """Renew it beside a commit that is under way, in any thread. False: it could not be; ``renew`` finds out why.
+
+        A lease that was given back, or lost, is not renewed.
+        """
+
     def release(self) -> None:
         """Give it back: others may be the owner at once, and this one may do nothing more. Raises LogError."""
 

@@ -105,7 +105,7 @@ class DatabaseJournal:
                 f"{self.where} commits every append: durability = {self._options.durability.name.lower()} is for"
                 " journals in a folder; leave it out, or set it to commit"
             )
-        connections = Connections(self._connect(), self._connect(), self._connect())
+        connections = Connections(*(self._connect() for _ in Connections._fields))
         try:
             return self._claim(connections, owner, standby)
         except BaseException as error:
@@ -128,7 +128,7 @@ class DatabaseJournal:
         database.make()
         standby.check(database.shard())
         facts, shard, asked_at = self._claim_epoch(database, owner)
-        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen)
+        writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen, connections.lease)
         try:
             standby.check(shard)
             log = DatabaseLog(

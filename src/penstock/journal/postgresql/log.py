@@ -46,11 +46,12 @@ T = TypeVar("T")
 
 
 class Connections(NamedTuple):
-    """What an owner talks to the database by: for the head, for reading, and for what takes its time."""
+    """What an owner talks to the database by: for the head, for reading, for what takes its time, and for the lease."""
 
     head: Database
     reading: ReadableDatabase
     aside: Database
+    lease: Database
 
     def close(self) -> None:
         """Let go of all."""
@@ -287,6 +288,11 @@ class DatabaseLog(SegmentedLog):
             self._check_there(segment)
             raise self._reader.damaged(segment, (position, position + 1), "its block is missing")
         return block
+
+    def resident(self, position: int) -> Block | None:
+        """See Log."""
+        segment = self._find_segment(position)
+        return None if segment is None else self._blocks.resident(segment.first, position)
 
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
         """See Log."""

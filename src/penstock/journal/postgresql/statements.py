@@ -24,7 +24,9 @@ SHARD = f"select {_SHARD} from {{schema}}.shard"
 CLAIM = f"""update {{schema}}.shard set epoch = greatest((epoch / 2 + 1) * 2, %(least)s), owner = %(owner)s, {_LEASE}
     where lease_until < clock_timestamp() or owner = %(owner)s returning {_SHARD}"""
 SEAL = "update {schema}.shard set epoch = %(newer)s where epoch = %(epoch)s"
-RENEW = f"update {{schema}}.shard set floor = %(floor)s, {_LEASE} where epoch = %(epoch)s returning {_SHARD}"
+#: It may come late, on a connection of its own: behind a release, or an append that has shown a higher floor.
+RENEW = f"""update {{schema}}.shard set floor = greatest(floor, %(floor)s), {_LEASE}
+    where epoch = %(epoch)s and owner <> '' returning {_SHARD}"""
 RELEASE = "update {schema}.shard set owner = '', lease_until = 'epoch' where epoch = %(epoch)s"
 #: Commits are lost: who owns the journal is fenced off, and nobody can claim it.
 HOLD = """with held as (update {schema}.shard set epoch = (epoch / 2 + 1) * 2, owner = %(owner)s,
@@ -68,7 +70,7 @@ BLOCKS = """select extent, first, "end", epoch, checksum, bytes from (
             select * from {schema}.blocks where extent = %(extent)s and first >= coalesce(
                 (select max(first) from {schema}.blocks where extent = %(extent)s and first <= %(position)s), 0)
             order by first limit %(limit)s) near where "end" > %(position)s) counted
-    where before < %(size)s order by first"""
+    where before = 0 or before + size <= %(size)s order by first"""
 COPY_BLOCKS = f"copy ({BLOCKS}) to stdout (format binary)"
 
 TRIM = """with moved as (update {schema}.shard set low = %(low)s

@@ -26,6 +26,7 @@ from penstock.journal.postgresql.database import (
     BlockMark,
     ConnectionLost,
     Database,
+    DatabaseError,
     DatabaseFull,
     DatabaseRefused,
     NewBlock,
@@ -56,9 +57,14 @@ class HeadWriter:
         asked_at: float,
         clock: Clock,
         seen: Seen,
+        beside: Database,
     ) -> None:
-        """``shard`` is what the claim has returned, which was asked for at a moment of the clock."""
+        """``shard`` is what the claim has returned, which was asked for at a moment of the clock.
+
+        ``beside`` is another connection, for what must not wait for an append.
+        """
         self._database = database
+        self._beside = beside
         self._clock = clock
         self._lock = RLock()
         self.owner = shard.owner
@@ -71,7 +77,7 @@ class HeadWriter:
         self.failure: LogError | None = None
         #: Another server may answer than the one that was looked at.
         self._unchecked = False
-        self.lease = DatabaseLease(lease, self.renew, self.release)
+        self.lease = DatabaseLease(lease, self.renew, self.keep, self.release)
         self.lease.extend(asked_at)
 
     def check(self) -> None:
@@ -111,6 +117,20 @@ class HeadWriter:
         with self._lock:
             self.check()
             self.lease.extend(self._settle(None, lambda: True))
+
+    def keep(self) -> bool:
+        """See Lease. What stands against it is judged by ``renew`` alone, which waits for an append under way."""
+        if self.failure is not None:
+            return False
+        head, asked_at = self.head, self._clock.monotonic()  # an append may move the head meanwhile
+        try:
+            shard = self._beside.renew(self.epoch, self.lease.seconds, self.floor)
+        except DatabaseError:
+            return False
+        if shard is None or shard.head < head:
+            return False
+        self.lease.extend(asked_at)
+        return True
 
     def show_floor(self) -> None:
         """See that readers are shown the floor."""

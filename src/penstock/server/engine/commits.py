@@ -31,6 +31,10 @@ class CommitDriver(Protocol):
     def full(self) -> LogFull | None:
         """Why nothing gets committed for now, if the disk is full."""
 
+    @property
+    def under_way(self) -> tuple[float, int]:
+        """When the commit that is under way was begun, on the monotonic clock, and its bytes; 0: none is."""
+
     def flush(self, now: int) -> None:
         """See that what is staged gets committed; it may be so on return."""
 
@@ -81,6 +85,7 @@ class InlineCommit:
     """Commits at once, in the broker's own thread: for a log in memory."""
 
     full = None
+    under_way = 0.0, 0
 
     def __init__(self, engine: Engine, measure: Measure = lambda events, seconds, sync_seconds: None) -> None:
         self.engine = engine
@@ -146,6 +151,11 @@ class GroupCommit:
     def full(self) -> LogFull | None:
         """See CommitDriver."""
         return self._committer.full
+
+    @property
+    def under_way(self) -> tuple[float, int]:
+        """See CommitDriver."""
+        return self._committer.under_way
 
     def start(self) -> None:
         """Start the thread."""
