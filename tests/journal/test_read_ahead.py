@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from contextlib import suppress
-from threading import Event
 
 import pytest
 
-from penstock.journal.errors import LogAway
 from penstock.journal.format.encoding import encode
-from penstock.journal.postgresql import readahead
 from penstock.journal.postgresql.database import BlockRow
 from penstock.journal.postgresql.log import _Fence
-from penstock.journal.postgresql.readahead import BlockCache, ReadAhead
+from penstock.journal.postgresql.readahead import FIRST_STRETCH, KEPT_BLOCKS, KEPT_BYTES, STRETCH, BlockCache, ReadAhead
 
 EXTENT = 1
 
@@ -25,36 +21,52 @@ def row(position: int, size: int = 10) -> BlockRow:
     return BlockRow(EXTENT, position, position + 1, 1, 0, data)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readahead, "PATIENCE", 0.05)
-
-
-@pytest.mark.usefixtures("quick")
-def test_who_asks_a_silent_database_is_turned_away_and_finds_the_block_later() -> None:
-    answers, asked = Event(), []
+def test_the_event_loop_is_given_what_is_here_and_never_waits() -> None:
+    asked = []
 
     def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
         asked.append(position)
-        answers.wait()
         return [row(position)]
 
     ahead = ReadAhead(fetch)
-    for position in (5, 5, 7):
-        with pytest.raises(LogAway, match="the database does not answer in time"):
-            ahead.find(EXTENT, position)
-    assert asked == [5], "nothing else is begun meanwhile"
-    answers.set()
-    assert [found(ahead, position) for position in (5, 7)] == [5, 7]
+    assert ahead.resident(EXTENT, 5) is None
+    assert asked == []
+    assert found(ahead, 5) == 5
+    assert ahead.resident(EXTENT, 5) is ahead.find(EXTENT, 5)
+    assert asked == [5]
+    ahead.close()
+
+
+def test_a_block_is_found_though_others_push_it_out_of_the_cache_meanwhile() -> None:
+    def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
+        for other in range(100, 100 + KEPT_BLOCKS + 1):
+            keep(ahead.cache, row(other, KEPT_BYTES))
+        return [row(position), *(row(position + more, KEPT_BYTES) for more in range(1, KEPT_BLOCKS + 1))]
+
+    ahead = ReadAhead(fetch, in_thread=False)
+    assert found(ahead, 5) == 5
+    ahead.close()
+
+
+def test_more_is_fetched_at_a_time_as_long_as_it_is_asked_for_in_order() -> None:
+    sizes: list[int] = []
+
+    def fetch(extent: int, position: int, size: int) -> list[BlockRow]:
+        sizes.append(size)
+        return [row(position)]
+
+    ahead = ReadAhead(fetch, in_thread=False)
+    for position in (*range(1, 11), 500):
+        assert found(ahead, position) == position
+    assert sizes[0] == sizes[-1] == FIRST_STRETCH
+    assert sizes[1:10] == [min(FIRST_STRETCH << number, STRETCH) for number in range(1, 10)]
     ahead.close()
 
 
 def found(ahead: ReadAhead, position: int) -> int | None:
-    """The block that is there once the database has answered."""
-    while True:
-        with suppress(LogAway):
-            block = ahead.find(EXTENT, position)
-            return block.first if block is not None else None
+    """Where the block begins that has a position."""
+    block = ahead.find(EXTENT, position)
+    return block.first if block is not None else None
 
 
 def test_an_error_is_told_to_who_asked_for_it_and_another_try_is_made() -> None:

@@ -449,7 +449,6 @@ class TestWhatIsGivenUpIsNotNeeded:
 
         async def scene(broker: InProcess) -> None:
             engine = broker.runtime.engine
-            engine.recent = RecentMessages(0)
             broker.queue("q")
             session, wire = broker.kokaq()
             first = engine.log.end
@@ -458,10 +457,11 @@ class TestWhatIsGivenUpIsNotNeeded:
                 await broker.settle()
             wire.writes.clear()
             session.data_received(kokaq(POP, "default/q") * 4)
+            engine.recent = RecentMessages(0)
             session.pause_writing()
             await broker.settle()
             lowest = broker.runtime.broker.lowest_position()
-            broker.runtime.keep_answers(lowest)
+            await broker.runtime.keep_answers(lowest)
             broker.runtime.commits.call(lambda: engine.log.trim(lowest))
             while engine.log.start < first + 2:
                 await asyncio.sleep(0.01)

@@ -151,7 +151,8 @@ class InProcess:
         for _ in range(1000):
             await asyncio.sleep(0.002)
             held = not self.journal._open.is_set()
-            if held or self.runtime.broker.committed == self.runtime.broker.log.next_position:
+            done = self.runtime.broker.committed == self.runtime.broker.log.next_position
+            if held or (done and not self.runtime.backlog.busy):
                 break
         for _ in range(5):
             await asyncio.sleep(0.002)
@@ -171,5 +172,6 @@ async def running(*access: AccessRule, **limits: Any) -> AsyncIterator[InProcess
     finally:
         broker.journal.go_on()
         broker.runtime.stop()
+        broker.runtime.backlog.join()
         if not broker.failures:
             broker.commits.close(broker.runtime.now())

@@ -116,6 +116,10 @@ class OwnedMemory(OwnedFiles):
 class MemoryFile(RealFile):
     """An open memory file."""
 
+    def read_now(self, size: int, offset: int) -> bytes | None:
+        """See File: there is no disk."""
+        return self.read(size, offset)
+
     def allocate(self, size: int) -> None:
         """See File. Pages come as they are written: taking them before would have the kernel clear them first."""
         if size > self.size():

@@ -49,6 +49,14 @@ class SegmentedLog(ABC):
     def locate(self, position: int) -> Block:
         """See Log."""
 
+    @abstractmethod
+    def resident(self, position: int) -> Block | None:
+        """See Log."""
+
+    def at_once(self, position: int) -> Block | None:
+        """See Log."""
+        return self.resident(position)
+
     @property
     def start(self) -> int:
         """See Log."""
@@ -112,11 +120,17 @@ class SegmentedLog(ABC):
 
     def _segment_of(self, position: int) -> Segment:
         """The segment that has a position, a kept one too. Raises Gone."""
+        segment = self._find_segment(position)
+        if segment is None:
+            raise self._gone(position)
+        return segment
+
+    def _find_segment(self, position: int) -> Segment | None:
         for segments in (self._segments, self._kept):
             at = bisect_right(segments, position, key=lambda segment: segment.first) - 1
             if at >= 0 and position < segments[at].end:
                 return segments[at]
-        raise self._gone(position)
+        return None
 
     def _gone(self, position: int) -> Gone:
         return Gone(f"position {position} is not in the journal, which goes from {self.start} to {self._end - 1}")

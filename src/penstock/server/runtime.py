@@ -12,7 +12,8 @@ import asyncio
 import ipaddress
 import resource
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
@@ -24,8 +25,9 @@ from penstock.endpoint.rights import Allowed, AskRights
 from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.contract import Lease
 from penstock.journal.errors import UNREADABLE, LogAway, LogDenied, LogFull
+from penstock.server.engine.backlog import Backlog, Damage, NotInMemory, Reading
 from penstock.server.engine.commits import CommitDriver, CommitWaiters
-from penstock.server.engine.engine import Damage, Engine
+from penstock.server.engine.engine import Engine
 from penstock.server.engine.ids import Ids
 from penstock.server.flight.readers import ReaderTable
 from penstock.server.limits.creation import Creation
@@ -54,6 +56,8 @@ LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
 LEAST_REQUESTS: Final = 10
 REQUEST_BYTES: Final = 1024
+#: About what a message that is read for a peer takes beside its payload.
+MESSAGE_BYTES: Final = 256
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
 PAUSE: Final = 0.005
 MANY_BYTES: Final = 64 * 1024
@@ -88,6 +92,7 @@ class Runtime:
         self.readers = readers or ReaderTable(log)
         self.ids = Ids(engine.log.identity, engine.broker)
         self.loop = asyncio.get_running_loop()
+        self.backlog = engine.backlog = Backlog(engine.log, self.loop.call_soon_threadsafe, self.loop.call_later)
         self.busy_poll = BusyPoll(self.loop, usable_processors())
         self.sessions: dict[int, AnySession] = {}
         #: Those of them that ask for messages again and again.
@@ -202,6 +207,7 @@ class Runtime:
             left = self._turn()
         except Exception as error:  # sessions answer for their own faults; this one is the broker's
             self.fail(error)
+        self.backlog.new_turn()
         self._turn_due = False
         if left:
             self._go_on()
@@ -372,13 +378,37 @@ class Runtime:
         except Exception as error:
             session.broken(error)
 
-    def keep_answers(self, before: int) -> None:
+    async def keep_answers(self, before: int) -> None:
         """The log is about to give up what lies before this. A message may be popped, and its answer still wait."""
         for session in list(self.awaiting):
+            reading: Reading | None = None
+            while session in self.awaiting:
+                try:
+                    session.keep(min(before, self.broker.committed))
+                    break
+                except NotInMemory as unread:
+                    reading = await self._read(unread.places, reading)
+                except Exception as error:
+                    session.broken(error)
+                    break
+            if reading is not None:
+                self.backlog.drop(reading)
+
+    async def _read(self, places: Collection[int], before: Reading | None) -> Reading:
+        """Read all of these; what was read before is dropped then."""
+        owner = object()
+        while True:
+            woken: asyncio.Future[None] = self.loop.create_future()
+            reading = self.backlog.begin(owner, sorted(places), partial(_wake, woken), whole=True)
             try:
-                session.keep(min(before, self.broker.committed))
-            except Exception as error:
-                session.broken(error)
+                await woken
+            except asyncio.CancelledError:
+                self.backlog.leave(owner)
+                raise
+            if reading is not None:
+                if before is not None:
+                    self.backlog.drop(before)
+                return reading
 
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
@@ -566,7 +596,10 @@ class Runtime:
     # Messages
 
     def read(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
-        """The payloads of messages that are to be handed over. Those that can't be read are set aside and left out."""
+        """The payloads of messages that are to be handed over. Those that can't be read are set aside and left out.
+
+        Raises NotInMemory: see ``begin_reading``.
+        """
         positions = [out.item.position for out in outs]
         try:
             return outs, self.engine.payloads(positions)
@@ -576,18 +609,85 @@ class Runtime:
             sound = [out for out in outs if out.item.position not in damaged]
             return sound, self.engine.payloads([out.item.position for out in sound])
 
-    def sound_heads(self, queue: Queue, count: int = 1) -> bool:
-        """See to it that the next messages of a queue can be read: damaged ones among them are set aside.
+    def begin_reading(
+        self, session: AnySession, unread: NotInMemory, positions: Sequence[int], size: int, *, whole: bool = False
+    ) -> Reading | None:
+        """Have messages read that a session needs, of so many bytes, for which it was granted memory.
 
-        So nothing is taken for good that nobody can be shown. False: there are more damaged ones than fit into a turn.
+        It is woken when they are there; or, if there is no reading, when it may ask again.
+        """
+        if unread.later and not whole:
+            self.loop.call_soon(self._wake, session)
+            return None
+        wanted, wake = self._places(unread, positions), partial(self._wake, session)
+        reserved = size + MESSAGE_BYTES * len(wanted)
+        reading = self.backlog.begin(session, wanted, wake, whole=whole, reserved=reserved)
+        if reading is not None:
+            self.memory.reserve(reserved)
+        return reading
+
+    def drop_reading(self, reading: Reading) -> None:
+        """What was read was used, or nobody waits for it any more."""
+        self.memory.reserve(-reading.reserved)
+        reading.reserved = 0
+        self.backlog.drop(reading)
+
+    def forget_readings(self, session: AnySession) -> None:
+        """A session is gone: nothing is read for it any more."""
+        self._end_check(session)
+        if (reading := session.take_reading()) is not None:
+            self.drop_reading(reading)
+        self.backlog.leave(session)
+
+    def _wake(self, session: AnySession) -> None:
+        """What a session waits for was read: it goes on with answers, deliveries and frames."""
+        self._release(session)
+        self._dirty[session] = None
+        self.touched()
+
+    def sound_heads(self, session: AnySession, queue: Queue, count: int = 1) -> int:
+        """How many of the next messages of a queue may be taken: they can be read. Damaged ones are set aside.
+
+        So nothing is taken for good that nobody can be shown. 0: there are more damaged ones than fit into a turn.
+        Raises NotInMemory: the session is woken when that is known.
         """
         for _ in range(HEADS):
             item = self.broker.peek(queue, self.now())
-            damaged = self.engine.damage(queue.next_positions(count)) if item is not None else {}
+            if item is None:
+                return count
+            positions = queue.next_positions(count)
+            try:
+                damaged = self.engine.damage(positions)
+            except NotInMemory as unread:
+                count = self.engine.leading(positions, unread.places)
+                if not count:
+                    self._begin_check(session, unread, positions)
+                    raise
+                damaged = self.engine.damage(positions[:count])
             if not damaged:
-                return True
+                self._end_check(session)
+                return count
             self.set_aside(queue, damaged)
-        return False
+        return 0
+
+    def _begin_check(self, session: AnySession, unread: NotInMemory, positions: Sequence[int]) -> None:
+        """Find out whether messages can be read."""
+        if unread.later:
+            self.loop.call_soon(self._wake, session)
+        elif session.checking is None or session.checking.done:
+            self._end_check(session)
+            session.checking = self.backlog.begin(
+                session, self._places(unread, positions), partial(self._wake, session), payloads=False
+            )
+
+    def _end_check(self, session: AnySession) -> None:
+        if session.checking is not None:
+            self.backlog.drop(session.checking)
+            session.checking = None
+
+    def _places(self, unread: NotInMemory, positions: Sequence[int]) -> list[int]:
+        moved = self.engine.moved
+        return [place for at in positions if (place := moved.get(at, at)) in unread.places]
 
     def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
         """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
@@ -604,12 +704,14 @@ class Runtime:
 
     def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
         """What else is ready in the damaged parts of the journal: they would be met one by one."""
-        near: set[int] = set()
+        moved = self.engine.moved
+        found: dict[int, Damage] = {}
         for lost in {each.lost for each in damaged.values()}:
-            low = max(position for position, each in damaged.items() if each.lost == lost)
-            near.update(range(max(low, lost[0]), min(lost[1], low + NEIGHBOURS)))
-        near -= damaged.keys()
-        return self.engine.damage(at for at in sorted(near) if queue.find_ready(at) is not None)
+            known = max(position for position, each in damaged.items() if each.lost == lost)
+            for at in range(max(known, lost[0]), min(lost[1], known + NEIGHBOURS)):
+                if at not in damaged and lost[0] <= moved.get(at, at) < lost[1] and queue.find_ready(at) is not None:
+                    found[at] = Damage(damaged[known].reason, lost)
+        return found
 
     # Queues
 
@@ -657,10 +759,16 @@ class Runtime:
 
     def stop(self) -> None:
         """Stop the clockwork."""
+        self.backlog.close()
         self._round.cancel()
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 def _unshown(out: Out) -> bool:

@@ -178,6 +178,12 @@ class Log(Protocol):
     def locate(self, position: int) -> Block:
         """The block that has this position, committed or not. Raises Gone, or JournalDamaged."""
 
+    def resident(self, position: int) -> Block | None:
+        """The same block if it is in memory, else None: for an event loop, which must not wait for storage."""
+
+    def at_once(self, position: int) -> Block | None:
+        """The same block if it can be had without waiting, though with some work: a few milliseconds at most."""
+
     def numbers(self, name: str, positions: Iterable[int]) -> list[int]:
         """One fixed-width column of the messages at these positions. Raises Gone if one of them is not there."""
 

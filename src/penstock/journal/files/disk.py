@@ -16,6 +16,8 @@ from mypy_extensions import mypyc_attr
 
 #: The kernel takes this many parts in one call (IOV_MAX).
 _MOST_PARTS: Final = 1024
+#: Linux: reading fails where it would wait for the disk.
+_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 
 #: What can be written: bytes, or a view of bytes.
 Part: TypeAlias = bytes | memoryview
@@ -26,6 +28,9 @@ class File(Protocol):
 
     def read(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""
+
+    def read_now(self, size: int, offset: int) -> bytes | None:
+        """So many bytes, if the system has all of them in memory; None: reading them might wait for the disk."""
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
         """Write the parts one after the other. Returns how many bytes were written, which may be fewer."""
@@ -160,6 +165,15 @@ class RealFile:
     def read(self, size: int, offset: int) -> bytes:
         """One call is enough for a local file, except for reads over 2 GiB, which nobody makes."""
         return os.pread(self._fd, size, offset)
+
+    def read_now(self, size: int, offset: int) -> bytes | None:
+        """See File. Some file systems can't tell."""
+        buffer = bytearray(size)
+        try:
+            done = os.preadv(self._fd, [buffer], offset, _NO_WAIT) if _NO_WAIT else 0
+        except OSError:  # whoever reads it as usual is told what is wrong, if anything is
+            return None
+        return bytes(buffer) if done == size else None
 
     def write(self, parts: Sequence[Part], offset: int) -> int:
         """See File."""

@@ -291,6 +291,16 @@ class FileLog(SegmentedLog):
             raise self._gone(position)
         return block
 
+    def resident(self, position: int) -> Block | None:
+        """See Log."""
+        segment = self._find_segment(position)
+        return None if segment is None else self._locator.resident(segment, position)
+
+    def at_once(self, position: int) -> Block | None:
+        """See Log: the system has it in memory."""
+        segment = self._find_segment(position)
+        return None if segment is None else self._locator.at_once(segment, position)
+
     def check(self, extent: Extent) -> Iterator[tuple[int, BadRange | None]]:
         """See Log."""
         segment = self._segment_of(extent.first)
@@ -444,6 +454,7 @@ class FileLog(SegmentedLog):
         )
 
     def _let_go(self) -> None:
+        self._locator.close()
         for held in (self._writer, self._tail, self._space, self._lock):
             if held is not None:
                 held.close()

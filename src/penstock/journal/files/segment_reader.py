@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.journal.files.disk import Disk, File
 from penstock.journal.format.block import (
@@ -29,6 +29,8 @@ WINDOW = 1024 * 1024
 #: How many indexes of finished segments are kept, and how many bytes of blocks that single messages were taken from.
 KEPT_INDEXES = 64
 KEPT_BYTES = 16 * 1024 * 1024
+#: The longest stretch of blocks that the event loop reads itself, where the system has it in memory.
+MOST_AT_ONCE = 256 * 1024
 
 
 T = TypeVar("T")
@@ -46,8 +48,15 @@ def while_open(open_file: Callable[[], File], steps: Callable[[File], Iterator[T
         file.close()
 
 
+class Readable(Protocol):
+    """What blocks are read from."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See File."""
+
+
 def read_blocks(
-    file: File, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
+    file: Readable, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
 ) -> Iterator[Block]:
     """The blocks between two offsets. Raises BlockError at the first that is unsound or out of place.
 
@@ -58,7 +67,7 @@ def read_blocks(
 
 
 def walk(
-    file: File, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
+    file: Readable, start: int, stop: int, position: int | None = None, chain: int | None = None, *, verify: bool = True
 ) -> Iterator[tuple[BlockHeader, memoryview, int]]:
     """As ``read_blocks``, but without looking into the blocks: header, bytes and offset of each."""
     data, base, at = b"", start, start
@@ -152,38 +161,85 @@ def only_zeros(file: File, start: int) -> bool:
     return all(data == bytes(len(data)) for data in windows)
 
 
+#: A stretch of blocks between two entries of an index, by file and offsets; and what was read there.
+_Key = tuple[str, int, int]
+_Stretch = tuple[list[Block], list[BadBlocks]]
+
+
 class Locator:
-    """Finds the block that has a position, by way of the sparse indexes. Keeps the latest few of both."""
+    """Finds the block that has a position, by way of the sparse indexes. Keeps the latest few of both.
+
+    Files are read outside of the lock: the event loop asks for what is here, and must not wait for a disk.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._lock = Lock()
         self._indexes: OrderedDict[str, SparseIndex] = OrderedDict()
-        self._stretches: OrderedDict[tuple[str, int, int], tuple[list[Block], list[BadBlocks]]] = OrderedDict()
+        self._stretches: OrderedDict[_Key, _Stretch] = OrderedDict()
         self._kept = 0
+        #: The file that was read last, and its name.
+        self._file: tuple[str, File] | None = None
         #: Whether a block was asked for since ``forget_unused`` was called.
         self._asked = False
 
     def find(self, segment: Segment, position: int) -> Block | None:
         """The block of this segment that has the position. Raises Unsound where it is damaged."""
-        with self._lock:
-            blocks, bad = self._blocks(segment, position)
-        at = bisect_right(blocks, position, key=attrgetter("first")) - 1
-        if at >= 0 and position < blocks[at].end:
-            return blocks[at]
-        for each in bad:
+        index = self._index(segment)
+        key = (segment.name, *index.stretch(index.find(position), segment.blocks_end))
+        found = self._cached(key)
+        if found is None:
+            found = self._read(segment, index, position, key)
+            self._keep(key, found)
+        block = _block_of(found, position)
+        if block is not None:
+            return block
+        for each in found[1]:
             if each.first <= position < each.end:
                 raise Unsound(each)
         return None
 
+    def resident(self, segment: Segment, position: int) -> Block | None:
+        """The same block, if it is here."""
+        index = segment.index or self._indexes.get(segment.name)
+        if index is None:
+            return None
+        found = self._cached((segment.name, *index.stretch(index.find(position), segment.blocks_end)))
+        return None if found is None else _block_of(found, position)
+
+    def at_once(self, segment: Segment, position: int) -> Block | None:
+        """The same block, if it is here, or the system has it in memory and it is not much to read."""
+        index = segment.index or self._indexes.get(segment.name)
+        if index is None:
+            return None
+        key = (segment.name, *index.stretch(index.find(position), segment.blocks_end))
+        found = self._cached(key)
+        if found is None:
+            data = self._read_now(key)
+            found = None if data is None else _blocks_of(data, key[1])
+            if found is None:
+                return None
+            self._keep(key, found)
+        return _block_of(found, position)
+
+    def _read_now(self, key: _Key) -> bytes | None:
+        name, start, stop = key
+        with self._lock:
+            if self._file is None or self._file[0] != name or stop - start > MOST_AT_ONCE:
+                return None
+            return self._file[1].read_now(stop - start, start)
+
+    def close(self) -> None:
+        """Let go of the file that was read last."""
+        with self._lock:
+            file, self._file = self._file, None
+        if file is not None:
+            file[1].close()
+
     def offset(self, segment: Segment, position: int) -> int:
         """An offset at which a block starts, at or a little before the one that has the position."""
-        with self._lock:
-            return self._stretch(segment, position)[0]
-
-    def _stretch(self, segment: Segment, position: int) -> tuple[int, int]:
-        index = segment.index or self._index(segment)
-        return index.stretch(index.find(position), segment.blocks_end)
+        index = self._index(segment)
+        return index.stretch(index.find(position), segment.blocks_end)[0]
 
     def forget(self, segment: Segment) -> None:
         """The segment is gone."""
@@ -191,6 +247,7 @@ class Locator:
             self._indexes.pop(segment.name, None)
             for key in [key for key in self._stretches if key[0] == segment.name]:
                 self._drop(key)
+        self.close()
 
     def forget_damage(self) -> None:
         """Look at damaged places anew when they are asked for: the file may have been put back."""
@@ -209,51 +266,88 @@ class Locator:
                 self._stretches.clear()
                 self._kept = 0
             self._asked = False
-            return unused
+        if unused:
+            self.close()
+        return unused
 
-    def _blocks(self, segment: Segment, position: int) -> tuple[list[Block], list[BadBlocks]]:
-        self._asked = True
-        start, stop = self._stretch(segment, position)
-        key = (segment.name, start, stop)
-        found = self._stretches.get(key)
-        if found is None:
-            found = self._read(segment, position, start, stop)
-            self._stretches[key] = found
-            self._kept += stop - start
+    def _cached(self, key: _Key) -> _Stretch | None:
+        with self._lock:
+            self._asked = True
+            found = self._stretches.get(key)
+            if found is not None:
+                self._stretches.move_to_end(key)
+            return found
+
+    def _keep(self, key: _Key, found: _Stretch) -> None:
+        with self._lock:
+            if key not in self._stretches:
+                self._stretches[key] = found
+                self._kept += key[2] - key[1]
             while self._kept > KEPT_BYTES and len(self._stretches) > 1:
                 self._drop(next(iter(self._stretches)))
-        self._stretches.move_to_end(key)
-        return found
 
-    def _read(self, segment: Segment, position: int, start: int, stop: int) -> tuple[list[Block], list[BadBlocks]]:
-        index = segment.index or self._index(segment)
+    def _read(self, segment: Segment, index: SparseIndex, position: int, key: _Key) -> _Stretch:
         entry = index.find(position)
         first = index.positions[entry] if index.positions else segment.first
         end = index.positions[entry + 1] if entry + 1 < len(index.positions) else segment.end
         file = self._disk.open(segment.name)
         try:
-            parts = list(scan(file, start, stop, first, end))
-        finally:
+            parts = list(scan(file, key[1], key[2], first, end))
+        except BaseException:
             file.close()
+            raise
+        self.close()
+        with self._lock:
+            self._file = segment.name, file
         return [block for block, _ in parts if block is not None], [bad for _, bad in parts if bad is not None]
 
-    def _drop(self, key: tuple[str, int, int]) -> None:
+    def _drop(self, key: _Key) -> None:
         del self._stretches[key]
         self._kept -= key[2] - key[1]
 
     def _index(self, segment: Segment) -> SparseIndex:
-        index = self._indexes.get(segment.name)
+        if segment.index is not None:
+            return segment.index
+        with self._lock:
+            index = self._indexes.get(segment.name)
         if index is None:
             file = self._disk.open(segment.name)
             try:
                 index = read_index(file, segment)
             finally:
                 file.close()
+        with self._lock:
             self._indexes[segment.name] = index
+            self._indexes.move_to_end(segment.name)
             if len(self._indexes) > KEPT_INDEXES:
                 self._indexes.popitem(last=False)
-        self._indexes.move_to_end(segment.name)
         return index
+
+
+class _Bytes:
+    """A part of a file that was read already."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data = data
+        self._start = start
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See File."""
+        return self._data[offset - self._start : offset - self._start + size]
+
+
+def _blocks_of(data: bytes, start: int) -> _Stretch | None:
+    """The blocks in a stretch; None where one is unsound: whoever reads the file finds out what is wrong."""
+    try:
+        return list(read_blocks(_Bytes(data, start), start, start + len(data))), []
+    except BlockError:
+        return None
+
+
+def _block_of(stretch: _Stretch, position: int) -> Block | None:
+    blocks = stretch[0]
+    at = bisect_right(blocks, position, key=attrgetter("first")) - 1
+    return blocks[at] if at >= 0 and position < blocks[at].end else None
 
 
 def read_footer(file: File, first: int) -> Footer | None:

@@ -54,7 +54,7 @@ def gather(positions: Iterable[int], locate: Callable[[int], Block]) -> list[Mes
 
     ``locate`` gives the block that has a position. Raises Gone where an event is not a message.
     """
-    return _by_block(positions, locate, _messages_of)
+    return _by_block(positions, locate, messages_of)
 
 
 def gather_numbers(name: str, positions: Iterable[int], locate: Callable[[int], Block]) -> list[int]:
@@ -95,7 +95,8 @@ def _indices(block: Block, positions: Sequence[int]) -> npt.NDArray[np.intp]:
     return indices
 
 
-def _messages_of(block: Block, positions: Sequence[int]) -> list[MessageRow]:
+def messages_of(block: Block, positions: Sequence[int]) -> list[MessageRow]:
+    """The messages at these positions of a block, which are in order. Raises Gone where an event is not a message."""
     indices = _indices(block, positions)
     rows = np.asarray(positions, np.int64) - block.first
     sources = block.sources or [b""]

@@ -181,7 +181,7 @@ class ReadableDatabase(Protocol):
     def blocks(self, extent: int, position: int, size: int) -> list[BlockRow]:
         """Blocks of an extent in order, from the one that has the position, or follows it, on.
 
-        So many that they have about ``size`` bytes, and at least one, if there are any.
+        So many that they have ``size`` bytes at most, and at least one, if there are any.
         """
 
     def checkpoints(self) -> list[tuple[int, int]]:

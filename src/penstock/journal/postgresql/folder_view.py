@@ -67,6 +67,9 @@ def _name(row: ExtentRow) -> str:
 class _ReadOnly:
     """A file that nobody writes."""
 
+    def read_now(self, size: int, offset: int) -> bytes | None:
+        """See File: the database would have to be asked."""
+
     def write(self, parts: Sequence[Part], offset: int) -> NoReturn:
         raise PermissionError("a view of a database is not written to")
 

@@ -77,6 +77,8 @@ class HeadWriter:
         self.failure: LogError | None = None
         #: Another server may answer than the one that was looked at.
         self._unchecked = False
+        #: The connection for the lease may be to the server before.
+        self._beside_is_old = False
         self.lease = DatabaseLease(lease, self.renew, self.keep, self.release)
         self.lease.extend(asked_at)
 
@@ -120,8 +122,11 @@ class HeadWriter:
 
     def keep(self) -> bool:
         """See Lease. What stands against it is judged by ``renew`` alone, which waits for an append under way."""
-        if self.failure is not None:
+        if self.failure is not None or self._unchecked:
             return False
+        if self._beside_is_old:
+            self._beside_is_old = False
+            self._beside.close()
         head, asked_at = self.head, self._clock.monotonic()  # an append may move the head meanwhile
         try:
             shard = self._beside.renew(self.epoch, self.lease.seconds, self.floor)
@@ -203,7 +208,7 @@ class HeadWriter:
                 else:
                     if self._unchecked:
                         check_server(self._database.where, self._database.facts())
-                        self._unchecked = False
+                        self._unchecked, self._beside_is_old = False, True
                     if settled():
                         self._shown_floor = floor
                         return asked_at

@@ -10,16 +10,19 @@ by the thread of ``commits``; ``write`` is for who has none::
     for effect in engine.released(): …      what may be told to whom now
 
 What a peer is told was durable before, and what was not written has not been told: that is all a restart relies on.
+
+Without a ``backlog`` messages that are not in memory are read from the log at once; with one, asking for them raises
+NotInMemory.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from typing import NamedTuple, cast
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -31,18 +34,11 @@ from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
 from penstock.journal.contract import Checkpoint, Lease, Log
-from penstock.journal.errors import Gone, JournalDamaged, LogFailed
 from penstock.journal.format.block import Block
 from penstock.journal.format.rows import MessageRow
+from penstock.server.engine.backlog import Backlog, Damage, look_at
 from penstock.server.engine.cache import DEFAULT_BYTES, RecentMessages
 from penstock.server.engine.kept_batches import SPECIAL, PlainMessage
-
-
-class Damage(NamedTuple):
-    """Why a message can't be read, and the positions that are lost by it, end excluded."""
-
-    reason: str
-    lost: tuple[int, int]
 
 
 class Engine:
@@ -61,6 +57,8 @@ class Engine:
         self.moved: dict[int, int] = locations(table)
         self._moving: deque[tuple[int, dict[int, int]]] = deque()
         self.recent = RecentMessages(cache_bytes)
+        #: Reads for an event loop, which does not read itself.
+        self.backlog: Backlog | None = None
         self._waiting: list[tuple[int, int, Effect]] = []
         self._serial = count()
         self._released: list[Effect] = []
@@ -85,7 +83,7 @@ class Engine:
             self.recent.add(batch)
             self._in_flight.append((batch.end, batch.size))
             self._in_flight_bytes += batch.size
-        staged = [Staged(batch, batch.first == self._roll_at) for batch in batches]
+        staged = [Staged(batch, batch.first == self._roll_at, batch.size) for batch in batches]
         if self._roll_at < self.broker.committed and self.log.wants_roll:
             self._roll_at = self.broker.log.next_position
             self.broker.catalogue(now)
@@ -154,7 +152,10 @@ class Engine:
         if None not in found:
             return cast(list[int], found)
         missing = [place for place, number in zip(places, found, strict=True) if number is None]
-        stored = iter(self.log.numbers(name, missing))
+        if self.backlog is not None:
+            stored = iter([cast(int, getattr(row, name)) for row in self.backlog.messages(missing)])
+        else:
+            stored = iter(self.log.numbers(name, missing))
         return [next(stored) if number is None else number for number in found]
 
     def messages(self, positions: Sequence[int]) -> list[MessageRow]:
@@ -162,8 +163,18 @@ class Engine:
         places = [self.moved.get(position, position) for position in positions]
         found = [self.recent.message(place) for place in places]
         missing = [place for place, message in zip(places, found, strict=True) if message is None]
-        stored = iter(self.log.messages(missing) if missing else ())
+        stored = iter(self._stored(missing) if missing else ())
         return [next(stored) if message is None else message for message in found]
+
+    def _stored(self, places: list[int]) -> list[MessageRow]:
+        return self.log.messages(places) if self.backlog is None else self.backlog.messages(places)
+
+    def leading(self, positions: Sequence[int], missing: Container[int]) -> int:
+        """How many positions stand before the first that lies at one of these places."""
+        for number, position in enumerate(positions):
+            if self.moved.get(position, position) in missing:
+                return number
+        return len(positions)
 
     def plain(self, positions: Sequence[int]) -> list[PlainMessage | MessageRow]:
         """Live messages: all that was published with them, where that is not just what every message has."""
@@ -177,6 +188,7 @@ class Engine:
     def damage(self, positions: Iterable[int]) -> dict[int, Damage]:
         """Those of these live messages that can't be read, and why. What is not committed yet is in memory."""
         damaged: dict[int, Damage] = {}
+        missing: list[int] = []
         sound = 0, 0
         for position in positions:
             place = self.moved.get(position, position)
@@ -185,13 +197,15 @@ class Engine:
             if (kept := self.recent.span(position) or self.recent.span(place)) is not None:
                 sound = kept
                 continue
-            try:
-                block = self.log.locate(place)
-                sound = block.first, block.end
-            except JournalDamaged as error:
-                damaged[position] = Damage(f"{error.place}: {error.reason}", error.lost)
-            except (Gone, LogFailed) as error:
-                damaged[position] = Damage(str(error), (place, place + 1))
+            found = look_at(self.log, place) if self.backlog is None else self.backlog.find(place)
+            if found is None:
+                missing.append(place)
+            elif isinstance(found, Damage):
+                damaged[position] = found
+            else:
+                sound = found
+        if self.backlog is not None and missing:
+            raise self.backlog.unread(missing)
         return damaged
 
     def collect(self) -> None:

@@ -64,6 +64,10 @@ class Memory:
         session.held_output += size
         self.holders.add(session)
 
+    def reserve(self, size: int) -> None:
+        """Output is about to be prepared: its payloads are being read. A negative size gives memory back."""
+        self.output += size
+
     def grant(self, session: AnySession, size: int, most: int) -> int:
         """How many bytes of output a session may prepare now, whose next answer has ``size``; ``most`` at most.
 

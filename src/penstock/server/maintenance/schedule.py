@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from penstock.journal.errors import LogAway, LogError, LogFull
 from penstock.server.maintenance.idle_memory import IdleMemory
 from penstock.server.maintenance.upkeep import RemovalPlan, Step, Upkeep
 from penstock.server.process.allocator import trim_heap
 from penstock.server.runtime import Runtime
+
+T = TypeVar("T")
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -34,7 +37,7 @@ class Maintenance:
         self._memory = IdleMemory(runtime, upkeep.log)
         self._tasks: list[asyncio.Task[None]] = []
         #: What goes on in another thread.
-        self._reading: asyncio.Future[RemovalPlan] | None = None
+        self._reading: asyncio.Future[Any] | None = None
         upkeep.pins = runtime.readers.pins
         upkeep.admission.stuck = lambda: (
             runtime.commits.full is not None and not isinstance(runtime.commits.full, LogAway)
@@ -135,12 +138,7 @@ class Maintenance:
         """Checkpoint, then give space back."""
         runtime, upkeep = self._runtime, self._upkeep
         now = runtime.now()
-        self._reading = runtime.loop.run_in_executor(None, upkeep.plan, now)
-        try:
-            plan = await asyncio.shield(self._reading)
-        finally:
-            if self._reading.done():
-                self._reading = None  # it would keep the plan's table
+        plan = await self._in_thread(partial(upkeep.plan, now))
         self._tell(plan)
         before = upkeep.log.start
         for step in plan.steps:
@@ -151,6 +149,14 @@ class Maintenance:
             runtime.log.info("history trimmed", before=before, now=upkeep.log.start)
         if plan.unwritten is not None:
             raise plan.unwritten
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        reading = self._reading = self._runtime.loop.run_in_executor(None, work)
+        try:
+            return await asyncio.shield(reading)
+        finally:
+            if reading.done():
+                self._reading = None  # it would keep the plan's table
 
     def _tell(self, plan: RemovalPlan) -> None:
         runtime = self._runtime
@@ -167,14 +173,16 @@ class Maintenance:
         """Carry what is alive in one extent forward, then remove it. False: the disk is too full for that."""
         upkeep = self._upkeep
         enough = upkeep.has_room(step.size)
-        carrying = upkeep.carry(plan.table, step, now)
-        while enough and (left := next(carrying, None)) is not None:
+        pieces, left = upkeep.pieces(plan.table, step), step.size
+        while enough and (piece := next(pieces, None)) is not None:
+            upkeep.carry_piece(await self._in_thread(partial(upkeep.read_piece, piece)), now)
             await self._runtime.durable()
+            left -= piece.copies
             enough = upkeep.has_room(left)  # others use the disk, too
         if not enough:
             self._wait_for_room(step.size)
             return False
-        self._runtime.keep_answers(step.before)
+        await self._runtime.keep_answers(step.before)
         await self._trim(step.before)
         return True
 

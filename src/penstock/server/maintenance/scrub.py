@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from threading import Event
+from typing import Any, TypeVar
 
 from penstock.core.queue import Queue
 from penstock.journal.contract import BadRange, Extent, Log
-from penstock.server.engine.engine import Damage
+from penstock.server.engine.backlog import Damage, look_at
 from penstock.server.runtime import Runtime
+
+T = TypeVar("T")
 
 #: Bytes that are read at once, bytes a second at most, and how much longer it rests than it works.
 STEP = 2**20
@@ -37,7 +41,7 @@ class Scrub:
         self._log = log
         self._again = again
         self._task: asyncio.Task[None] | None = None
-        self._reading: asyncio.Future[list[BadRange]] | None = None
+        self._reading: asyncio.Future[Any] | None = None
         self._stopping = Event()
 
     def start(self) -> None:
@@ -72,12 +76,15 @@ class Scrub:
         except Exception as error:
             self._runtime.log.error("looking for damage failed", reason=repr(error))
 
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        reading = self._reading = self._runtime.loop.run_in_executor(None, work)
+        return await asyncio.shield(reading)
+
     async def check(self, extent: Extent) -> None:
         """Read one extent, and set the messages aside that lie in damaged parts of it."""
         runtime = self._runtime
-        self._reading = runtime.loop.run_in_executor(None, self._read, extent)
         try:
-            bad = await asyncio.shield(self._reading)
+            bad = await self._in_thread(partial(self._read, extent))
         except (OSError, LookupError):  # it was trimmed meanwhile; what the disk refuses is told to who needs it
             return
         for each in bad:
@@ -122,14 +129,14 @@ class Scrub:
         self._log.forget_damage()
         for queue in list(runtime.broker.queues.values()):
             for positions in _pieces(list(queue.damaged), LOOKED_AT):
-                self._put_back(queue, positions)
-                await asyncio.sleep(0)
+                await self._put_back(queue, positions)
 
-    def _put_back(self, queue: Queue, positions: Iterable[int]) -> None:
+    async def _put_back(self, queue: Queue, positions: Iterable[int]) -> None:
         runtime = self._runtime
-        there = [position for position in positions if position in queue.damaged]
-        damaged = runtime.engine.damage(there)
-        sound = [position for position in there if position not in damaged]
+        moved = runtime.engine.moved
+        places = {at: moved.get(at, at) for at in positions}
+        found = await self._in_thread(lambda: {at: look_at(self._log, place) for at, place in places.items()})
+        sound = [at for at, each in found.items() if not isinstance(each, Damage) and at in queue.damaged]
         if runtime.broker.put_back(queue, sound, runtime.now()):
             facts = {"queue": queue.full_name, "messages": len(sound), "first": min(sound), "last": max(sound)}
             runtime.log.info("damaged messages can be read again, and are back", **facts)

@@ -21,6 +21,7 @@ from penstock.core.recovery.table import Table
 from penstock.journal.contract import OwnedJournal
 from penstock.journal.errors import UNREADABLE, LogFull
 from penstock.journal.format.rows import MessageRow
+from penstock.server.engine.backlog import Damage, look_at
 from penstock.server.engine.engine import Engine, locations, recover, table_of
 from penstock.server.flight.readers import Pin
 from penstock.server.limits.admission import MIN_FREE, Admission
@@ -63,6 +64,27 @@ class Step(NamedTuple):
     rows: Array
     #: What the copies may take.
     size: int
+
+
+class Piece(NamedTuple):
+    """Live messages that are carried forward together, with the numbers of their queues."""
+
+    positions: list[int]
+    queues: list[int]
+    #: What their copies may take.
+    copies: int
+
+
+class ReadPiece(NamedTuple):
+    """The same, read from the log."""
+
+    messages: list[MessageRow]
+    #: By position, of those that could be read, the numbers of their queues; and of all.
+    queues: dict[int, int]
+    numbers: dict[int, int]
+    damaged: dict[int, Damage]
+    #: Where all of them lie.
+    places: dict[int, int]
 
 
 class RemovalPlan(NamedTuple):
@@ -221,34 +243,50 @@ class Upkeep:
     def carry(self, table: Table, step: Step, now: int) -> Iterator[int]:
         """Carry the live messages of an extent forward, a few at a time. Commit after each few.
 
-        Yields what the rest may take.
+        Yields what the rest may take. It reads: who has a loop to keep free does the same with ``pieces``.
         """
         left = step.size
-        for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
-            messages, queues = self._readable(table, rows, now)
-            moved = self.engine.broker.carry(messages, queues, now)
-            self.engine.move(moved)
-            left -= _copies(table, rows)
+        for piece in self.pieces(table, step):
+            self.carry_piece(self.read_piece(piece), now)
+            left -= piece.copies
             yield left
 
-    def _readable(self, table: Table, rows: list[int], now: int) -> tuple[list[MessageRow], list[int]]:
-        """Live messages and their queues. Those that can't be read are set aside, and the extents they lie in kept."""
-        positions: list[int] = table.columns["position"][rows].tolist()
-        numbers: list[int] = table.columns["queue"][rows].tolist()
-        try:
-            return self.engine.messages(positions), numbers
-        except UNREADABLE:
-            damaged = self.engine.damage(positions)
+    def pieces(self, table: Table, step: Step) -> Iterator[Piece]:
+        """The live messages of an extent, in pieces of bounded count and bytes."""
+        for rows in _cut(step.rows.tolist(), table.columns["size"][step.rows].tolist()):
+            positions: list[int] = table.columns["position"][rows].tolist()
+            yield Piece(positions, table.columns["queue"][rows].tolist(), _copies(table, rows))
+
+    def read_piece(self, piece: Piece) -> ReadPiece:
+        """Read its messages from the log. May run in another thread, beside the broker."""
+        moved = self.engine.moved
+        places = {position: moved.get(position, position) for position in piece.positions}
+        queues = numbers = dict(zip(piece.positions, piece.queues, strict=True))
+        damaged: dict[int, Damage] = {}
+        while True:
+            try:
+                messages = self.log.messages([places[position] for position in queues])
+            except UNREADABLE:
+                looked_at = {position: look_at(self.log, places[position]) for position in queues}
+                found = {position: each for position, each in looked_at.items() if isinstance(each, Damage)}
+                if not found:
+                    raise
+                damaged |= found
+                queues = {position: number for position, number in queues.items() if position not in found}
+            else:
+                return ReadPiece(messages, queues, numbers, damaged, places)
+
+    def carry_piece(self, piece: ReadPiece, now: int) -> None:
+        """Carry them forward. Those that can't be read are set aside, and the extents they lie in kept."""
         broker, extents = self.engine.broker, self.log.extents()
-        queues = dict(zip(positions, numbers, strict=True))
-        for position, damage in damaged.items():
-            number = queues.pop(position)
-            queue = broker.queues.get(broker.moved_to.get(position, number))
+        for position, damage in piece.damaged.items():
+            number = broker.moved_to.get(position, piece.numbers[position])
+            queue = broker.queues.get(number)
             if queue is not None:
                 broker.set_aside(queue, {position: damage.reason}, now)
-            place = self.engine.moved.get(position, position)
+            place = piece.places[position]
             self.damaged |= {extent.first for extent in extents if extent.first <= place < extent.end}
-        return self.engine.messages(list(queues)), list(queues.values())
+        self.engine.move(broker.carry(piece.messages, list(piece.queues.values()), now))
 
     def plan(self, now: int) -> RemovalPlan:
         """Move the floor, write a checkpoint, and see what can go. May run in another thread, beside the broker.

@@ -7,7 +7,8 @@ A read is decoded whole and its frames are worked on in order. Work stops, and r
 
 Output goes into ``write`` and leaves in one piece at the end of the loop's turn. Deliveries wait in the outbox as
 positions; their payloads are looked up when the peer is ready to take them, and there is memory for them
-(:mod:`penstock.server.limits.memory`), so a slow peer costs little.
+(:mod:`penstock.server.limits.memory`), so a slow peer costs little. Those that are not in memory are read meanwhile
+(:mod:`penstock.server.engine.backlog`), and the session is woken when they are there.
 
 The end of a session, whoever wants it::
 
@@ -36,7 +37,7 @@ from penstock.core.properties import Properties
 from penstock.core.queue import Connection, Miscounted, Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Right
-from penstock.journal.errors import LogAway
+from penstock.server.engine.backlog import NotInMemory, Reading
 from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
 from penstock.wire.stream import StreamDecoder, WireError
@@ -63,8 +64,6 @@ SLICE: Final = 200
 EFFORT: Final = 50
 #: About what a decoded frame costs while it waits.
 FRAME_BYTES: Final = 256
-#: Seconds until payloads that the journal could not give are asked for again.
-RETRY: Final = 0.25
 #: Denials of one connection that are logged, each once.
 DENIALS: Final = 100
 #: See ``Session.acknowledge``; 0: not this system.
@@ -132,7 +131,10 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
         self._unsent: deque[int] = deque()
         self._unsent_bytes = 0
-        #: Deliveries wait because memory is short.
+        #: What is read for deliveries, or answers; and to find out whether the next messages of a queue can be.
+        self._pending_read: Reading | None = None
+        self.checking: Reading | None = None
+        #: Deliveries wait because memory is short, or for the journal.
         self._starved = False
         #: Bytes that were read, and are frames in the inbox now.
         self._inbox_bytes = 0
@@ -227,6 +229,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.closing = True
         self.inbox.clear()
         self.outbox.clear()
+        self.runtime.forget_readings(self)
         self.runtime.memory.forget(self)
         self.runtime.lost(self)
 
@@ -284,8 +287,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 break
             try:
                 done = self.handle(self.inbox[0])
-            except LogAway:
-                done = self._stall()
+            except NotInMemory:  # we are woken when it is
+                done = False
             left -= 1 + self.effort
             self.effort = 0
             if not done:
@@ -634,8 +637,12 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Prepare some deliveries, as far as the peer takes them and there is memory. The rest is for the next turn."""
         messages, size_left = PUMPS * PUMP_MESSAGES, PUMPS * PUMP_BYTES
         while messages > 0 and size_left > 0 and self.outbox and not self._starved and (room := self.room):
-            size = self.outbox[0][1][0].item.size
-            granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
+            reading = self._pending_read
+            if reading is None:
+                size = self.outbox[0][1][0].item.size
+                granted = self.runtime.memory.grant(self, size, min(PUMP_BYTES, room))
+            else:
+                granted = reading.reserved if reading.done else 0
             if not granted:
                 self._starved = True
                 return
@@ -662,17 +669,36 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         else:
             for _ in range(count):
                 waiting.popleft()
+        read = self.take_reading()
         if outs:
+            self._hand_over(queue, outs)
+        if read is not None:
+            self.runtime.drop_reading(read)
+        return count
+
+    def take_reading(self) -> Reading | None:
+        """What was read for deliveries or answers: whoever takes it drops it."""
+        reading, self._pending_read = self._pending_read, None
+        return reading
+
+    def _hand_over(self, queue: Queue, outs: list[Out]) -> None:
+        """Look up and encode messages, up to the first that is not in memory: that and the rest are read."""
+        while outs:
             try:
                 readable, payloads = self.runtime.read(queue, outs)
                 data = self.encode_deliveries(queue, readable, payloads) if readable else b""
-            except LogAway:  # they stay where they were, and are tried again
-                self.outbox.appendleft((queue, deque(outs)))
-                self._starved = True
-                self.runtime.loop.call_later(RETRY, self.runtime.dirty, self)
-                return count
+            except NotInMemory as unread:
+                positions = [out.item.position for out in outs]
+                ready = self.runtime.engine.leading(positions, unread.places)
+                rest, outs = outs[ready:], outs[:ready]
+                self.outbox.appendleft((queue, deque(rest)))
+                if not self._starved:
+                    self._starved = True
+                    size = sum([out.item.size for out in rest])
+                    self._pending_read = self.runtime.begin_reading(self, unread, positions[ready:], size)
+                continue
             for out in readable:
                 out.shown = True
             if readable:
                 self._prepared(data)
-        return count
+            return

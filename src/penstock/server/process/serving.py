@@ -282,6 +282,8 @@ class Serving:
 
     async def _end_threads(self) -> None:
         """Wait for those who read the log."""
+        self._runtime.backlog.close()
+        await asyncio.to_thread(self._runtime.backlog.join)
         await self._maintenance.finish()
         await self._scrub.finish()
 

@@ -99,12 +99,12 @@ class MessageAnswer:
         self._began = began
         self._locks = locks
         self._lock_ends = [lock.deadline for lock in locks] or [0] * len(items)
-        self._positions = [item.position for item in items]
+        self.positions = [item.position for item in items]
         #: What was read, None for what can't be; empty as long as nothing was.
         self._messages: list[PlainMessage | MessageRow | None] = []
         #: About how many bytes the answers have, and where the first of the messages lies.
         self.size = METADATA * len(items) + sum(item.size for item in items)
-        self.position = min(self._positions)
+        self.position = min(self.positions)
 
     @property
     def kept_bytes(self) -> int:
@@ -115,9 +115,9 @@ class MessageAnswer:
         """The log will not have the messages much longer: read them now."""
         if not self._messages:
             try:
-                self._messages = [*self._runtime.engine.plain(self._positions)]
+                self._messages = [*self._runtime.engine.plain(self.positions)]
             except UNREADABLE:  # one of them, and it could be when it was taken
-                self._messages = [self._read(position) for position in self._positions]
+                self._messages = [self._read(position) for position in self.positions]
 
     def _read(self, position: int) -> PlainMessage | MessageRow | None:
         try:
@@ -169,7 +169,7 @@ class MessageAnswer:
                 deliveries, lock_ends = self._deliveries[number], self._lock_ends[number]
                 if pattern is None or not pattern.fits(deliveries, lock_ends, message):
                     pattern = _Pattern(self._runtime.ids.identity, deliveries, lock_ends, message, handling)
-                told.append(pattern.filled(self._positions[number], message.at))
+                told.append(pattern.filled(self.positions[number], message.at))
             else:
                 assert message is not None
                 more = self._all_fields(item, self._deliveries[number], self._lock_ends[number], message, now)

@@ -21,7 +21,7 @@ from penstock.core.properties import PLAIN, Properties
 from penstock.core.queue import Out, Queue
 from penstock.core.structures.lane import Item
 from penstock.endpoint.rights import Right
-from penstock.journal.errors import LogAway
+from penstock.server.engine.backlog import NotInMemory
 from penstock.server.network.session import EFFORT, PUMP_BYTES, Session
 from penstock.server.protocols.kokaq.answers import METADATA, Answers, MessageAnswer
 from penstock.server.protocols.kokaq.listener import KokaqListener
@@ -168,18 +168,22 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._answers_starved = False
         granted = 0
         while room > 0 and waiting and waiting[0].after <= committed:
-            first = waiting[0]
-            if granted < first.size:
+            first, reading = waiting[0], self._pending_read
+            if reading is None and granted < first.size:
                 granted = self._grant(responses, tags, first.size)
-            if not granted:
+            if not (granted if reading is None else reading.done):
                 break
             try:
                 worded = self._put_into_words(first)
-            except LogAway:  # what it tells of can't be read now
+            except NotInMemory as unread:
+                self._read(first, unread)
                 break
             waiting.popleft()
             self._requests -= first.requests
-            granted -= first.size
+            if reading is None:
+                granted -= first.size
+            else:
+                self._drop_reading()
             room -= first.size
             self.runtime.output_left -= ANSWER_WORK
             if first.tags is not tags:  # at most once: they are learned from the first payload component
@@ -214,6 +218,17 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         granted = self.runtime.memory.grant(self, size, PUMP_BYTES)
         self._answers_starved = not granted
         return granted
+
+    def _read(self, waiting: PendingAnswer, unread: NotInMemory) -> None:
+        """Read the messages of an answer. All of it is needed: it is put into words at once."""
+        self._drop_reading()
+        words = waiting.words
+        if isinstance(words, MessageAnswer):
+            self._pending_read = self.runtime.begin_reading(self, unread, words.positions, waiting.size, whole=True)
+
+    def _drop_reading(self) -> None:
+        if (reading := self.take_reading()) is not None:
+            self.runtime.drop_reading(reading)
 
     def _put_into_words(self, waiting: PendingAnswer) -> Sequence[AnyResponse]:
         if isinstance(waiting.words, MessageAnswer):
@@ -319,8 +334,9 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self.runtime.pollers.note(self.connection, queue, self.active_at)
         wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._requests))
         locking = first.opcode == Opcode.ACQUIRE_PEEK_LOCK
-        allowed = min(wanted, self._locks_left()) if locking else wanted
-        if not self.runtime.sound_heads(queue, allowed):
+        most = min(wanted, self._locks_left()) if locking else wanted
+        allowed = self.runtime.sound_heads(self, queue, most)
+        if most and not allowed:
             return 0
         if locking:
             duration = (first.metadata.lock_duration or 0) * MILLISECOND if first.metadata else 0
@@ -335,6 +351,8 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             self._give(requests, queue, items, deliveries, now, after=broker.log.next_position)
         if taken < allowed and queue.ready and not queue.policy.paused and not broker.draining:
             return taken  # others, which have expired, stand before the next
+        if allowed < most:
+            return taken  # what comes next has to be read first
         reason = Reason.OK if taken < allowed else Reason.NOT_ALLOWED
         self._answer_run(requests.part(taken, wanted), Status.FAIL, reason)
         return wanted
@@ -428,7 +446,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
-        if not self.runtime.sound_heads(queue):
+        if not self.runtime.sound_heads(self, queue):
             self._fail(request, Reason.INFRA)
             return
         item = self.runtime.broker.peek(queue, self.runtime.now())
@@ -442,7 +460,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         queue = self._queue(request, "consume")
         self.runtime.pollers.note(self.connection, queue, self.active_at)
         self._warn_of_pops(request)
-        if not self.runtime.sound_heads(queue):
+        if not self.runtime.sound_heads(self, queue):
             self._fail(request, Reason.INFRA)
             return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
@@ -479,7 +497,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if not self._locks_left():
             self._fail(request, Reason.NOT_ALLOWED)
             return
-        if not self.runtime.sound_heads(queue):
+        if not self.runtime.sound_heads(self, queue):
             self._fail(request, Reason.INFRA)
             return
         out = broker.lock(self.connection, queue, now, duration)
