@@ -14,6 +14,8 @@ import pytest
 
 from penstock import compiled
 from penstock.cli.api import ApiAddress
+from penstock.cli.queue_rows import COLUMNS
+from penstock.cli.top import fitting
 from penstock.client import connect
 from support import absent
 from support.certificates import Authority
@@ -195,6 +197,31 @@ class TestTop:
             terminal.wait_for("by dead, ascending")
             terminal.press("q")
             assert terminal.ended() == 0
+
+    @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+    def test_a_screen_of_any_width_has_what_matters(self, where: list[str], queue: str, run: Run, width: int) -> None:
+        """A line for each queue, and none too many: a terminal cuts off what is below, the keys first."""
+        run("queue", "create", f"{queue}-{'long' * 40}")
+        for number in range(30):
+            run("queue", "create", f"{queue}-{number:02}-with-a-rather-long-name")
+        with Terminal([*COMMAND, "top", f"{queue}*", "--every=60", *where], rows=24, columns=width) as terminal:
+            for text in ("takes", "QUEUE", "READY", "DEAD", queue[:10], "by", "quit"):
+                terminal.wait_for(text)
+            terminal.press("q")
+            assert terminal.ended() == 0
+
+    def test_columns_are_left_out_one_by_one(self) -> None:
+        rows = [(f"shop/{'x' * 100}", *[10**5] * 5, "17 min", "1000.0", "1000.0", "1000.0", "paused")] * 3
+        before = 0
+        for width in range(20, 140):
+            columns, cells = fitting(rows, width)
+            assert {"QUEUE", "READY", "DEAD"} <= set(columns)
+            assert "OLDEST" in fitting(rows, width, "oldest")[0]
+            assert (len(cells), {len(each) for each in cells}) == (3, {len(columns)})
+            assert len(columns) >= before
+            before = len(columns)
+        assert columns == COLUMNS
+        assert fitting([], 200) == (COLUMNS, [])
 
     def test_wrong_use(self, run: Run) -> None:
         assert run("top", "--every=0").code == 2

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from support.commands import Outcome, penstock, penstock_here
+from support.commands import COMMAND, Outcome, penstock, penstock_here
+from support.terminal import Terminal
 from support.web import WebBroker
 
 Run = Callable[..., Outcome]
@@ -90,3 +91,12 @@ def test_what_is_wrong_is_told(run: Run, arguments: list[str], words: str) -> No
     done = run(*arguments)
     assert done.code == 2
     assert words in done.err
+
+
+def test_csv_on_a_terminal_is_escaped(broker: WebBroker) -> None:
+    where = [f"--url={broker.addresses['http']}", f"--token-file={broker.folder / 'admin-token'}"]
+    query = "select 'a' || chr(27) || '[31m' || chr(8238) || 'b' as \"c\x1bd\""
+    with Terminal([*COMMAND, "sql", query, "--csv", *where]) as terminal:
+        terminal.wait_for("c\\x1bd")
+        terminal.wait_for("a\\x1b[31m\\u202eb")
+        assert terminal.ended() == 0

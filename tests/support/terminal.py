@@ -23,16 +23,16 @@ ROWS, COLUMNS = 40, 200
 class Terminal:
     """Runs a command on a terminal of its own, as its session's leader."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], rows: int = ROWS, columns: int = COLUMNS) -> None:
         self._mine, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.seen = ""
         self.process = subprocess.Popen(
             command,
             stdin=other,
             stdout=other,
             stderr=other,
-            env=environment(TERM="xterm"),
+            env=environment(TERM="xterm", COLUMNS=str(columns)),
             start_new_session=True,
             preexec_fn=_own_terminal,  # noqa: PLW1509 - one call of the system, which no thread can be in the way of
         )

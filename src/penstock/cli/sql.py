@@ -25,7 +25,7 @@ from penstock.admin.resources.sql import (
 from penstock.cli.api import Api, api_options
 from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
-from penstock.cli.output import json_option, note, tell
+from penstock.cli.output import escape, json_option, note, tell
 
 FORMATS = {".csv": "csv", ".parquet": "parquet"}
 MIB = 2**20
@@ -116,9 +116,10 @@ def _show(answer: SqlAnswer, *, as_json: bool, as_csv: bool) -> None:
         for row in answer.rows:
             tell(dict(zip(names, row, strict=True)))
     elif as_csv:
+        shown = escape if sys.stdout.isatty() else str
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_cell(value) for value in row] for row in answer.rows)
+        writer.writerow(map(shown, names))
+        writer.writerows([shown(_cell(value)) for value in row] for row in answer.rows)
     else:
         table(names, [[value if isinstance(value, int) else _cell(value) for value in row] for row in answer.rows])
     if answer.truncated:

@@ -8,13 +8,14 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -31,8 +32,14 @@ from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 #: Queues that are asked for where no screen says how many fit, and at most.
 USUAL = 20
 MOST = 500
-#: Lines of the screen that are not queues.
-AROUND = 6
+#: Columns that a narrow terminal does without, in this order, unless they are sorted by; and cells that names keep.
+LEFT_OUT: dict[str, QueueSort] = {
+    "DELAYED": "delayed", "OUT/S": "delivered", "CONSUMERS": "consumers", "IN/S": "published", "OLDEST": "oldest",
+    "DONE/S": "settled", "OUT": "out",
+}  # fmt: skip
+NAME_CELLS = 24
+#: Lines of the screen between the texts and the queues: two that are empty, and the names of the columns.
+BETWEEN = 3
 KEYS: dict[str, QueueSort] = {
     "n": "name", "r": "ready", "o": "out", "l": "delayed", "d": "dead", "c": "consumers", "a": "oldest",
     "i": "published", "u": "delivered", "s": "settled",
@@ -101,8 +108,25 @@ def _print(api: Api, query: QueuesQuery, *, as_json: bool) -> None:
         )
         return
     say(*heading(found))
-    table(COLUMNS, [row(each) for each in found.queues.items])
+    rows = [row(each) for each in found.queues.items]
+    table(*(fitting(rows, Console().width, query.sort) if sys.stdout.isatty() else (COLUMNS, rows)))
     sys.stdout.flush()
+
+
+def fitting(
+    rows: Sequence[Sequence[object]], width: int, sort: QueueSort = "name"
+) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """The columns, and their cells, that there is space for beside the names of the queues."""
+    cells = {
+        name: max(cell_len(name), *(cell_len(escape(str(row[at]))) for row in rows), 0)
+        for at, name in enumerate(COLUMNS)
+    }
+    cells[COLUMNS[0]] = min(cells[COLUMNS[0]], NAME_CELLS)
+    for name in (each for each, by in LEFT_OUT.items() if by != sort):
+        if sum(cells.values()) + 2 * len(cells) <= width:
+            break
+        del cells[name]
+    return tuple(cells), [tuple(row[COLUMNS.index(name)] for name in cells) for row in rows]
 
 
 def heading(found: Look) -> list[str]:
@@ -132,7 +156,7 @@ class Screen:
         self._look(Console().height)  # so that a wrong token is told where one sees it afterwards
         with Live(screen=True, auto_refresh=False) as live, _single_keys():
             while True:
-                live.update(self._shown(), refresh=True)
+                live.update(self._shown(live.console), refresh=True)
                 key = _key(self._every)
                 if key == "q":
                     return
@@ -140,11 +164,11 @@ class Screen:
                 try:
                     self._look(live.console.height)
                 except CommandError as error:
-                    live.update(Group(Text(escape(f"{error}"), "bold red"), self._shown()), refresh=True)
+                    live.update(Group(Text(escape(f"{error}"), "bold red"), self._shown(live.console)), refresh=True)
                     time.sleep(min(self._every, 1))
 
     def _look(self, height: int) -> None:
-        fits = self._limit or min(max(height - AROUND, 1), MOST)
+        fits = self._limit or min(max(height, 1), MOST)
         self._found = look(self._api, msgspec.structs.replace(self._query, limit=fits))
 
     def _press(self, key: str) -> None:
@@ -156,12 +180,19 @@ class Screen:
             usual: Order = "ascending" if by in ("name", "oldest") else "descending"
             self._query = msgspec.structs.replace(self._query, sort=by, order=usual)
 
-    def _shown(self) -> Group:
+    def _shown(self, console: Console) -> Group:
+        """As many queues as fit between the texts, which take more lines on a narrow terminal."""
         assert self._found is not None
-        lines = [Text(escape(each)) for each in heading(self._found)]
-        rows = table_of(COLUMNS, [row(each) for each in self._found.queues.items])
+        texts = [Text(escape(each)) for each in heading(self._found)]
         foot = Text(f"by {self._query.sort}, {self._query.order}   {HELP}", "dim")
-        return Group(*lines, Text(), rows, Text(), foot)
+        taken = sum(len(each.wrap(console, console.width)) for each in (*texts, foot)) + BETWEEN
+        queues = self._found.queues.items[: max(console.height - taken, 1)]
+        columns, rows = fitting([row(each) for each in queues], console.width, self._query.sort)
+        shown = table_of(columns, rows)
+        shown.columns[0].overflow = "ellipsis"  # names are cut where there is no space, figures never
+        for column in shown.columns[1:]:
+            column.no_wrap = True
+        return Group(*texts, Text(), shown, Text(), foot)
 
 
 @contextmanager
