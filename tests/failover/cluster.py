@@ -168,12 +168,17 @@ class Cluster:
         node: Node = wait_until(found, f"nobody serves:\n{self.logs()}")
         return node
 
+    def begin(self) -> None:
+        """Start the brokers that do not run."""
+        for node in self.nodes:
+            if not node.running:
+                node.begin()
+
     def restore(self) -> None:
         """All brokers run again, one serves and all others stand by."""
         for node in self.nodes:
             node.route.mend()
-            if not node.running:
-                node.begin()
+        self.begin()
         roles = ["serving", *["standby"] * (len(self.nodes) - 1)]
         wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"no good order:\n{self.logs()}")
 

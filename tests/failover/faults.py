@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from random import Random
 from typing import NamedTuple
 
 import psycopg
 
-from failover.cluster import DATABASE, Cluster, Node
+from failover.cluster import DATABASE, Cluster, Node, wait_until
+from penstock.cli.errors import UNDECIDED
+from penstock.journal import open_journal
+from support import databasebackup
+from support.databasebackup import dump
 from support.databaseproxy import Way
 
 #: What raises the error of a full disk at every block, as the server itself would raise it.
@@ -31,6 +35,8 @@ class Fault(NamedTuple):
     takes_over: bool = True
     #: The primary is another one afterwards, and has no standby.
     promotes: bool = False
+    #: The database has lost what was confirmed last, and an operator has accepted that. All brokers have ended.
+    forgets: bool = False
 
 
 def _past_lease(cluster: Cluster, random: Random) -> float:
@@ -111,6 +117,56 @@ def fail_over(cluster: Cluster, owner: Node, random: Random) -> float:
     return killed
 
 
+def put_back(cluster: Cluster, owner: Node, random: Random) -> float:
+    """The database is restored from a backup, while all brokers are stopped."""
+    url = cluster.pair.primary.url(DATABASE)
+    backup = dump(url)
+    _wait_for_more(url)
+    for node in cluster.nodes:
+        node.stop()
+    databasebackup.put_back(url, backup)
+    return _decide(cluster)
+
+
+def lose_commits(cluster: Cluster, owner: Node, random: Random) -> float:
+    """The standby does not follow any more, the primary waits for nobody, and then only the standby is left."""
+    pair = cluster.pair
+    pair.standby.stop()
+    pair.primary.configure("synchronous_standby_names", "")
+    _wait_for_more(pair.primary.url(DATABASE))
+    pair.primary.kill()
+    pair.standby.start()
+    pair.fail_over()
+    for node in cluster.nodes:
+        _check_undecided(cluster, node)
+    return _decide(cluster)
+
+
+def _wait_for_more(url: str) -> None:
+    """Until there are events that were not there before."""
+    with closing(open_journal(url).follow()) as follower:
+        before = follower.latest
+        wait_until(lambda: follower.latest > before + 20, "nothing is committed any more")
+
+
+def _decide(cluster: Cluster) -> float:
+    """Supervisors start all brokers again, which end for want of a decision; then an operator makes it."""
+    for _ in range(2):
+        cluster.begin()
+        for node in cluster.nodes:
+            _check_undecided(cluster, node)
+    with closing(open_journal(cluster.url()).follow()) as follower:
+        head = follower.latest
+    accepted = open_journal(cluster.url()).tools().accept_loss()
+    assert accepted.end == head, f"the journal went on from {head} to {accepted.end} before anybody had decided"
+    return time.monotonic()
+
+
+def _check_undecided(cluster: Cluster, node: Node) -> None:
+    code = node.ended()
+    assert code == UNDECIDED, f"a broker ended with {code}, and not because nobody had decided:\n{cluster.logs()}"
+
+
 def fill_connections(cluster: Cluster, owner: Node, random: Random) -> float:
     """The database takes no more connections, and those of the brokers break."""
     with ExitStack() as stack:
@@ -155,6 +211,8 @@ FAULTS = (
     Fault("database silent both ways", _swallow("to_server", "to_client")),
     Fault("connection cut in commits", cut_briefly, takes_over=False),
     Fault("primary killed, standby promoted", fail_over, takes_over=False, promotes=True),
+    Fault("database restored", put_back, takes_over=False, forgets=True),
+    Fault("standby promoted without commits", lose_commits, takes_over=False, promotes=True, forgets=True),
     Fault("database out of connections", fill_connections, takes_over=False),
     Fault("database out of disk", fill_disk, takes_over=False),
 )

@@ -77,6 +77,12 @@ class Load:
         self._ended.set()
         self.stop()
 
+    def forget_all_but(self, texts: set[str]) -> None:
+        """The database was put back, and has these messages. No broker runs."""
+        self.confirmed &= texts
+        self.shown = [each for each in self.shown if each.text in texts]
+        self.settled.clear()
+
     def first_confirmed_after(self, moment: float, other_than: Node | None) -> Confirmation | None:
         """The first push that was confirmed after a moment, at another broker."""
         found = None

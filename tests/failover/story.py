@@ -66,7 +66,7 @@ class Story:
         self.wrong: list[str] = []
         self.times: list[float] = []
         self._random = Random(seed)
-        self._faults = faults
+        self._faults = [fault for fault in faults if not (spark and fault.forgets)]  # Spark stops at data loss
         self._coming: list[Fault] = []
         self._waiting = waiting
         self._cluster = Cluster(folder, lease=lease, flight={"address": FREE} if spark else "off")
@@ -108,6 +108,9 @@ class Story:
         fault = self._next_fault()
         owner = self._cluster.wait_for_owner()
         began = fault.do(self._cluster, owner, self._random)
+        if fault.forgets:
+            self._load.forget_all_but({row["payload"].decode() for row in self._sent()})
+            self._cluster.begin()
         confirmed = self._wait_for_confirmation(began, owner if fault.takes_over else None)
         if fault.promotes:
             self._cluster.pair.restore_standby()
@@ -160,7 +163,7 @@ class Story:
 
     def _positions(self) -> dict[str, int]:
         """Where each message is that clients have sent; and whether Spark has seen those of its queues."""
-        rows = self._published(lambda name: name.queue not in (WAITING, streams.COPIED), ["position", "payload"])
+        rows = self._sent()
         found: dict[str, int] = {}
         for row in rows:
             text = row["payload"].decode()
@@ -175,6 +178,10 @@ class Story:
             for each in self._streams.check(came, worked, [row["payload"] for row in copies]):
                 self._wrong("spark", each)
         return found
+
+    def _sent(self) -> list[dict[str, Any]]:
+        """What clients have sent, as the journal has it."""
+        return self._published(lambda name: name.queue not in (WAITING, streams.COPIED), ["position", "payload"])
 
     def _wrong(self, what: str, text: str) -> None:
         self._count(**{what: 1})

@@ -26,6 +26,13 @@ def test_nothing_is_lost_or_comes_back_whatever_breaks(tmp_path: Path) -> None:
     assert len(story.times) == 2
 
 
+def test_what_a_restore_has_lost_is_accepted_before_anybody_serves(tmp_path: Path) -> None:
+    story = Story(tmp_path, 2, faults=[fault for fault in FAULTS if fault.name == "database restored"], lease=1.0)
+    assert len(list(story.run(1))) == 1
+    assert story.wrong == []
+    assert story.figures.confirmed > 0
+
+
 class Rigged(Story):
     """A story whose journal says what a test wants."""
 

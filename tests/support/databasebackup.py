@@ -20,6 +20,7 @@ def dump(url: str) -> Dump:
     """The rows of all tables, as ``pg_dump`` copies them."""
     address = parse_address(url)
     with psycopg.connect(address.connection) as connection, connection.cursor() as cursor:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         found = {}
         for table in TABLES:
             what = sql.SQL("copy (select * from {}) to stdout").format(sql.Identifier(address.schema, table))
@@ -35,8 +36,9 @@ def put_back(url: str, backup: Dump) -> None:
         connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(address.schema)))
     database = PostgresDatabase(address)
     database.make()
-    for line in backup["extents"].splitlines():
-        database.prepare(int(line.partition(b"\t")[0]))
+    extents = {line.partition(b"\t")[0] for table in ("extents", "blocks") for line in backup[table].splitlines()}
+    for first in extents:
+        database.prepare(int(first))
     database.close()
     with psycopg.connect(address.connection) as connection, connection.cursor() as cursor:
         for table, rows in backup.items():
