@@ -73,7 +73,7 @@ def test_unix_socket(tmp_path: Path) -> None:
             url = fake.url("?queue=jobs").replace(" ", "%20")
             async with aio.connect(url) as client:
                 await client.publish(b"x")
-                await asyncio.sleep(0.02)
+                await fake.finished()
 
     run(main())
 
@@ -202,7 +202,7 @@ def test_closing_delivers_everything_even_with_bytes_unread() -> None:
                 consumer = client.consume(window=1000)
                 await anext(consumer)
                 await client.publish_many([bytes(1000)] * 500)
-            await asyncio.sleep(0.1)
+            await fake.finished()
 
     run(main())
     assert received == [500]
@@ -285,7 +285,7 @@ class TestTLS:
                     await client.publish(b"x")
                 async with aio.connect(url + "&server_name=broker.test") as client:
                     await client.publish(b"x")
-                await asyncio.sleep(0.05)
+                await fake.finished(connections=2)
 
         run(main())
 

@@ -360,7 +360,7 @@ class TestConsuming:
                         await client.lock()
                 assert await client.receive(timeout=0.05) is None
                 go_on.set()
-                await asyncio.sleep(0.05)
+                await fake.finished()
 
         run(main())
         assert [(each.operation, each.metadata, each.two_way) for each in released] == [

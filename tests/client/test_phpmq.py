@@ -23,7 +23,7 @@ def seen_by_broker(url_path: str, work: Any) -> list[Any]:
         async with Fake("phpmq", script) as fake:
             async with aio.connect(fake.url(url_path)) as client:
                 await work(client)
-            await asyncio.sleep(0.05)
+            await fake.finished()
 
     run(main())
     return frames
@@ -57,7 +57,7 @@ def test_every_dialect_and_form(dialect: str, form: str) -> None:
             async for message in client.consume():
                 await message.ack()
                 break
-            await asyncio.sleep(0.02)
+            await fake.finished()
 
     run(main())
 
@@ -130,7 +130,7 @@ def test_consuming_and_every_way_to_settle() -> None:
                     case "d":
                         await message.requeue()
                         break
-            await asyncio.sleep(0.05)
+            await fake.finished()
         assert seen == [
             (b"a", "jobs", f"{0:032x}", 60),
             (b"b", "jobs", f"{1:032x}", 60),
@@ -182,7 +182,7 @@ def test_receive_asks_for_one_and_then_for_no_more() -> None:
             assert message is not None
             await message.ack()
             assert await client.receive(timeout=0.05) is None
-            await asyncio.sleep(0.02)
+            await fake.finished()
 
     run(main())
 

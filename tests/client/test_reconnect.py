@@ -11,7 +11,7 @@ from penstock.client import Closed, ConnectFailed, NoMessage, NotHeld, Outgoing,
 from penstock.wire.kokaq import Opcode
 from penstock.wire.phpmq import Acknowledge, Consume, Publish
 from penstock.wire.sspq import NoReceive, Receive, Send
-from support.fakebroker import Fake, Peer, dispatch, run
+from support.fakebroker import Fake, Peer, dispatch, run, until_over
 
 QUICK = Reconnect(first=0.01, most=0.05)
 
@@ -28,16 +28,19 @@ def test_pauses_grow_and_end() -> None:
 
 
 def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
+    received, settled = asyncio.Event(), asyncio.Event()
+
     async def first(peer: Peer) -> None:
         assert await peer.next() == Consume("q", 32)
         peer.send(dispatch("q", b"a", b"b"))
-        await asyncio.sleep(0.05)
+        await received.wait()
         peer.reset()
 
     async def second(peer: Peer) -> None:
         assert await peer.next() == Consume("q", 32)
         peer.send(dispatch("q", b"a", b"b"))
         assert await peer.next() == Acknowledge("q", (b"%032x" % 0,))
+        settled.set()
         await peer.rest()
 
     async def main() -> None:
@@ -46,7 +49,8 @@ def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
             async for message in client.consume():
                 seen.append(message.body)
                 if len(seen) == 1:
-                    await asyncio.sleep(0.1)
+                    received.set()
+                    await until_over(client)
                     with pytest.raises(NotHeld, match="the broker gives it out again") as caught:
                         await message.ack()
                     assert not caught.value.retriable
@@ -54,7 +58,7 @@ def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
                     await message.ack()
                     break
             assert seen == [b"a", b"a"], "what had come over the old connection is not given out: it comes again"
-            await asyncio.sleep(0.02)
+            await settled.wait()
 
     run(main())
 
@@ -76,7 +80,7 @@ def test_publishing_goes_on_but_nothing_in_doubt_is_sent_again() -> None:
                 with pytest.raises(Uncertain):
                     await client.publish_many(bytes(2**20) for _ in range(50))
                 await client.publish(b"after")
-            await asyncio.sleep(0.05)
+            await fake.finished(connections=2)
 
     run(main())
     assert seen == [Publish("q", (b"after",), None)]

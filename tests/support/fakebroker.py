@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from penstock.client.aio import AsyncClient
+from penstock.client.errors import ClientError
 from penstock.wire import kokaq, phpmq, sspq
 
 T = TypeVar("T")
@@ -131,6 +133,11 @@ class Fake:
         if error is None:
             assert self.problems == []
 
+    async def finished(self, connections: int = 1) -> None:
+        """Wait until so many connections have come, and the scripts of all have ended."""
+        while self.connections < connections or self._tasks:
+            await asyncio.sleep(0.001)
+
     def stop(self) -> None:
         """Accept no more connections."""
         assert self._server is not None
@@ -161,6 +168,16 @@ class Fake:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+async def until_over(client: AsyncClient) -> None:
+    """Wait until the client has noticed that its connection is over."""
+    while True:
+        try:
+            client.check()
+        except ClientError:
+            return
+        await asyncio.sleep(0.001)
 
 
 def dispatch(queue: str, *bodies: bytes, first: int = 0, ttl: int | None = None) -> phpmq.Dispatch:
