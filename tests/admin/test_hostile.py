@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from penstock.endpoint.bounded_toml import PARTS
 from support.brokers import companion
+from support.effort import processor_seconds
+from support.flights import Flight
 from support.web import Api, WebBroker, path_of
 
 
@@ -60,3 +63,21 @@ def test_others_are_served_while_definitions_are_parsed(broker: WebBroker, api: 
 def test_the_http_process_has_a_limit_of_memory(broker: WebBroker) -> None:
     soft, _ = resource.prlimit(companion(broker, "penstock.admin"), resource.RLIMIT_DATA)
     assert 2**30 < soft < 2**32
+
+
+def test_hostile_patterns_cost_the_companions_next_to_nothing(tmp_path: Path) -> None:
+    """Counted in what their processes have of the processor, for a hundred of the longest names."""
+    with WebBroker(tmp_path, flight="127.0.0.1:0") as broker:
+        api = broker.api
+        names = [f"hostile/{'a' * 240}{number}" for number in range(100)]
+        api.do("POST", "definitions", {"queues": {name: {} for name in names}})
+        viewer = api.token_for("viewer", ["view", "read"], ["hostile/*"])
+        companions = [companion(broker, module) for module in ("penstock.admin", "penstock.flight")]
+        before = [processor_seconds(pid) for pid in companions]
+        patterns = [f"hostile/{'*a' * stars}b" for stars in range(1, 100)]
+        with Flight(broker.addresses["flight"], token=viewer.token) as flight:
+            for pattern in patterns:
+                assert viewer.get("queues", pattern=pattern)["items"] == []
+                assert flight.act("queues", pattern=pattern) == []
+        took = [processor_seconds(pid) - was for pid, was in zip(companions, before, strict=True)]
+        assert max(took) < 10, took

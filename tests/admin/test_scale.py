@@ -19,23 +19,10 @@ from penstock.core.broker import Broker
 from penstock.journal.format.rows import MessageRow
 from penstock.server.admin.message_requests import MessageRequests
 from penstock.server.admin.queue_requests import QueueRequests
-from penstock.server.engine.ids import Ids
-from penstock.server.network.pollers import Pollers
-from penstock.server.runtime import Runtime
 from support.effort import effort
+from support.looking import NOW, runtime_of
 
 QUEUES, MESSAGES = 10_000, 1_000_000
-NOW = 1_700_000_000_000_000
-
-
-def runtime_of(broker: Broker) -> Runtime:
-    """As much of a running broker as requests that only look at things need."""
-    engine = SimpleNamespace(moved={})
-    loop = SimpleNamespace(time=lambda: 0.0)
-    parts = SimpleNamespace(
-        broker=broker, engine=engine, ids=Ids(1, broker), now=lambda: NOW, pollers=Pollers(), loop=loop
-    )
-    return cast(Runtime, parts)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,3 +73,35 @@ class LoopMeter:
 
         with patch.object(asyncio.Handle, "_run", measured):
             yield
+
+
+class TurnMeter:
+    """Seconds of the processor that each callback of an event loop takes: also what libraries in C do, which execute
+    no bytecodes. Not a clock's seconds: those of a busy machine would be others.
+    """
+
+    def __init__(self) -> None:
+        self.most = 0.0
+        #: Whose callback that was.
+        self.what = ""
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Measure the callbacks of loops in this thread, within the block."""
+        run = asyncio.Handle._run
+
+        def measured(handle: asyncio.Handle) -> None:
+            before = time.thread_time()
+            run(handle)
+            took = time.thread_time() - before
+            if took > self.most:
+                self.most, self.what = took, repr(handle)
+
+        with patch.object(asyncio.Handle, "_run", measured):
+            yield
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has had of the processor so far, with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

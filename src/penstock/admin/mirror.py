@@ -26,6 +26,8 @@ QUICK, SLOW, FRESH = 1.0, 5.0, 1.0
 IDLE = 15.0
 #: Samples that are kept: ten minutes while somebody looks.
 MOST_SAMPLES = 600
+#: Seconds for which queues are looked through before others have a turn.
+SLICE = 0.005
 #: How much of a rate is that of the last pass.
 WEIGHT = 0.6
 
@@ -153,27 +155,31 @@ class Mirror:
         if number is not None:
             self.rows.pop(number, None)
 
-    def totals(self, wanted: Callable[[QueueRow], bool] | None = None) -> QueueTotals:
-        """Sums over those queues, or all."""
-        return total_of(row for row in self.rows.values() if wanted is None or wanted(row))
+    async def chosen(self, wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
+        """Those queues. Others have their turns in between: patterns may be many, and so may queues."""
+        found: list[QueueRow] = []
+        until = time.monotonic() + SLICE
+        for row in list(self.rows.values()):
+            if wanted(row):
+                found.append(row)
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + SLICE
+        return found
 
-    def total_rates(self, wanted: Callable[[QueueRow], bool] | None = None) -> Rates:
-        """The same for rates."""
-        chosen = [self.rates.get(row.number, _STILL) for row in self.rows.values() if wanted is None or wanted(row)]
+    def totals(self) -> QueueTotals:
+        """Sums over all queues."""
+        return total_of(self.rows.values())
+
+    def total_rates(self, rows: Iterable[QueueRow]) -> Rates:
+        """Sums over those queues."""
+        chosen = [self.rates.get(row.number, _STILL) for row in rows]
         return Rates(
             published=round(sum(each.published for each in chosen), 3),
             delivered=round(sum(each.delivered for each in chosen), 3),
             settled=round(sum(each.settled for each in chosen), 3),
             redelivered=round(sum(each.redelivered for each in chosen), 3),
         )
-
-    def dead_by_reason(self, wanted: Callable[[QueueRow], bool] | None = None) -> dict[str, int]:
-        """Dead letters of those queues, or all."""
-        reasons: Counter[str] = Counter()
-        for row in self.rows.values():
-            if row.reasons and (wanted is None or wanted(row)):
-                reasons.update(row.reasons)
-        return dict(reasons)
 
     def _growth(self, rows: dict[int, QueueRow]) -> list[tuple[int, int, int, int]]:
         """How much each queue has grown since the last pass; all of it, for one that is new."""
@@ -193,7 +199,7 @@ class Mirror:
         self.rates = found
 
     def _note_sample(self, figures: BrokerFigures) -> None:
-        totals, rates = self.totals(), self.total_rates()
+        totals, rates = self.totals(), self.total_rates(self.rows.values())
         self.samples.append(
             Sample(
                 at=moment(figures.now),
@@ -215,6 +221,15 @@ def settled(row: QueueRow) -> int:
     """Messages that have left a queue for good."""
     _, acknowledged, popped, dropped, purged, *_ = row.counters
     return acknowledged + popped + dropped + purged
+
+
+def dead_by_reason(rows: Iterable[QueueRow]) -> dict[str, int]:
+    """Dead letters of queues."""
+    reasons: Counter[str] = Counter()
+    for row in rows:
+        if row.reasons:
+            reasons.update(row.reasons)
+    return dict(reasons)
 
 
 def total_of(rows: Iterable[QueueRow]) -> QueueTotals:

@@ -16,7 +16,7 @@ from penstock.admin.broker import BrokerClient
 from penstock.admin.definitions import Importer, as_toml
 from penstock.admin.http import Answer, Request, converted
 from penstock.admin.journal import JournalView
-from penstock.admin.mirror import Mirror
+from penstock.admin.mirror import Mirror, dead_by_reason, total_of
 from penstock.admin.openapi import document
 from penstock.admin.pages import cursor_of, numbers_of, page
 from penstock.admin.problems import ApiProblem, fail
@@ -94,11 +94,11 @@ class BrokerHandlers:
         figures = self._mirror.figures
         assert figures is not None
         wanted = _seen_by(caller)
-        totals = self._mirror.totals(wanted)
+        rows = list(self._mirror.rows.values()) if wanted is None else await self._mirror.chosen(wanted)
+        totals = total_of(rows)
         times = await self._journal.times([totals.oldest])
         reasons = [silent] if silent else reasons_of(figures)
         disk = disk_of(self._settings) if wanted is None else None
-        rows = [row for row in self._mirror.rows.values() if wanted is None or wanted(row)]
         busiest = sorted(rows, key=lambda row: (-row.ready, row.namespace, row.name))[:BUSIEST]
         sums = totals._asdict()
         return Overview(
@@ -116,12 +116,12 @@ class BrokerHandlers:
                 consumers=totals.consumers,
                 namespaces=figures.namespaces if wanted is None else len({row.namespace for row in rows}),
                 oldest=moment_or_none(times.get(totals.oldest, 0)),
-                rates=self._mirror.total_rates(wanted),
+                rates=self._mirror.total_rates(rows),
             ),
             commits=_commits(figures, self._mirror.before),
             disk=disk,
             **(_of_all(figures) if wanted is None else _OF_NOBODY),
-            dead_by_reason=self._mirror.dead_by_reason(wanted),
+            dead_by_reason=dead_by_reason(rows),
             ephemeral=not self._settings.data,
             draining=figures.draining,
             busiest=[f"{row.namespace}/{row.name}" for row in busiest if row.ready],

@@ -209,12 +209,16 @@ class MessageHandlers:
         query: DeadQuery = request.query
         await self._mirror.fresh()
         after: tuple[str, str] | None = values_of(query.cursor, tuple[str, str])
+        rows = await self._mirror.chosen(
+            lambda row: (
+                bool(row.reasons)
+                and fits_queue(query.pattern, row.namespace, row.name)
+                and request.caller.may("view", row.namespace, row.name)
+            )
+        )
         groups = sorted(
             (f"{row.namespace}/{row.name}", reason, count, row.oldest_dead)
-            for row in self._mirror.rows.values()
-            if row.reasons
-            and fits_queue(query.pattern, row.namespace, row.name)
-            and request.caller.may("view", row.namespace, row.name)
+            for row in rows
             for reason, count in row.reasons.items()
         )
         rest = [each for each in groups if after is None or (each[0], each[1]) > after]

@@ -31,7 +31,7 @@ from penstock.admin.metrics import (
     standby_metrics,
     wants_open_metrics,
 )
-from penstock.admin.mirror import Mirror
+from penstock.admin.mirror import Mirror, dead_by_reason
 from penstock.admin.problems import ApiProblem, fail
 from penstock.admin.processes import own_processes
 from penstock.admin.pulse import Pulse
@@ -113,7 +113,7 @@ class LiveHandlers:
             figures,
             totals,
             self._mirror.counted,
-            self._mirror.dead_by_reason(),
+            dead_by_reason(self._mirror.rows.values()),
             times.get(totals.oldest, 0),
             readers,
             disk_of(self._settings),
@@ -136,12 +136,12 @@ class LiveHandlers:
         figures = self._mirror.figures
         assert figures is not None
         everybody = self._settings.public_metrics
-        found = [
-            row
-            for row in self._mirror.rows.values()
-            if fits_queue(request.query.queue, row.namespace, row.name)
-            and (everybody or request.caller.may("view", row.namespace, row.name))
-        ]
+        found = await self._mirror.chosen(
+            lambda row: (
+                fits_queue(request.query.queue, row.namespace, row.name)
+                and (everybody or request.caller.may("view", row.namespace, row.name))
+            )
+        )
         rows = sorted(found, key=lambda row: (row.namespace, row.name))[:MOST_SERIES]
         times = await self._journal.times([row.oldest for row in rows])
         return queue_metrics(rows, times, figures.now, omitted=len(found) - len(rows))

@@ -66,9 +66,8 @@ class QueueHandlers:
         names = await self._broker.ask(requests.Namespaces(), list[str])
         caller = request.caller
         by_name: dict[str, list[QueueRow]] = {}
-        for row in self._mirror.rows.values():
-            if caller.may("view", row.namespace, row.name):
-                by_name.setdefault(row.namespace, []).append(row)
+        for row in await self._mirror.chosen(lambda row: caller.may("view", row.namespace, row.name)):
+            by_name.setdefault(row.namespace, []).append(row)
         shown = [name for name in names if name in by_name or caller.may_namespace("view", name)]
         after: tuple[str] | None = values_of(request.query.cursor, tuple[str])
         rest = [name for name in shown if after is None or name > after[0]]
@@ -97,7 +96,7 @@ class QueueHandlers:
         key = _sort_key(query.sort, self._mirror)
         down = query.order == "descending"
         after: tuple[Any, str] | None = values_of(query.cursor, tuple[int | float | str, str])
-        rows = [(key(row), _full(row), row) for row in self._mirror.rows.values() if wanted(row)]
+        rows = [(key(row), _full(row), row) for row in await self._mirror.chosen(wanted)]
         total = len(rows)
         if after is not None:
             if isinstance(after[0], str) != (query.sort == "name"):

@@ -112,8 +112,8 @@ class SqlHandlers:
         """The rows of a table that this process has, or the broker."""
         if table == "queues":
             await self._mirror.fresh()
-            rows = self._mirror.rows.values()
-            return [_queue(row) for row in rows if caller.may("view", row.namespace, row.name)]
+            rows = await self._mirror.chosen(lambda row: caller.may("view", row.namespace, row.name))
+            return [_queue(row) for row in rows]
         if table == "readers":
             found = await self._broker.ask(requests.ReaderNames(), list[ReaderRow])
             return [_reader(row) for row in found]
