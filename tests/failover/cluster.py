@@ -64,8 +64,14 @@ class Route:
         for proxy in self._proxies:
             proxy.cut_at_statement(statements, "after")
 
+    def throttle(self, rate: int) -> None:
+        """So many bytes a second each way; 0: as many as come."""
+        for proxy in self._proxies:
+            proxy.throttle(rate)
+
     def mend(self) -> None:
         """As it was at first."""
+        self.throttle(0)
         for proxy in self._proxies:
             proxy.accept()
             proxy.release()

@@ -10,13 +10,17 @@ from typing import NamedTuple
 
 import psycopg
 
-from failover.cluster import DATABASE, Cluster, Node, wait_until
+from failover.cluster import DATABASE, PATIENCE, Cluster, Node, wait_until
 from penstock.cli.errors import UNDECIDED
 from penstock.journal import open_journal
 from support import databasebackup
+from support.brokers import Peer
 from support.databasebackup import dump
 from support.databaseproxy import Way
+from support.raw import acknowledge, consume, publish, read_dispatch
 
+#: Queues that a fault fills and empties itself.
+COLD, LARGE = "cold", "large"
 #: What raises the error of a full disk at every block, as the server itself would raise it.
 FULL = """
 create or replace function public.no_room() returns trigger language plpgsql as
@@ -200,6 +204,47 @@ def _change_blocks(cluster: Cluster, statement: str) -> None:
             return
 
 
+def slow_link(cluster: Cluster, owner: Node, random: Random) -> float:
+    """A megabyte a second to the database, and several of small messages. The owner stays."""
+    owner.route.throttle(2**20)
+    began = time.monotonic()
+    with _dial(owner) as peer:
+        for _ in range(3 * 64):
+            peer.send(publish(COLD, bytes(1024)) * 16)
+        _take(peer, COLD, 3 * 1024)
+    assert cluster.owner() is owner, "a slow link has cost the lease"
+    owner.route.throttle(0)
+    return began
+
+
+def read_between_large(cluster: Cluster, owner: Node, random: Random) -> float:
+    """kill -9, and a consumer of a backlog that lies between settled messages of 4 MB. Nobody else takes over."""
+    count = 8 + random.randrange(8)
+    with _dial(owner) as peer:
+        for _ in range(count):
+            peer.send(publish(LARGE, bytes(4_000_000)) + publish(COLD, b"cold"))
+        _take(peer, LARGE, count)
+    began = kill_owner(cluster, owner, random)
+    new = cluster.wait_for_owner(other_than=owner)
+    with _dial(new) as peer:
+        _take(peer, COLD, count)
+    assert cluster.owner() is new, "reading a backlog has cost the lease"
+    return began
+
+
+def _dial(node: Node) -> Peer:
+    peer = Peer(str(node.place("phpmq")))
+    peer.socket.settimeout(PATIENCE)
+    return peer
+
+
+def _take(peer: Peer, queue: str, count: int) -> None:
+    """Receive so many messages, and settle them."""
+    peer.send(consume(queue, 1000))
+    for _ in range(count):
+        peer.send(acknowledge(queue, read_dispatch(peer).id))
+
+
 FAULTS = (
     Fault("owner killed", kill_owner),
     Fault("owner stopped in order", stop_owner),
@@ -215,4 +260,6 @@ FAULTS = (
     Fault("standby promoted without commits", lose_commits, takes_over=False, promotes=True, forgets=True),
     Fault("database out of connections", fill_connections, takes_over=False),
     Fault("database out of disk", fill_disk, takes_over=False),
+    Fault("slow link", slow_link, takes_over=False),
+    Fault("backlog between large messages", read_between_large),
 )

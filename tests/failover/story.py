@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from failover import streams
 from failover.cluster import Cluster, Node, wait_until
-from failover.faults import FAULTS, Fault
+from failover.faults import COLD, FAULTS, LARGE, Fault
 from failover.load import Confirmation, Load
 from failover.streams import Streams
 from penstock.client import connect
@@ -29,6 +29,10 @@ ENDS = ("acknowledged", "popped", "dropped")
 WAITING = "waiting"
 #: What nobody takes out of its queue.
 KEPT = (WAITING, "in", streams.COPIED)
+
+
+def _is_of_load(name: QueueName) -> bool:
+    return name.queue not in (WAITING, streams.COPIED, COLD, LARGE)
 
 
 class Figures(NamedTuple):
@@ -181,7 +185,7 @@ class Story:
 
     def _sent(self) -> list[dict[str, Any]]:
         """What clients have sent, as the journal has it."""
-        return self._published(lambda name: name.queue not in (WAITING, streams.COPIED), ["position", "payload"])
+        return self._published(_is_of_load, ["position", "payload"])
 
     def _wrong(self, what: str, text: str) -> None:
         self._count(**{what: 1})
@@ -190,7 +194,7 @@ class Story:
 
     def _ends(self) -> dict[int, float]:
         """When messages ended, by their position."""
-        rows = self._rows("events", None, ["kind", "at", "message"])
+        rows = self._rows("events", _is_of_load, ["kind", "at", "message"])
         return {row["message"]: row["at"].timestamp() for row in rows if row["kind"] in ENDS}
 
     def _published(self, chosen: Callable[[QueueName], bool], columns: list[str]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@
         proxy.cut()                             # both ends are told; new connections are made as before
         proxy.swap(0, 1)                        # as a pooler in transaction mode does
         proxy.refuse(); proxy.accept()          # nobody gets through at all meanwhile
+        proxy.throttle(1_000_000)               # so many bytes a second each way, for all connections together
 
 A *statement* is what the server answers as one: a Query or a Sync of the protocol.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
@@ -105,6 +107,9 @@ class DatabaseProxy:
         self._stop_at: int | None = None
         self._bytes: dict[Way, int] = {}
         self._ended = False
+        #: Bytes a second, and when the next may pass each way.
+        self._rate = 0
+        self._free_at: dict[Way, float] = dict.fromkeys(BOTH, 0.0)
 
     @property
     def port(self) -> int:
@@ -179,6 +184,12 @@ class DatabaseProxy:
         """Take connections again."""
         self._refusing = False
 
+    def throttle(self, rate: int) -> None:
+        """Let so many bytes a second pass each way, all connections together; 0: as many as come."""
+        with self._changed:
+            self._rate = rate
+            self._changed.notify_all()
+
     def swap(self, one: int, other: int) -> None:
         """Give two connections that are idle each other's server session, as a pooler may between transactions."""
         with self._changed:
@@ -204,6 +215,7 @@ class DatabaseProxy:
         self._threads[0].join(10)
         with self._changed:
             self._held.clear()
+            self._rate = 0
             self._changed.notify_all()
         self.cut()
         for thread in self._threads[1:]:
@@ -238,14 +250,23 @@ class DatabaseProxy:
     def _pass(self, link: Link, way: Way) -> None:
         source = link.sockets[way]
         with suppress(OSError):
-            while data := source.recv(65536):
+            while data := source.recv(16384):
                 passed = self._judge(link, way, data)
+                self._wait_for_turn(way, len(passed))
                 if passed:
                     link.targets[way].sendall(passed)
                 if len(passed) < len(data) and not self._swallows(way):
                     break
         link.cut()
         source.close()
+
+    def _wait_for_turn(self, way: Way, size: int) -> None:
+        with self._changed:
+            if not self._rate:
+                return
+            now = time.monotonic()
+            free_at = self._free_at[way] = max(now, self._free_at[way]) + size / self._rate
+            self._changed.wait_for(lambda: not self._rate or self._ended, free_at - now)
 
     def _judge(self, link: Link, way: Way, data: bytes) -> bytes:
         """What of the bytes gets through, now. The rest does not, and ends the connection unless it is swallowed."""
