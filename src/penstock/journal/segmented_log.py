@@ -9,7 +9,7 @@ from threading import RLock
 
 from mypy_extensions import mypyc_attr
 
-from penstock.journal.contract import FIRST_POSITION, Durability, OwnerOptions
+from penstock.journal.contract import FIRST_POSITION, UNBOUNDED, Durability, OwnerOptions
 from penstock.journal.errors import Fenced, Gone
 from penstock.journal.format.block import Batch, Block
 from penstock.journal.format.rows import MessageRow, gather, gather_numbers
@@ -66,6 +66,11 @@ class SegmentedLog(ABC):
     def end(self) -> int:
         """See Log."""
         return self._end
+
+    @property
+    def block_bytes(self) -> int:
+        """See Log."""
+        return UNBOUNDED
 
     @property
     def wants_roll(self) -> bool:

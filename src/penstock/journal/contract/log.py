@@ -149,6 +149,10 @@ class Log(Protocol):
         """Whether the next append should begin an extent, with ``roll=True`` and a catalogue as its first row."""
 
     @property
+    def block_bytes(self) -> int:
+        """How many bytes of messages an append should have at most for now: the way to the storage may be slow."""
+
+    @property
     def floor(self) -> int:
         """Where the history that readers are shown begins. Positions below serve deliveries only."""
 

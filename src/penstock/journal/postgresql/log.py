@@ -31,6 +31,7 @@ from penstock.journal.postgresql.database import (
 )
 from penstock.journal.postgresql.extents import REMEDY, check_extents, row_of, segment_of
 from penstock.journal.postgresql.incarnations import is_another
+from penstock.journal.postgresql.pace import BlockPace
 from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.readahead import ReadAhead
 from penstock.journal.postgresql.reading import BlockReader
@@ -99,6 +100,7 @@ class DatabaseLog(SegmentedLog):
         #: Whether there may be something to be given back that somebody was reading.
         self._is_left = False
         self._reader = BlockReader(self._where, self._fetch, self._check_there)
+        self._pace = BlockPace(writer.lease.seconds)
         self._blocks = ReadAhead(self._fetch, in_thread=in_thread)
 
     def take_over(self, shard: ShardRow) -> None:
@@ -154,6 +156,11 @@ class DatabaseLog(SegmentedLog):
         return self._end
 
     @property
+    def block_bytes(self) -> int:
+        """See Log."""
+        return self._pace.bytes
+
+    @property
     def floor(self) -> int:
         """See Log."""
         return max(self._writer.floor, self.start)
@@ -201,8 +208,9 @@ class DatabaseLog(SegmentedLog):
             self._segments = [*self._segments, segment]
 
     def _write(self, encoded: Encoded, segment: Segment, begins: NewExtent | None) -> None:
-        block = _new_block(encoded)
+        block, began = _new_block(encoded), self._clock.monotonic()
         self._writer.append(block, segment.first, begins)
+        self._pace.note(len(block.data), self._clock.monotonic() - began)
         segment.note(encoded.first, encoded.end, encoded.length, encoded.base, encoded.crc)
         self._blocks.cache.add(segment.first, block.first, block.end, block.data)
         self._end = block.end

@@ -28,7 +28,6 @@ import msgspec
 import numpy as np
 
 from penstock.core.broker import Broker
-from penstock.core.events import BATCH_BYTES
 from penstock.core.recovery.restore import restore
 from penstock.core.recovery.table import Meta, Table
 from penstock.core.state import DeliveryEffect, Effect
@@ -44,15 +43,15 @@ from penstock.server.engine.kept_batches import SPECIAL, PlainMessage
 class Engine:
     """A broker and the log that remembers for it."""
 
-    def __init__(
-        self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES, batch_bytes: int = BATCH_BYTES
-    ) -> None:
-        """Go on where the log ends. ``table`` is the state at that point. ``batch_bytes`` are the most of a commit."""
+    def __init__(self, log: Log, table: Table, now: int, *, cache_bytes: int = DEFAULT_BYTES) -> None:
+        """Go on where the log ends. ``table`` is the state at that point."""
         self.log = log
         self.epoch = log.epoch + 1
         log.seal(self.epoch)
         self.broker: Broker = restore(table, log.end, now)
-        self.broker.log.bound(batch_bytes)
+        #: The most of a commit: see ``Log.block_bytes``.
+        self._block_bytes = log.block_bytes
+        self.broker.log.bound(self._block_bytes)
         #: Where the payload of a message lies, if it was carried forward.
         self.moved: dict[int, int] = locations(table)
         self._moving: deque[tuple[int, dict[int, int]]] = deque()
@@ -79,6 +78,9 @@ class Engine:
         """
         self.collect()
         batches = self.broker.log.take()
+        if self.log.block_bytes != self._block_bytes:  # now, as nothing is staged
+            self._block_bytes = self.log.block_bytes
+            self.broker.log.bound(self._block_bytes)
         for batch in batches:
             self.recent.add(batch)
             self._in_flight.append((batch.end, batch.size))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.events import BATCH_BYTES
 from penstock.core.recovery.table import Table
 from penstock.journal.contract import Checkpoint, OwnedJournal
 from penstock.journal.errors import TOO_OLD, LogFailed
@@ -14,10 +13,6 @@ from penstock.server.engine.cache import DEFAULT_BYTES
 from penstock.server.engine.engine import Engine, recover, table_of
 from penstock.server.limits.admission import MIN_FREE
 from penstock.server.maintenance.upkeep import Retention, Upkeep
-
-#: The most of a commit to a journal that others may take over. An append renews the lease when it has arrived, so one
-#: that takes longer than the lease lasts would lose it; and a block is read as a whole, by whoever wants one message.
-LEASED_BATCH_BYTES = 4 * 2**20
 
 
 class Opened(NamedTuple):
@@ -48,8 +43,7 @@ def open_engine(
             followed = table_of(_newest(journal, passed_over))
         table = recover(journal.log, followed, lease=journal.lease)
         journal.begin()
-        batch_bytes = BATCH_BYTES if journal.lease is None else LEASED_BATCH_BYTES
-        engine = Engine(journal.log, table, now, cache_bytes=cache_bytes, batch_bytes=batch_bytes)
+        engine = Engine(journal.log, table, now, cache_bytes=cache_bytes)
     except BaseException:
         journal.close()
         raise
