@@ -137,6 +137,20 @@ def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None
                 client.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200_000)
 
 
+def test_what_is_pipelined_behind_a_request_waits_outside(api: Api) -> None:
+    """While one is worked on the next are not read: a client that sends them without end fills its own buffers."""
+    with _dialled(api) as client:
+        client.settimeout(3)
+        client.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n" + _bearer(api))
+        assert client.recv(12) == b"HTTP/1.1 200"
+        with pytest.raises(TimeoutError):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500_000)
+
+
+def _bearer(api: Api) -> bytes:
+    return b"Authorization: Bearer " + api.token.encode() + b"\r\n\r\n"
+
+
 def test_who_has_most_makes_room() -> None:
     found = [("a", 1), ("b", 2), ("b", 3), ("c", 4), ("b", 5)]
     assert oldest_of_most(found, lambda each: each[0], lambda each: each[1]) == ("b", 2)

@@ -52,8 +52,6 @@ HEADERS = {
 SAFE = ("GET", "HEAD", "OPTIONS")
 #: Bytes that all bodies which are received or worked on may have together, or those of two of the largest, if more.
 BODIES_BYTES = 256 * 2**20
-#: Seconds between two looks whether the client of a request is there.
-LOOK_SECONDS = 1.0
 #: Bytes of the body of a request that shows no token: a login has the longest.
 UNPROVEN_BODY_BYTES = 8 * 1024
 
@@ -96,7 +94,7 @@ class App:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        reply = _Reply(send, receive, head=scope["method"] == "HEAD")
+        reply = _Reply(send, scope.get(CONNECTION), head=scope["method"] == "HEAD")
         try:
             reply.check_framing(headers)
             answer = await self._answer(scope, headers, receive)
@@ -135,7 +133,7 @@ class App:
                 _check_right(route, places, caller)
             with (self._bodies if caller.shown else self._unproven_bodies).one() as grow:
                 request = await self._read(route, places, scope, headers, receive, caller, grow)
-                answer = await self._handled(request, receive, scope.get(CONNECTION))
+                answer = await self._handled(request, scope.get(CONNECTION))
         except ApiProblem as error:
             refusal = error
             if route.changes:
@@ -146,17 +144,16 @@ class App:
             self._note(lambda: self._audit.done(route, places, caller, answer))
         return answer if answer.status else answer._replace(status=route.status)
 
-    async def _handled(self, request: Request, receive: Receive, connection: HttpConnection | None) -> Answer:
+    async def _handled(self, request: Request, connection: HttpConnection | None) -> Answer:
         """The answer. Work that changes nothing ends with the client's connection: a query may take a minute."""
         work = asyncio.ensure_future(self._handlers[request.route.name](request))
-        if request.route.changes:
+        if request.route.changes or connection is None:
             return await work
-        gone = asyncio.create_task(until_gone(receive))
+        gone = asyncio.create_task(connection.until_gone())
         try:
-            while not work.done():
-                await asyncio.wait((work, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if not work.done() and (gone.done() or (connection is not None and connection.has_hung_up())):
-                    raise ClientGone
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ClientGone
             return work.result()
         finally:
             for task in (work, gone):
@@ -239,18 +236,12 @@ class ClientGone(Exception):
     """The client has closed its connection: nothing is answered."""
 
 
-async def until_gone(receive: Receive) -> None:
-    """Returns when the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 class _Reply:
     """Sends one answer."""
 
-    def __init__(self, send: Send, receive: Receive, *, head: bool) -> None:
+    def __init__(self, send: Send, connection: HttpConnection | None, *, head: bool) -> None:
         self._send = send
-        self._receive = receive
+        self._connection = connection
         self._head = head
         self._last = False
 
@@ -288,7 +279,9 @@ class _Reply:
         """Until it ends or the client goes: what is sent to one that has gone is thrown away without a word."""
         await self._start(answer.status, answer.media, answer.headers)
         if not self._head:
-            tasks = [asyncio.create_task(self._pieces(answer)), asyncio.create_task(until_gone(self._receive))]
+            tasks = [asyncio.create_task(self._pieces(answer))]
+            if self._connection is not None:
+                tasks.append(asyncio.create_task(self._connection.until_gone()))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:

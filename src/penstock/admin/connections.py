@@ -21,6 +21,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import h11
@@ -38,6 +39,8 @@ MOST = 2 * (PROVEN + UNPROVEN)
 UNPROVEN_SECONDS = 10.0
 #: Seconds until accepting is tried again when the system has no more file descriptors.
 ACCEPT_PAUSE = 1.0
+#: Seconds between two looks whether the client of a request is there.
+LOOK_SECONDS = 1.0
 #: What a client may take its time with: to begin a request, and to finish its body.
 _OWED = (h11.IDLE, h11.SEND_BODY)
 #: The key of the ASGI scope that has the connection.
@@ -62,6 +65,7 @@ class HttpConnection(H11Protocol):
         self._seen: tuple[Any, ...] = ()
         self._since = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._lost = asyncio.Event()
         self._serve = self.app
         self.app = self._run
 
@@ -73,12 +77,20 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
+        self._lost.set()
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
-    def has_hung_up(self) -> bool:
-        """Whether the client has closed, also while reading is paused because it has sent more requests."""
+    async def until_gone(self) -> None:
+        """Returns when the client has closed. Nothing more is read for it: what it pipelines stays in the system."""
+        while not self._lost.is_set() and not self._has_hung_up():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._lost.wait()
+
+    def _has_hung_up(self) -> bool:
+        """Reading is paused while a request is worked on and more have come, so only the system knows."""
         accepted = self.transport.get_extra_info("socket")
         if accepted is None or accepted.fileno() < 0:
             return True
