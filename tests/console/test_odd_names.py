@@ -95,7 +95,7 @@ def test_nothing_unseen_is_shown_anywhere(visit: Visit, api: Api) -> None:
     expect(page.get_by_text("Removed ...")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1400, 1024, 360])
+@pytest.mark.parametrize("width", [1400, 1280, 1024, 700, 360])
 def test_no_table_is_cut(visit: Visit, api: Api, width: int) -> None:
     namespace = f"wide-{width}"
     fill(api, namespace)
@@ -116,9 +116,13 @@ def test_no_table_is_cut(visit: Visit, api: Api, width: int) -> None:
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         expect(page.locator(".bones")).to_have_count(0)
         assert page.evaluate(CUT) == [], place
-    if width == 1400:
-        goto(page, f"#/queues?find={namespace}/*")
-        expect(page.get_by_role("columnheader", name="Size")).to_be_in_viewport(ratio=1)
+    goto(page, f"#/queues?find={namespace}/*")
+    for column, least in (("Ready", 360), ("State", 1024), ("Consumers", 1280), ("Size", 1400)):
+        head = page.get_by_role("columnheader", name=column)
+        if width >= least:
+            expect(head).to_be_in_viewport(ratio=1)
+        else:
+            expect(head).to_have_count(0)
 
 
 def test_a_missing_or_forbidden_queue_shows_nothing_of_the_one_before(

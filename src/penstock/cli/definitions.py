@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def export(form: Any, output: Path | None, as_json: bool, **where: Any) -> None:
     query = DefinitionsQuery(format=form)
     found = Api.of(**where).raw("definitions", query=query)
     if output is None:
-        click.echo(found, nl=not found.endswith(b"\n"))
+        _print(found)
         return
     output.write_bytes(found)
     note(f"the definitions are in {output}")
@@ -109,3 +110,11 @@ def _difference(change: Change) -> str:
         names = [name for name in after if before.get(name) != after[name]]
         return ", ".join(f"{name}: {before.get(name)} → {after[name]}" for name in names)
     return "" if change.action != "change" else f"{before} → {after}"
+
+
+def _print(found: bytes) -> None:
+    """As it is, so that it can be read again; on a terminal what somebody has hidden in a name is seen."""
+    if sys.stdout.isatty():
+        say(*found.decode().splitlines())
+    else:
+        click.echo(found, nl=not found.endswith(b"\n"))

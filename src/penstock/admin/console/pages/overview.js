@@ -115,9 +115,9 @@ function Busiest() {
   const columns = [
     { key: "name", label: "Queue", head: true, className: "stretch", cell: (queue) => html`<${QueueLink} name=${queue.name} />` },
     { key: "ready", label: "Ready", right: true, cell: (queue) => compact(queue.ready) },
-    { key: "dead", label: "Dead", right: true, off: "narrow", cell: (queue) => compact(queue.dead) },
-    { key: "in", label: "Published /s", off: "narrow", right: true, cell: (queue) => rate(queue.rates.published) },
-    { key: "done", label: "Settled /s", right: true, off: "wide", cell: (queue) => rate(queue.rates.settled) },
+    { key: "dead", label: "Dead", right: true, cell: (queue) => compact(queue.dead) },
+    { key: "in", label: "Published /s", off: "slim", right: true, cell: (queue) => rate(queue.rates.published) },
+    { key: "done", label: "Settled /s", right: true, off: "narrow", cell: (queue) => rate(queue.rates.settled) },
     { key: "age", label: "Oldest", right: true, cell: (queue) => age(queue.oldest) },
   ];
   return html`<${Panel} title="Longest queues" body=${false} actions=${html`<a href=${address("queues", [], { sort: "ready", order: "descending" })}>All queues</a>`}>

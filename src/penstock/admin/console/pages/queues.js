@@ -25,11 +25,11 @@ const COLUMNS = [
   { key: "delayed", label: "Delayed", sort: "delayed", right: true, off: "middle", cell: (queue) => compact(queue.delayed) },
   { key: "dead", label: "Dead", sort: "dead", right: true, cell: (queue) => (queue.dead ? html`<strong class="bad-text">${compact(queue.dead)}</strong>` : "0") },
   { key: "published", label: "Published /s", sort: "published", right: true, off: "narrow", cell: (queue) => rate(queue.rates.published) },
-  { key: "delivered", label: "Delivered /s", sort: "delivered", right: true, off: "wide", cell: (queue) => rate(queue.rates.delivered) },
+  { key: "delivered", label: "Delivered /s", sort: "delivered", right: true, off: "full", cell: (queue) => rate(queue.rates.delivered) },
   { key: "settled", label: "Settled /s", sort: "settled", right: true, off: "middle", cell: (queue) => rate(queue.rates.settled) },
   { key: "oldest", label: "Oldest", sort: "oldest", right: true, cell: (queue) => age(queue.oldest) },
   { key: "consumers", label: "Consumers", sort: "consumers", right: true, off: "middle", cell: (queue) => compact(queue.consumers) },
-  { key: "bytes", label: "Size", sort: "bytes", right: true, off: "middle", cell: (queue) => bytes(queue.bytes) },
+  { key: "bytes", label: "Size", sort: "bytes", right: true, off: "wide", cell: (queue) => bytes(queue.bytes) },
 ];
 
 // With a star or a question mark it is a pattern; without, a part of the name.

@@ -2,7 +2,7 @@
 import { html } from "../lib/html.js";
 import { Icon } from "./icons.js";
 
-// columns: {key, label, cell(row), right, sort, head, off: "narrow" | "middle", className}
+// columns: {key, label, cell(row), right, sort, head, off: "slim" | "narrow" | "middle" | "wide" | "full", className}
 // sort: {by, order}; onSort(by, order)
 export function Table({ label, columns, rows, rowKey, sort, onSort, chosen, foot }) {
   return html`<div class="scroll" role="group" aria-label=${label} tabindex="0">
