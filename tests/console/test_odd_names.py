@@ -151,9 +151,6 @@ def test_a_queue_that_is_deleted_meanwhile_shows_nothing_any_more(visit: Visit, 
     watches[0].expected += ["404"]
     expect(page.get_by_role("button", name="Purge")).to_be_visible()
     api.call("DELETE", "queues", "gone", "soon")
-    page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("there is no queue", exact=False).first).to_be_visible()
-    page.reload()
     expect(page.get_by_role("alert").get_by_text("Not found")).to_be_visible()
     expect(page.get_by_role("button", name="Purge")).to_have_count(0)
 
@@ -168,6 +165,19 @@ def test_one_message_after_another_shows_nothing_of_the_first(visit: Visit, api:
     goto(page, f"#/queue/before/messages?message={second}")
     expect(page.get_by_role("dialog").get_by_role("alert").get_by_text("Not found")).to_be_visible()
     expect(page.get_by_role("dialog").get_by_role("button", name="Delete")).to_have_count(0)
+
+
+def test_a_rate_that_is_no_number_starts_nothing(visit: Visit, api: Api) -> None:
+    """It was taken for no limit."""
+    api.make("before", "rated")
+    api.publish("before", "rated", "x")
+    page = visit("#/queue/before/rated")
+    page.get_by_role("button", name="Move…").click()
+    page.get_by_label("To the queue").fill("before/elsewhere")
+    page.get_by_label("Maximum messages per second").fill("1o")
+    page.get_by_role("dialog").get_by_role("button", name="Move").click()
+    expect(page.get_by_role("dialog").get_by_text("This must be a number.").first).to_be_visible()
+    assert api.queue("before", "rated")["ready"] == 1
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ const heard = {
 
 // The process that answers is there, the broker behind it is not; the next event says that it is again.
 function away(event) {
-  lost(0, JSON.parse(event.data).detail);
+  lost(0, readJson(event.data).detail);
 }
 
 // What was heard before says nothing of now, least of all that the broker is ready.

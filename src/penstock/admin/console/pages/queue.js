@@ -19,6 +19,8 @@ import { MessagesTab } from "./queue_messages.js";
 import { RulesTab } from "./queue_rules.js";
 
 const TABS = [{ key: "messages", label: "Messages" }, { key: "activity", label: "Activity" }, { key: "consumers", label: "Consumers and locks" }, { key: "rules", label: "Configuration" }];
+// The stream tells what changes; that a queue is not there any more is found by asking for it.
+const SECONDS = 4;
 const SHOWN = { messages: MessagesTab, activity: ActivityTab, consumers: ConsumersTab, rules: RulesTab };
 
 export function QueuePage({ parts, query }) {
@@ -29,7 +31,7 @@ export function QueuePage({ parts, query }) {
 // Nothing of one queue is ever shown on the page of another.
 function One({ namespace, queue, tab, query }) {
   const name = `${namespace}/${queue}`;
-  const state = useLoad((signal) => get(queueParts(name), {}, signal), [name]);
+  const state = useLoad((signal) => get(queueParts(name), {}, signal), [name], { every: SECONDS });
   useLiveQueue(name, state.value !== undefined);
   const live = useStore(queueNow);
   // What was heard last, from the stream or after a change that was made here.

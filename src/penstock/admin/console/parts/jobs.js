@@ -87,8 +87,10 @@ export function JobDialog({ kind, queue, state = "dead", ids = [], search = null
   const sure = kind !== "delete" || typed === queue || typed === plainly(queue);
   const begin = async () => {
     if (!sure) return;
+    const most = Number(speed); // 0 if nothing was typed: as fast as it goes
+    if (Number.isNaN(most)) return void setProblem({ field: "rate", message: "This must be a number." });
     try {
-      const job = await post(["jobs"], { kind, queue, state, target, ids, search, rate: Number(speed) || 0 });
+      const job = await post(["jobs"], { kind, queue, state, target, ids, search, rate: most });
       jobs.update({ [job.id]: job });
       onDone?.();
       onClose();
