@@ -85,5 +85,6 @@ def main() -> None:
       2    wrong use: an option, a URL or a configuration that makes no sense
       3    refused by the broker; serve: the journal is in use, damaged or newer, or an address can't be listened on
       4    less was there than was asked for
+      5    serve: the database has lost commits, or has no journal any more; an operator has to decide
       130  ended by Ctrl-C        141  whoever read our output has gone
     """

@@ -130,6 +130,7 @@ def command(config: str | None, **given: Any) -> int:
       1  failed: the disk, for instance; nothing was confirmed after that
       2  wrong use: a flag, variable or file that makes no sense
       3  refused: the journal is in use, damaged or newer than this version, or an address can't be listened on
+      5  the database has lost commits, or has no journal any more: an operator has to decide before a start is of use
     """
     found = layers(config, os.environ, flags_of(given))
     return serve(found.options(), found.variables)
