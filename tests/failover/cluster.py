@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.cli.up.postgresql import Pair
 from support.brokers import FREE, BrokerProcess
@@ -16,6 +17,8 @@ from support.databaseproxy import DatabaseProxy, Way, database_proxy
 from support.postgres import running_pair
 
 DATABASE = "penstock"
+#: The brokers' role, which is not that of who runs the server.
+ROLE, PASSWORD = "brokers", "secret"
 #: Seconds after which what should happen counts as not happening, on a busy machine.
 PATIENCE = 90.0
 
@@ -36,13 +39,12 @@ class Route:
     def __init__(self, pair: Pair, stack: ExitStack) -> None:
         servers = (pair.primary, pair.standby)
         self._proxies: list[DatabaseProxy] = [stack.enter_context(database_proxy(each.port)) for each in servers]
-        self._password = pair.primary.password
 
     def url(self, lease: float) -> str:
         """Where the broker finds the journal."""
         hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
         options = f"target_session_attrs=read-write&sslmode=disable&gssencmode=disable&lease={lease:g}"
-        return f"postgresql://penstock:{self._password}@{hosts}/{DATABASE}?{options}"
+        return f"postgresql://{ROLE}:{PASSWORD}@{hosts}/{DATABASE}?{options}"
 
     def cut(self) -> None:
         """All connections end; new ones are made as before."""
@@ -146,7 +148,8 @@ class Cluster:
     def start(self) -> None:
         """The database first, then the brokers; one of them serves on return."""
         self.pair = self._stack.enter_context(running_pair())
-        self.pair.primary.execute(f"create database {DATABASE}")
+        self.pair.primary.execute(f"create role {ROLE} login password '{PASSWORD}'")
+        self.pair.primary.execute(f"create database {DATABASE} owner {ROLE}")
         for number in range(self._count):
             route = Route(self.pair, self._stack)
             node = Node(self.folder / f"broker{number}", route, self.lease, **self._options)
@@ -189,8 +192,9 @@ class Cluster:
         wait_until(lambda: sorted(node.role for node in self.nodes) == roles, f"no good order:\n{self.logs()}")
 
     def url(self) -> str:
-        """The journal, past all proxies."""
-        return self.pair.url(DATABASE)
+        """The journal, past all proxies, as the brokers' role."""
+        parts = urlsplit(self.pair.url(DATABASE))
+        return parts._replace(netloc=f"{ROLE}:{PASSWORD}@{parts.netloc.rpartition('@')[2]}").geturl()
 
     def logs(self) -> str:
         """The last lines of all brokers, for whoever looks for a reason."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from failover.cluster import DATABASE, PATIENCE, Cluster, Node, wait_until
+from failover.cluster import DATABASE, PASSWORD, PATIENCE, ROLE, Cluster, Node, wait_until
 from penstock.cli.errors import UNDECIDED
 from penstock.journal import open_journal
 from support import databasebackup
@@ -28,6 +28,22 @@ create or replace function public.no_room() returns trigger language plpgsql as
 create trigger no_room before insert on penstock.blocks for each row execute function public.no_room();
 """
 ROOM = "drop trigger if exists no_room on penstock.blocks"
+
+
+#: Settings of the brokers' role: each would undo a promise or keep brokers from committing, if a session had it.
+SETTINGS = {
+    "client_min_messages": "error",
+    "synchronous_commit": "off",
+    "statement_timeout": "100ms",
+    "lock_timeout": "1s",
+    "idle_session_timeout": "200ms",
+    "idle_in_transaction_session_timeout": "100ms",
+    "default_transaction_isolation": "serializable",
+    "exit_on_error": "on",
+    "search_path": "public",
+}
+#: Ends the brokers' connections, so that what was changed for their role holds for the next.
+END = f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'"
 
 
 class Fault(NamedTuple):
@@ -123,7 +139,7 @@ def fail_over(cluster: Cluster, owner: Node, random: Random) -> float:
 
 def put_back(cluster: Cluster, owner: Node, random: Random) -> float:
     """The database is restored from a backup, while all brokers are stopped."""
-    url = cluster.pair.primary.url(DATABASE)
+    url = cluster.url()
     backup = dump(url)
     _wait_for_more(url)
     for node in cluster.nodes:
@@ -196,6 +212,39 @@ def fill_disk(cluster: Cluster, owner: Node, random: Random) -> float:
     return began
 
 
+def set_role(cluster: Cluster, owner: Node, random: Random) -> float:
+    """The role gets other settings, with which commits would wait for nothing; then the primary is lost."""
+    for name, value in SETTINGS.items():
+        cluster.pair.primary.execute(f"alter role {ROLE} set {name} = '{value}'")
+    cluster.pair.primary.execute(END)
+    time.sleep(cluster.lease * random.uniform(1.0, 2.0))
+    killed = fail_over(cluster, owner, random)
+    cluster.pair.primary.execute(f"alter role {ROLE} reset all")
+    return killed
+
+
+def turn_away(cluster: Cluster, owner: Node, random: Random) -> float:
+    """The brokers may not log in, or may not touch their tables, for a while."""
+    began = time.monotonic()
+    begin, end = random.choice(
+        [
+            ([f"alter role {ROLE} nologin", END], [f"alter role {ROLE} login"]),
+            ([f"alter role {ROLE} password 'other'", END], [f"alter role {ROLE} password '{PASSWORD}'"]),
+            (
+                [f"revoke all on all tables in schema penstock from {ROLE}"],
+                [f"grant all on all tables in schema penstock to {ROLE}"],
+            ),
+        ]
+    )
+    for statement in begin:
+        cluster.pair.primary.execute(statement, DATABASE)
+    time.sleep(_past_lease(cluster, random))
+    for statement in end:
+        cluster.pair.primary.execute(statement, DATABASE)
+    cluster.wait_for_owner()
+    return began
+
+
 def _change_blocks(cluster: Cluster, statement: str) -> None:
     """Change the table of blocks, again where that and a broker's statement waited for each other."""
     while True:
@@ -262,4 +311,6 @@ FAULTS = (
     Fault("database out of disk", fill_disk, takes_over=False),
     Fault("slow link", slow_link, takes_over=False),
     Fault("backlog between large messages", read_between_large),
+    Fault("role set up badly, primary lost", set_role, takes_over=False, promotes=True),
+    Fault("brokers turned away", turn_away, takes_over=False),
 )
