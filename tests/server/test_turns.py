@@ -21,7 +21,7 @@ from penstock.server.network.session import Session
 from penstock.wire import phpmq, sspq
 from penstock.wire.kokaq import Opcode
 from support import raw
-from support.effort import LoopMeter
+from support.effort import FILLED, LoopMeter
 from support.inprocess import InProcess, running
 
 #: Bytecodes of one callback.
@@ -104,7 +104,7 @@ def settled(build: Callable[..., bytes]) -> Scene:
 
 
 SCENES: dict[object, Scene] = {
-    Opcode.NOP: on_kokaq(Opcode.NOP, type_byte=0x60),
+    Opcode.NOP: on_kokaq(Opcode.NOP, type_byte=0x42),
     Opcode.CREATE: lambda rig: (
         rig.kokaq,
         b"".join(raw.kokaq(Opcode.CREATE, f"default/new{number}") for number in range(COPIES)),
@@ -115,7 +115,7 @@ SCENES: dict[object, Scene] = {
         (
             raw.kokaq(Opcode.GET, fields={raw.UUID: rig.unknown()})
             + raw.kokaq(Opcode.GET, "default/odd", fields={raw.UUID: rig.unknown()})
-            + raw.kokaq(Opcode.GET, type_byte=0x60)
+            + raw.kokaq(Opcode.GET, type_byte=0x42)
         )
         * (COPIES // 3),
     ),
@@ -203,6 +203,68 @@ def test_frames(frame: object) -> None:
     check(play)
 
 
+#: Bytecodes of a round of the loop, however many peers have sent something or wait for an answer.
+MOST_IN_ROUND = 1_000_000
+
+
+def round_of(peers: int, protocol: str, data: bytes) -> int:
+    """The most work in a round while so many peers send the same at once, until all of it is done."""
+
+    async def run() -> int:
+        async with running(connections_per_address=10_000) as broker:
+            Rig(broker, 100)
+            large, _ = broker.phpmq()
+            large.data_received(raw.publish("large", bytes(2**20)))
+            await broker.settle()
+            sessions = [getattr(broker, protocol)()[0] for _ in range(peers)]
+            meter = LoopMeter()
+            with meter.on():
+                for session in sessions:
+                    broker.runtime.loop.call_soon(session.data_received, data)
+                await asyncio.sleep(0)
+                while broker.runtime.unworked or broker.runtime.awaiting:
+                    await asyncio.sleep(0)
+                await broker.settle()
+            assert not broker.failures
+            assert not broker.events("error in a session")
+            return meter.most_in_round
+
+    return asyncio.run(run())
+
+
+FLOODS = {
+    "control get": ("kokaq", raw.kokaq(Opcode.GET, type_byte=0x42) * 5),
+    "large peek": ("kokaq", raw.kokaq(Opcode.PEEK, "default/large")),
+    "publish": ("phpmq", raw.publish("plain", b"x", 5) * 5),
+    "receive": ("sspq", (raw.sspq(raw.RECEIVE) + raw.sspq(raw.CONFIRM)) * 5),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_many_peers_at_once_have_their_turns(flood: str) -> None:
+    """The work of a round is bounded over all connections: reading, handling, and preparing answers."""
+    with (
+        patch("penstock.server.runtime.TURN_WORK", 30),
+        patch("penstock.server.limits.memory.TURN_BYTES", 2**12),
+        patch("penstock.server.runtime.TURN_BYTES", 2**12),
+    ):
+        few, many = round_of(10, *FLOODS[flood]), round_of(30, *FLOODS[flood])
+    assert many <= MOST_IN_ROUND
+    assert many <= GROWTH * few + 40_000, (few, many)
+
+
+def test_the_meter_counts_what_is_prepared() -> None:
+    meter = LoopMeter()
+
+    async def run() -> None:
+        asyncio.get_running_loop().call_soon(sspq.encode, [sspq.Send(0, (bytes(2**20),))])
+        await asyncio.sleep(0)
+
+    with meter.on():
+        asyncio.run(run())
+    assert meter.most >= 2**20 // FILLED
+
+
 def test_a_peer_goes_that_has_many_messages() -> None:
     def play(rig: Rig) -> Callable[[], object]:
         rig.give_to_holder()
@@ -256,9 +318,9 @@ def test_a_peer_with_many_requests_works_a_few_times_between_two_turns(request_:
             slices: list[int] = [0]
             real = Session._work
 
-            def counted(self: Session[Any]) -> None:
+            def counted(self: Session[Any], most: int) -> None:
                 slices[-1] += 1
-                real(self)
+                real(self, most)
 
             with patch.object(Session, "_work", counted):
                 session.data_received(data)

@@ -1,4 +1,7 @@
-"""How much work something is: bytecodes of the package that are executed. No clock, so the same on every machine."""
+"""How much work something is: bytecodes of the package that are executed, and memory that they fill.
+
+No clock, so it is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ import asyncio
 import os
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import penstock
 
 _PACKAGE = str(Path(penstock.__file__).parent)
+#: Bytes that count as a bytecode, where one fills more than a few: joining and copying payloads is work too.
+FILLED: Final = 64
+FEW: Final = 4096
 
 
 class Meter:
@@ -23,10 +30,12 @@ class Meter:
 
     def __init__(self) -> None:
         self.count = 0
+        self._held = 0
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Count in this thread, within the block."""
+        """Count in this thread, within the block. Memory counts while ``tracemalloc`` traces."""
+        self._held = tracemalloc.get_traced_memory()[0]
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:
@@ -43,6 +52,10 @@ class Meter:
 
     def _step(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
         self.count += event == "opcode"
+        held = tracemalloc.get_traced_memory()[0]
+        if held > self._held + FEW:
+            self.count += (held - self._held) // FILLED
+        self._held = held
         return self._step
 
 
@@ -55,24 +68,38 @@ def effort(do: Callable[[], object]) -> int:
 
 
 class LoopMeter:
-    """The work of each callback of an event loop: what is done before anybody else has a turn."""
+    """The work of each callback of an event loop, and of each of its rounds: what is done before others have a turn."""
 
     def __init__(self) -> None:
-        self.most = 0
+        self.most = self.most_in_round = 0
+        self._round = 0
 
     @contextmanager
     def on(self) -> Iterator[None]:
         """Measure the callbacks of loops in this thread, within the block."""
-        run = asyncio.Handle._run
+        run, run_once = asyncio.Handle._run, asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
 
         def measured(handle: asyncio.Handle) -> None:
             meter = Meter()
             with meter.on():
                 run(handle)
             self.most = max(self.most, meter.count)
+            self._round += meter.count
 
-        with patch.object(asyncio.Handle, "_run", measured):
-            yield
+        def measured_round(loop: asyncio.BaseEventLoop) -> None:
+            self._round = 0
+            run_once(loop)
+            self.most_in_round = max(self.most_in_round, self._round)
+
+        tracemalloc.start()
+        try:
+            with (
+                patch.object(asyncio.Handle, "_run", measured),
+                patch.object(asyncio.BaseEventLoop, "_run_once", measured_round),
+            ):
+                yield
+        finally:
+            tracemalloc.stop()
 
 
 class TurnMeter:

@@ -51,6 +51,11 @@ ROUND: Final = 0.25
 ROUND_SESSIONS: Final = 200
 #: Sessions that may give answers, or write, in one turn. The next turn goes on.
 TURN_SESSIONS: Final = 500
+#: Work between two turns, for all sessions together, and for one where very many wait. A frame that is decoded, a frame
+#: that is handled, and so many bytes that are decoded count as one each.
+TURN_WORK: Final = 2_000
+LEAST_WORK: Final = 2
+WORK_BYTES: Final = 1024
 #: Output that may wait for a peer, however many there are: less would slow good peers down.
 LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
@@ -103,6 +108,9 @@ class Runtime:
         self.unanswered: list[AnySession] = []
         #: Sessions with answers that wait for a commit.
         self.awaiting: dict[AnySession, None] = {}
+        #: Sessions with input to work on in the next turn, and how much of TURN_WORK is left until then.
+        self.unworked: dict[AnySession, None] = {}
+        self.work_left = TURN_WORK
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
         #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
@@ -145,9 +153,8 @@ class Runtime:
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
         #: Something has happened since sessions were last asked for answers; so many of them are still to be asked.
-        self._news = False
+        self._news = self._turn_due = False
         self._unasked = 0
-        self._turn_due = False
         #: When what nobody waits for is committed; None: there is no such thing.
         self._pause: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -218,6 +225,9 @@ class Runtime:
 
     def _turn(self) -> bool:
         """Returns whether there is something for another turn."""
+        self.work_left = TURN_WORK
+        if self.unworked:
+            self._work()
         now = self.now()
         if self.lease is not None and not self.lease_holds(self.lease):
             self.commits.flush(now)  # a commit renews it
@@ -231,7 +241,26 @@ class Runtime:
         if self.unanswered:
             self._acknowledge()
         self._watch_congestion()
-        return self._news or self._unasked > 0 or bool(self._dirty) or self.memory.can_go_on
+        return self._news or self._unasked > 0 or self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._dirty or self.unworked) or self.memory.can_go_on
+
+    def work_later(self, session: AnySession) -> None:
+        """The session has input to work on once others have had their turn. However often it is said, that is once."""
+        self.unworked[session] = None
+        if not self._turn_due:
+            self._go_on()
+
+    def _work(self) -> None:
+        """Let sessions go on with their input, first come, first served; where many wait, each does a little."""
+        share = max(LEAST_WORK, TURN_WORK // len(self.unworked))
+        for session in list(islice(self.unworked, TURN_SESSIONS)):
+            if self.work_left <= 0:
+                break
+            if session in self.unworked:
+                del self.unworked[session]
+                session.work_on(share)
 
     def _commit(self, now: int) -> None:
         """See that what is staged is committed, in a moment if nobody waits for it."""
@@ -477,7 +506,8 @@ class Runtime:
             self._close_slow(session, session.held_input, memory.most_input)
         for session in memory.slow_readers(now):
             self._close_slow(session, session.held_output, memory.most_output)
-        self._let_next_go_on()
+        if memory.can_go_on:
+            self.touched()
 
     def _close_slow(self, session: AnySession, held: int, limit: int) -> None:
         self.count("slow_peers")
@@ -497,11 +527,12 @@ class Runtime:
             if not session.starved:
                 memory.withdraw(session)
 
-    def received(self, size: int) -> None:
-        """So many bytes have come in, and the broker was given commands: see to it at the end of this turn.
+    def received(self, size: int, frames: int) -> None:
+        """So many bytes were decoded, and the broker is given commands: see to it at the end of this turn.
 
         Very many in one turn must not wait for its end to be noticed.
         """
+        self.work_left -= size // WORK_BYTES + frames
         self._received += size
         if self._received > self.memory.most_unwritten:
             self._watch_congestion()
@@ -575,7 +606,7 @@ class Runtime:
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
         self.stalled.discard(session)
-        for queued in (self.awaiting, self._dirty):
+        for queued in (self.awaiting, self._dirty, self.unworked):
             queued.pop(session, None)
         self.leave(session.peer)
         connection = getattr(session, "connection", None)

@@ -30,6 +30,7 @@ GROWTH = (
             "server/runtime:Runtime.awaiting",
             "server/runtime:Runtime.unanswered",
             "server/runtime:Runtime._dirty",
+            "server/runtime:Runtime.unworked",
             "server/runtime:Runtime._peers",
             "server/network/acceptor:Acceptor._arriving",
             "server/network/acceptor:Acceptor._unready",
@@ -46,10 +47,14 @@ GROWTH = (
         ("server/network/session:Session._denied", "server/network/access:Rights._known"),
     ),
     Growth(
-        "unfinished messages, and requests that wait for their turn",
+        "unfinished messages, and what was read and waits for its turn",
         "up to twice their bytes, and 256 for each request",
         "half of `memory_bytes`: above it the peers that have taken longest are closed",
-        ("wire/stream:StreamDecoder._held", "server/network/session:Session.inbox"),
+        (
+            "wire/stream:StreamDecoder._held",
+            "server/network/session:Session.inbox",
+            "server/network/session:Session._unread",
+        ),
     ),
     Growth(
         "requests that wait for their answer",

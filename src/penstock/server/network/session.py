@@ -60,6 +60,8 @@ LINGER: Final = 5.0
 RATE: Final = 256 * 1024
 #: Frames handled before others have their turn. A run of like messages is one frame, so this does not slow good peers.
 SLICE: Final = 200
+#: Bytes of what was put off that are decoded at a time, for each frame that may be handled.
+PIECE_BYTES: Final = 512
 #: Things that a frame may look at, beyond a few, for which it counts as another frame.
 EFFORT: Final = 50
 #: About what a decoded frame costs while it waits.
@@ -114,8 +116,6 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.since = 0
         #: Frames that the one handled now counts for, beside itself.
         self.effort = 0
-        #: It was asked for already that we go on.
-        self._work_due = False
         #: Where it comes from: peers of one address share what is given in turns.
         self.origin = ""
         #: What is noted in the account of memory; see ``Memory.note``.
@@ -138,6 +138,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self._starved = False
         #: Bytes that were read, and are frames in the inbox now.
         self._inbox_bytes = 0
+        #: Reads that are not decoded yet, and their bytes.
+        self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
         self._denied: set[tuple[Right, str]] = set()
         self._parts: list[bytes | memoryview] = []
         self._waiting_bytes = 0
@@ -146,6 +149,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self._peer_is_slow = False
         self._reading = True
         self._finished = False
+        #: The connection is lost, and what was read from it may not be done yet.
+        self._lost = False
 
     # What subclasses say
 
@@ -191,47 +196,39 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.broken(error)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: decode them all, and work."""
+        """Bytes have come: decode them all, and work; later, if others have work before us or the turn has enough."""
         if self.closing or self.ending:
             return
-        runtime, inbox = self.runtime, self.inbox
+        runtime = self.runtime
         runtime.busy_poll.busy()
         if self.acknowledges_late and not self.unanswered:
             self.unanswered = True
             runtime.unanswered.append(self)
         self.active_at = runtime.received_at = runtime.loop.time()
-        try:
-            frames = self.decoder.feed(data)
-            self._inbox_bytes = self._inbox_bytes + len(data) if inbox else len(data)
-            inbox.extend(frames)
-            if self.unfinished_since or not self.decoder.between_messages:
-                self._note_unfinished(begun=bool(frames))
-            self._work()
-        except Exception as error:  # see ``work``
-            self.broken(error)
+        if runtime.work_left <= 0 or runtime.unworked:
+            self._unread.append(data)
+            self._unread_bytes += len(data)
+            self._read_on_or_not()
+            runtime.work_later(self)
+        else:
+            try:
+                self._decode(data)
+                self._work(SLICE)
+            except Exception as error:  # see ``work``
+                self.broken(error)
         self._note_input()
-        runtime.received(len(data))
 
     def eof_received(self) -> bool:
         """The peer has finished sending. See the module's description. Returns whether to leave our side open."""
-        if self.decoder.close() is not None:
-            self.runtime.count("truncated")
         self._finished = True
         self.work()
         return not self.closing and self.transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has gone: what it sent counts, what it had goes back."""
-        try:
-            self._finish_input()
-        except Exception as error:
-            self.broken(error)
-        self.closing = True
-        self.inbox.clear()
-        self.outbox.clear()
-        self.runtime.forget_readings(self)
+        """The peer has gone: what it sent counts, then what it had goes back."""
+        self._lost = True
         self.runtime.memory.forget(self)
-        self.runtime.lost(self)
+        self.work()
 
     def pause_writing(self) -> None:
         """The peer takes less than we send."""
@@ -261,35 +258,60 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.socket = None
 
     def work(self) -> None:
-        """Handle frames as long as that is possible, and read on or not."""
+        """Handle frames as long as that is possible, and read on or not; once others have, if some wait for that."""
+        if self.runtime.unworked:
+            self.runtime.work_later(self)
+        else:
+            self.work_on(SLICE)
+
+    def work_on(self, most: int) -> None:
+        """Decode and handle so many frames, SLICE of them at most, and read on or not."""
+        most = min(most, SLICE)
         try:
-            self._work()
+            if self._lost:
+                self._finish_input(most)
+            else:
+                if self._unread and not self.inbox:
+                    self._decode_some(most)
+                self._work(most)
         except Exception as error:  # whatever it is, it is this session's: the others go on
             self.broken(error)
-        self._note_input()
+        if self._lost:
+            self._leave()
+        else:
+            self._note_input()
         self.runtime.touched()
 
-    def work_soon(self) -> None:
-        """Go on once others have had their turn. However often it is asked for, that is once."""
-        if not self._work_due:
-            self._work_due = True
-            self.runtime.loop.call_soon(self._work_now)
+    def _decode(self, data: bytes) -> None:
+        inbox, size = self.inbox, len(data)
+        frames = self.decoder.feed(data)
+        self._inbox_bytes = self._inbox_bytes + size if inbox else size
+        inbox.extend(frames)
+        if self.unfinished_since or not self.decoder.between_messages:
+            self._note_unfinished(begun=bool(frames))
+        self.runtime.received(size, len(frames))
 
-    def _work_now(self) -> None:
-        self._work_due = False
-        self.work()
+    def _decode_some(self, most: int) -> None:
+        """Go on with what is not decoded yet, in pieces: small ones where many wait."""
+        data, size = self._unread.popleft(), most * PIECE_BYTES
+        if len(data) > size:
+            self._unread.appendleft(data[size:])
+            data = data[:size]
+        self._unread_bytes -= len(data)
+        self._decode(data)
 
-    def _work(self) -> None:
-        left = SLICE
+    def _work(self, most: int) -> None:
+        runtime, left = self.runtime, min(most, self.runtime.work_left)
         while self.inbox and not self.closing and self.may_work():
             if left <= 0:
-                self.work_soon()
+                runtime.work_later(self)
                 break
             try:
                 done = self.handle(self.inbox[0])
             except NotInMemory:  # we are woken when it is
                 done = False
             left -= 1 + self.effort
+            runtime.work_left -= 1 + self.effort
             self.effort = 0
             if not done:
                 break
@@ -298,12 +320,20 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 self.runtime.stalled.discard(self)
             if self.inbox:  # closing the session has cleared it
                 self.inbox.popleft()
-        if not self.inbox and self._finished:
-            self.end()
-        elif not self.inbox and self.decoder.error is not None:
-            self.protocol_error(self.decoder.error)
-        if self._reading == (bool(self.inbox) or self.runtime.congested):
+        if not self.inbox:
+            self._all_handled()
+        if self._reading == (bool(self.inbox) or bool(self._unread) or runtime.congested):
             self._read_on_or_not()
+
+    def _all_handled(self) -> None:
+        if self.decoder.error is not None:
+            self.protocol_error(self.decoder.error)
+        elif self._unread:
+            self.runtime.work_later(self)
+        elif self._finished and not self.ending:
+            if self.decoder.close() is not None:
+                self.runtime.count("truncated")
+            self.end()
 
     def _stall(self) -> bool:
         """What is at the head of the inbox can't be done now: try it again in a while. Returns what ``handle`` does."""
@@ -312,24 +342,50 @@ class Session(asyncio.Protocol, Generic[FrameT]):
             self.runtime.stalled.add(self)
         return False
 
-    def _finish_input(self) -> None:
-        """Do what was read before the peer went: it has been received, and so it counts."""
-        while self.inbox:
+    def _finish_input(self, most: int) -> None:
+        """Do what was read before the peer went: it has been received, and so it counts. Some at a time."""
+        runtime, left = self.runtime, min(most, self.runtime.work_left)
+        while left > 0 and (self.inbox or self._unread):
+            if not self.inbox:
+                self._decode_some(most)
+                left -= 1
+                continue
             frame = self.after_loss(self.inbox[0])
+            left -= 1
             if frame is not None:
                 self.inbox[0] = frame
                 if not self.handle(frame):
                     self.close("publish refused", reason="the connection was lost while it waited")
                     return
+                left -= self.effort
+                runtime.work_left -= 1 + self.effort
+                self.effort = 0
             if self.inbox:
                 self.inbox.popleft()
+
+    def _leave(self) -> None:
+        """The connection is lost: once all that was read is done, what was out goes back."""
+        if (self.inbox or self._unread) and not self.closing:
+            self.runtime.work_later(self)
+            return
+        self.closing = True
+        self._drop_input()
+        self.outbox.clear()
+        self.runtime.forget_readings(self)
+        self.runtime.memory.forget(self)
+        self.runtime.lost(self)
+
+    def _drop_input(self) -> None:
+        self.inbox.clear()
+        self._unread.clear()
+        self._unread_bytes = 0
 
     def may_work(self) -> bool:
         """Whether another frame may be handled now."""
         return not self.runtime.congested
 
     def _read_on_or_not(self) -> None:
-        reading = not self.inbox and not self.runtime.congested
+        reading = not (self.inbox or self._unread or self.runtime.congested)
         if self.closing or self.ending or self._finished or reading == self._reading:
             return
         self._reading = reading
@@ -349,7 +405,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
 
     def _note_input(self) -> None:
         """Tell the account of memory what we hold of the peer's input."""
-        held = self.decoder.held
+        held = self.decoder.held + self._unread_bytes
         if self.inbox:
             held += self._inbox_bytes + FRAME_BYTES * len(self.inbox)
         if held != self.held_input:
@@ -492,7 +548,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """End the connection without a word. See the module's description."""
         if self.closing:
             return
-        self.inbox.clear()
+        self._drop_input()
         self.outbox.clear()
         self._starved = False
         self.runtime.stalled.discard(self)
@@ -525,7 +581,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
     def abort(self) -> None:
         """End the connection at once. What was read and not worked on is not done."""
         self.closing = True
-        self.inbox.clear()
+        self._drop_input()
         self.outbox.clear()
         self._parts.clear()
         self._waiting_bytes = self._kept_bytes = 0

@@ -66,7 +66,7 @@ class Drain:
         while not self._failed() and time.monotonic() < ends:
             before = runtime.loop.time()
             await asyncio.sleep(0.02)
-            if runtime.received_at < before and not runtime.congested:
+            if runtime.received_at < before and not (runtime.congested or runtime.unworked):
                 return
 
     async def _wait(self, busy: Callable[[], object], deadline: float) -> None:

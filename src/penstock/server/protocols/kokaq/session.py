@@ -139,7 +139,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             if frame.two_way or operation not in (Opcode.GET, Opcode.PEEK, Opcode.POP, Opcode.ACQUIRE_PEEK_LOCK):
                 OPERATIONS[operation](self, frame, frame.metadata or NO_METADATA)
         except TryAgain:
-            self.work_soon()  # behind the tick that goes on with it
+            self.runtime.work_later(self)  # behind the tick that goes on with it
             return False
         except Missing:
             self._fail(frame, Reason.BAD)
@@ -324,7 +324,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if done >= len(requests.opaques):
             return True
         self.inbox[0] = requests.part(done)
-        self.work_soon()  # behind the tick that goes on with it
+        self.runtime.work_later(self)  # behind the tick that goes on with it
         return False
 
     def _take_run(self, requests: Requests, now: int) -> int:
