@@ -267,16 +267,21 @@ def slow_link(cluster: Cluster, owner: Node, random: Random) -> float:
 
 
 def read_between_large(cluster: Cluster, owner: Node, random: Random) -> float:
-    """kill -9, and a consumer of a backlog that lies between settled messages of 4 MB. Nobody else takes over."""
-    count = 8 + random.randrange(8)
+    """kill -9, and a consumer of a backlog between settled messages of 4 MB, more than is kept of what was read.
+
+    The link is such that reading it takes longer than the lease. Nobody else takes over.
+    """
+    count = 10 + random.randrange(4)
     with _dial(owner) as peer:
         for _ in range(count):
             peer.send(publish(LARGE, bytes(4_000_000)) + publish(COLD, b"cold"))
         _take(peer, LARGE, count)
     began = kill_owner(cluster, owner, random)
     new = cluster.wait_for_owner(other_than=owner)
+    new.route.throttle(8 * 2**20)
     with _dial(new) as peer:
         _take(peer, COLD, count)
+    new.route.throttle(0)
     assert cluster.owner() is new, "reading a backlog has cost the lease"
     return began
 
