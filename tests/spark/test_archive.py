@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
-from penstock.journal.views.arrow import MESSAGES
 from penstock.spark.pipelines.archive import main as archive_main
 from penstock.spark.pipelines.lake import iceberg
 from penstock.spark.pipelines.lake.batches import LakeError
@@ -125,56 +122,6 @@ def test_the_rest_of_a_batch_is_read_as_its_beginning_was(spark: SparkSession, t
     run.start(schema="id long, more long")
     run.batch(0)
     assert run.positions() == list(range(10))
-
-
-def _old_ledger(folder: Path, **state: Any) -> None:
-    hidden = folder / "_penstock" / "archive-orders"
-    hidden.mkdir(parents=True)
-    known = {"hour": "2026-01-01/11", "identity": "journal", "schema": "", "format": "raw", **state}
-    told = {"query": "query-one", "batch": 0, "moves": [], "position": 10, "done": True, "state": known}
-    (hidden / "ledger.json").write_text(json.dumps(told))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tables_of_an_earlier_version_go_on(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """They are divided in another way, and their commits say less."""
-    _old_ledger(tmp_path, kind=kind)
-    folders = {"namespace": "default", "queue": "a b/ü", "date": "2026-01-01", "hour": "11"}
-    names = [name for name in MESSAGES.names if name not in folders]
-    rows = messages(spark, 0, 10).toArrow().select(names)
-    for name, value in folders.items():
-        rows = rows.append_column(name, pa.array([value] * 10))
-    _write_as_before(kind, rows, tmp_path)
-    run = ArchiveRun(spark, tmp_path, format="raw", schema="")
-    assert run.archive.kind == kind
-    run.batch(0)
-    run.batch(1)
-    run.start()
-    assert run.positions() == list(range(20))
-    found = data_files(Store(tmp_path), "orders")
-    assert (found[0].first, found[-1].last, sum(file.rows for file in found)) == (0, 19, 20)
-
-
-def _write_as_before(kind: str, rows: pa.Table, lake: Path) -> None:
-    import pyarrow.parquet as pq
-    from deltalake import CommitProperties, Transaction, write_deltalake
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    if kind == "parquet":
-        folder = lake / "orders" / "namespace=default" / "queue=a b%2Fü" / "date=2026-01-01" / "hour=11"
-        folder.mkdir(parents=True)
-        pq.write_table(rows.drop_columns(["namespace", "queue", "date", "hour"]), folder / "batch-query-on-0-0.parquet")
-    elif kind == "delta":
-        write_deltalake(
-            lake / "orders", rows, partition_by=["namespace", "queue", "date", "hour"],
-            commit_properties=CommitProperties(app_transactions=[Transaction("query-one", 0)]),
-        )  # fmt: skip
-    else:
-        catalogue = SqlCatalog("penstock", uri=f"sqlite:///{lake}/iceberg.db", warehouse=f"file://{lake}")
-        catalogue.create_namespace("lake")
-        table = catalogue.create_table("lake.orders", schema=rows.schema, location=f"file://{lake}/orders")
-        table.append(rows, {"penstock.query": "query-one", "penstock.batch": "0"})
-        catalogue.close()
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.pipelines.insight import main as insight_main
@@ -16,7 +15,7 @@ from penstock.spark.pipelines.insight.messages import MessageStore
 from penstock.spark.pipelines.insight.minutes import InsightState
 from penstock.spark.pipelines.lake.batches import Lake, LakeError
 from support.history import Plain, random_events
-from support.insight import KEYS, OLD, Rows, check
+from support.insight import KEYS, Rows, check
 
 
 def insight(spark: Any, folder: Path) -> insight_main.Insight:
@@ -73,16 +72,6 @@ def test_tables_are_what_the_events_say_and_a_batch_that_was_killed_is_there_onc
     again.batch(batches[2], 2)
     assert again.batch(batches[2], 2) == 0
     check(rows_of(tmp_path / "lake"), Plain(events))
-
-
-def test_a_lake_of_an_earlier_version_goes_on(spark: Any, tmp_path: Path) -> None:
-    shutil.copytree(OLD / "lake", tmp_path / "lake")
-    events = pq.read_table(OLD / "events.parquet")
-    insight(spark, tmp_path / "lake").batch(in_thirds(spark, events)[2], 2)
-    check(rows_of(tmp_path / "lake"), Plain(events))
-    state = tmp_path / "lake" / "_penstock" / "insight" / "state"
-    assert [each.name for each in state.iterdir() if each.is_dir()] != ["parts"]
-    assert not (state / "parts").exists()
 
 
 def test_a_lake_that_lost_what_was_known_of_messages_is_refused(spark: Any, tmp_path: Path) -> None:

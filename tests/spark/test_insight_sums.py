@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.pipelines.insight import messages, minutes, partials, sums, tables
-from penstock.spark.pipelines.insight import migration as migrations
 from penstock.spark.pipelines.insight.messages import Changes, MessageStore, Places, Purge
 from penstock.spark.pipelines.insight.minutes import (
     MINUTE,
@@ -28,7 +23,7 @@ from penstock.spark.pipelines.insight.minutes import (
 )
 from penstock.spark.pipelines.lake.batches import LakeError
 from support.history import Plain, random_events
-from support.insight import KEYS, OLD, Rows, check
+from support.insight import KEYS, Rows, check
 
 
 class Batches:
@@ -178,28 +173,6 @@ def test_a_database_that_is_no_database_is_refused(tmp_path: Path) -> None:
     text = r"messages\.db, what insight knows of messages, can't be used .*: restore .* as a whole"
     with pytest.raises(LakeError, match=text), MessageStore.opened(tmp_path / "messages.db"):
         pass
-
-
-def test_what_an_earlier_version_knew_goes_on(tmp_path: Path) -> None:
-    shutil.copytree(OLD / "lake", tmp_path / "lake")
-    events = pq.read_table(OLD / "events.parquet")
-    state = tmp_path / "lake" / "_penstock" / "insight" / "state"
-    memory = (state / "000000000001" / "memory.json").read_bytes()
-    batches = Batches(tmp_path / "new", msgspec.json.decode(memory, type=InsightState))
-    with MessageStore.opened(batches.database) as store:
-        store.apply(migrations.earlier(state, state / "000000000001"))
-        store.commit("migrated")
-    for name in ("queues", "dead_letters", "talkers"):
-        batches.rows[name] = dict(_old_rows(tmp_path / "lake" / "insight", name))
-    third = events.num_rows // 3
-    batches.take(events.slice(2 * third))
-    check(batches.rows, Plain(events))
-
-
-def _old_rows(folder: Path, name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    for row in (row for hour in tables.Recent(folder, name, 1e6) for row in tables.with_numbers(hour)):
-        row["start"] = row.pop("minute")
-        yield tuple(row[key] for key in KEYS if key in row), row
 
 
 def test_percentiles_are_off_by_one_percent_at_most() -> None:

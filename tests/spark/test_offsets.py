@@ -14,6 +14,7 @@ from penstock.spark.options import SourceSettings
 JOURNAL = "0123456789abcdef"
 READ = SourceSettings(queue="default/jobs")
 CONSUME = SourceSettings(queue="default/jobs", mode="consume", reader="worker")
+OF = subject(READ)
 
 
 @pytest.mark.parametrize("settings", [READ, CONSUME, SourceSettings(), SourceSettings(pattern="a/*", view="events")])
@@ -23,26 +24,20 @@ def test_there_and_back(settings: SourceSettings, parts: tuple[int, ...] | None)
     assert offset(json.loads(json.dumps(one.to_dict())), settings) == one
 
 
-@pytest.mark.parametrize("settings", [READ, CONSUME])
-def test_those_of_an_older_version_are_of_anything(settings: SourceSettings) -> None:
-    mode = {"mode": "consume"} if settings is CONSUME else {}
-    found = offset({"identity": JOURNAL, "position": 7, **mode}, settings)
-    assert (found.position, found.of, found.parts) == (7, None, None)
-
-
 @pytest.mark.parametrize(
     "found",
     [
         {},
         {"position": 7},
         {"identity": "x", "position": 7},
-        {"identity": JOURNAL, "position": 0},
-        {"identity": JOURNAL, "position": True},
-        {"identity": JOURNAL, "position": "7"},
-        {"identity": JOURNAL, "position": 7, "parts": 7},
-        {"identity": JOURNAL, "position": 7, "parts": [1, 0]},
-        {"identity": JOURNAL, "position": 7, "parts": ["1"]},
-        {"identity": JOURNAL, "position": 7, "parts": [], "start": -1},
+        {"identity": JOURNAL, "position": 0, "of": OF},
+        {"identity": JOURNAL, "position": True, "of": OF},
+        {"identity": JOURNAL, "position": "7", "of": OF},
+        {"identity": JOURNAL, "position": 7},
+        {"identity": JOURNAL, "position": 7, "of": OF, "parts": 7},
+        {"identity": JOURNAL, "position": 7, "of": OF, "parts": [1, 0]},
+        {"identity": JOURNAL, "position": 7, "of": OF, "parts": ["1"]},
+        {"identity": JOURNAL, "position": 7, "of": OF, "parts": [], "start": -1},
     ],
 )
 def test_those_of_others(found: dict[str, Any]) -> None:
@@ -52,7 +47,7 @@ def test_those_of_others(found: dict[str, Any]) -> None:
 
 def test_another_mode() -> None:
     with pytest.raises(SourceError, match="mode=consume, and this query has mode=read"):
-        offset(Offset(JOURNAL, 7, "consume").to_dict(), READ)
+        offset(Offset(JOURNAL, 7, "consume", subject(CONSUME)).to_dict(), READ)
 
 
 @pytest.mark.parametrize(

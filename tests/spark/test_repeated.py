@@ -143,23 +143,6 @@ def test_lost_positions_shift_nothing(
     assert payloads(broker, left)[:2] == [[], []]
 
 
-def test_offsets_of_an_older_version_go_on(
-    broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase]
-) -> None:
-    broker.publish(queue, *"abcd")
-    one = reader(minPartitions=2)
-    start, status = one.initialOffset(), broker.status()
-    old_start = {"identity": start["identity"], "position": start["position"]}
-    old_end = {"identity": status.identity, "position": status.latest}
-    found = payloads(broker, tickets(one, old_start, old_end))
-    assert len(found) == 2
-    assert list(chain(*found)) == [b"a", b"b", b"c", b"d"]
-    assert one.latestOffset(old_end, ReadAllAvailable()) == old_end
-    broker.publish(queue, "e")
-    end = next_end(one, old_end)
-    assert payloads(broker, tickets(one, old_end, end)) == [[b"e"]]
-
-
 @pytest.mark.parametrize("change", [{"queue": "other"}, {"view": "events"}, {"mode": "consume", "readerName": "r"}])
 def test_a_checkpoint_of_something_else(
     broker: SparkBroker, queue: str, reader: Callable[..., StreamReaderBase], change: dict[str, str]

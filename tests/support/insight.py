@@ -14,9 +14,6 @@ from penstock.spark.pipelines.insight.report import ReportTables
 from penstock.spark.pipelines.insight.tables import BY_STEP, TABLES
 from support.history import Plain, nearest_rank
 
-#: Written by an earlier version: see tests/lakes/README.md.
-OLD = Path(__file__).parents[1] / "lakes" / "insight-parts"
-
 #: Rows by table and by what tells them apart. ``start`` is when their step began.
 Rows = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 KEYS = ("namespace", "queue", "start", "reason", "protocol", "host")

@@ -96,13 +96,11 @@ class ConsumingReader(StreamReaderBase):
         """The leased rows, split over tasks: the same whenever it is asked for the same end."""
         begin, stop = offset(start, self._settings), offset(end, self._settings)
         self._same_journal(stop)
-        if start == end or (stop.parts is None and (stop.of is not None or begin.position >= stop.position)):
+        if start == end or stop.parts is None:
             return []
         first = stop.start or begin.position
         rows = self._outstanding(first, stop)
-        # Of an older version there is no plan: it is made as that did.
-        parts = self._shares(rows) if stop.parts is None else stop.parts
-        cuts = [min(cut, rows) for cut in accumulate(parts, initial=0)]
+        cuts = [min(cut, rows) for cut in accumulate(stop.parts, initial=0)]
         return [self._part(first, stop, (low, high), rows) for low, high in pairwise(cuts) if low < high]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name

@@ -13,7 +13,7 @@ else, so it must be told apart.
 
 A batch that is repeated must be cut as it was: what a task has written is known by the number of the task. Spark keeps
 the end of each batch before it starts, and nothing else (not even where the first batch begins), so the end has
-all of the plan. Offsets of older versions have neither ``of`` nor ``parts``.
+all of the plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from penstock.spark.errors import SourceError
 from penstock.spark.options import SourceSettings
@@ -37,9 +37,9 @@ class Offset(NamedTuple):
     identity: str
     position: int
     mode: str = "read"
-    #: See ``subject``. None: it was written by an older version.
+    #: See ``subject``. None only for a place that is not kept: the head of the journal.
     of: dict[str, str] | None = None
-    #: How much each task of the batch that ends here reads. None: no batch was planned, or by an older version.
+    #: How much each task of the batch that ends here reads. None: no batch ends here.
     parts: tuple[int, ...] | None = None
     #: mode=consume: where the leases of that batch begin.
     start: int = 0
@@ -78,14 +78,19 @@ def offset(found: Mapping[str, Any], settings: SourceSettings) -> Offset:
     """Read what a checkpoint has. Raises SourceError for that of another source, mode, view, queue or reader."""
     identity, position, had = found.get("identity"), found.get("position"), found.get("mode", "read")
     of, parts, start = found.get("of"), found.get("parts"), found.get("start", 0)
-    if not (_is_identity(identity) and _is_number(position) and _are_parts(parts) and _is_number(start, 0)):
+    if not (
+        isinstance(identity, str)
+        and re.fullmatch("[0-9a-f]{16}", identity)
+        and _is_number(position)
+        and isinstance(of, dict)
+        and _are_parts(parts)
+        and _is_number(start, 0)
+    ):
         raise SourceError(f"the checkpoint has an offset that is none of ours: {dict(found)}. Use a new checkpoint")
-    assert isinstance(identity, str)
-    assert isinstance(position, int)
     mode = settings.mode or "read"
     if had != mode:
         raise SourceError(f"the checkpoint is one of mode={had}, and this query has mode={mode}. Use a new checkpoint")
-    if of is not None and of != subject(settings):
+    if of != subject(settings):
         raise SourceError(_another(of, settings, position))
     return Offset(identity, position, mode, of, None if parts is None else tuple(parts), start)
 
@@ -96,11 +101,7 @@ def _another(of: Mapping[str, str], settings: SourceSettings, position: int) -> 
     return f"the checkpoint is of {was}, and this query reads {now}. Give back what was, or use a new checkpoint{go_on}"
 
 
-def _is_identity(found: object) -> bool:
-    return isinstance(found, str) and re.fullmatch("[0-9a-f]{16}", found) is not None
-
-
-def _is_number(found: object, least: int = 1) -> bool:
+def _is_number(found: object, least: int = 1) -> TypeGuard[int]:
     return isinstance(found, int) and not isinstance(found, bool) and found >= least
 
 

@@ -119,13 +119,10 @@ class StreamReader(StreamReaderBase):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of a batch: the same whenever it is asked for the same end, whatever has changed since."""
-        begin, stop = offset(start, self._settings), offset(end, self._settings)
         if start == end:
             return []
-        if stop.parts is None:
-            spans = [] if stop.of is not None else self._plan_as_before(begin, stop)
-        else:
-            spans = stop.spans()
+        stop = offset(end, self._settings)
+        spans = stop.spans()
         until = self._archived_until(spans[0][0], stop.position) if spans else 0
         if spans and stop != self._told and until < stop.position:
             # It is repeated: if rows are lost by now, that is told here rather than by each task.
@@ -193,16 +190,6 @@ class StreamReader(StreamReaderBase):
         # What is lost belongs to a part as well, and is passed over by who reads it.
         cuts = [low for low, _ in planned.ranges[1:]]
         return begin.at(found.stop, self._of, lengths(begin.position, cuts, found.stop))
-
-    def _plan_as_before(self, begin: Offset, stop: Offset) -> list[tuple[int, int]]:
-        """The parts of a batch that an older version has planned: it kept no cuts, so they are worked out as it did."""
-        if begin.identity != stop.identity:
-            begin = Offset(stop.identity, self._now().earliest)
-        if begin.position >= stop.position:
-            return []
-        log.warning("the batch that ends at %d was planned by an older version, and is cut anew", stop.position)
-        span = (begin.position, stop.position)
-        return plan(self._endpoint, self._settings, self._pick, span, stop.identity).ranges
 
     def _same_journal(self, begin: Offset) -> Offset:
         """The start, or the beginning of the journal that has taken the place of the one it belongs to."""

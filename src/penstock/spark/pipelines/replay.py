@@ -205,7 +205,7 @@ class Replay:
         found = self._source(choice).last()
         ledger = Lake(self.lake.root, f"archive-{choice.table.removesuffix(f'_{QUARANTINE}')}").last()
         moving = [] if ledger is None or ledger.done else [first_position(to) for _, to in ledger.moves]
-        return min([found, *(first - 1 for first in moving if first is not None)])
+        return min([found, *(first - 1 for first in moving)])
 
     def _keep(self, state: State) -> None:
         write_whole(self._file, msgspec.json.encode(state))

@@ -20,7 +20,7 @@ from penstock.spark.pipelines.lake.store import Store
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Positions from ``start`` to before ``stop``. ``start`` 0: from the first row on, the archive is older than this.
+    """Positions from ``start`` to before ``stop``. ``start`` 0: from its first row on, wherever that is.
 
     ``of`` is as in an offset: ``queue`` or ``queuePattern``. ``rows`` are those of both tables; 0: not counted.
     """
@@ -43,7 +43,7 @@ def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> d
         end = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
     except FileNotFoundError:
         return {}
-    begin, of = end["position"] - sum(end.get("parts") or ()), end.get("of") or {}
+    begin, of = end["position"] - sum(end.get("parts") or ()), end["of"]
     known = {"start": begin if before is None else 0, "identity": end["identity"], "of": of}
     known |= (before or {}).get("covers", {})
     if known["of"] != of:  # of what it has now, it has nothing from before
@@ -54,7 +54,7 @@ def covered(checkpoint: Path, batch: int, before: Mapping[str, Any] | None) -> d
 
 
 def write_coverage(store: Store, table: str, remembered: Mapping[str, Any]) -> None:
-    """Have it beside the tables, if it is remembered: older versions did not."""
+    """Write it beside the tables, if a stream has planned the batch."""
     if "covers" not in remembered:
         return
     counts = {name: remembered[name] for name in ("rows", "quarantined") if name in remembered}

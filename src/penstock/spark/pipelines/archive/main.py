@@ -22,7 +22,6 @@ from penstock.spark.pipelines.archive.rows import columns, ddl_type, divider, fi
 from penstock.spark.pipelines.lake import files
 from penstock.spark.pipelines.lake.batches import Decided, Lake, LakeError
 from penstock.spark.pipelines.lake.files import UNCOMMITTED
-from penstock.spark.pipelines.lake.parquet import finish_compaction
 from penstock.spark.pipelines.lake.store import Store, reason_of, s3_options
 from penstock.spark.pipelines.lake.tables import (
     QUARANTINE,
@@ -327,7 +326,6 @@ def run(
     lake.store.check()
     with lake.locked():
         lake.prepare()
-        finish_compaction(lake)
         identity = broker.reach().identity
         pipeline = Archive(lake, options, identity)
         picked = {"queue": options.queue, "queuePattern": options.pattern, "maxBytesPerTrigger": options.max_bytes}

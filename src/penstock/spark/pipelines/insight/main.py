@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.pipelines.insight import migration, sums, tables
+from penstock.spark.pipelines.insight import sums, tables
 from penstock.spark.pipelines.insight.messages import MessageStore, read_changes, write_changes
 from penstock.spark.pipelines.insight.minutes import MINUTE, InsightState
 from penstock.spark.pipelines.insight.report import ReportTables, render
@@ -86,16 +86,15 @@ class Insight:
             write_changes(attempt / _CHANGES, found.changes, store.applied)
             moves += [(attempt / name, folder / name) for name in (_MEMORY, _CHANGES)]
             position = max(partial.position for partial, _ in parts) + 1
-            self._lake.decide(number, moves, position, self._told(last, parts, folder.name))
+            self._lake.decide(number, moves, position, self._ledger_state(last, parts, folder.name))
             store.commit(folder.name)
         self._forget(folder)
 
-    def _told(self, last: Decided | None, parts: sums.Parts, folder: str) -> dict[str, object]:
-        """What the ledger says beside the files."""
-        told: dict[str, object] = {"folder": folder, "identity": self._identity}
-        if last is None or "rows" in last.state:
-            told["rows"] = sum(partial.rows for partial, _ in parts) + (last.state["rows"] if last is not None else 0)
-        return told
+    def _ledger_state(self, last: Decided | None, parts: sums.Parts, folder: str) -> dict[str, object]:
+        """What the ledger records beside the files."""
+        before = last.state["rows"] if last is not None else 0
+        rows = before + sum(partial.rows for partial, _ in parts)
+        return {"folder": folder, "identity": self._identity, "rows": rows}
 
     def _memory(self) -> InsightState:
         """What the batch before left."""
@@ -112,11 +111,7 @@ class Insight:
         wanted = "" if last is None else str(last.state["folder"])
         if store.applied == wanted or last is None:
             return
-        folder = self._folder_of(last)
-        if (folder / _CHANGES).exists():
-            changes, before = read_changes(folder / _CHANGES)
-        else:
-            changes, before = migration.earlier(self._state, folder), ""
+        changes, before = read_changes(self._folder_of(last) / _CHANGES)
         if store.applied != before:
             raise LakeError(
                 f"what insight knows of messages in {self._state} is not of the last batch (it is of"
@@ -127,7 +122,7 @@ class Insight:
         store.commit(wanted)
 
     def _forget(self, current: Path) -> None:
-        """Remove what earlier batches, and earlier versions, have left."""
+        """Remove the state of earlier batches."""
         for each in self._state.iterdir():
             if each.is_dir() and each != current:
                 remove(each)

@@ -119,7 +119,7 @@ class InsightState(msgspec.Struct):
     watermark: int = 0
     #: By minute.
     queues: list[QueueSteps] = []
-    #: The time of the first event; 0 where an earlier version has not told it.
+    #: The time of the first event, microseconds; 0 before it.
     first: int = 0
     #: By finer steps, and their microseconds.
     finer: dict[int, list[QueueSteps]] = {}
@@ -231,7 +231,7 @@ class Ledgers:
 
     def __init__(self, memory: InsightState, first: int, until: int) -> None:
         """``first`` is the time of the batch's first event, ``until`` the newest of all so far."""
-        self.first = memory.first or (0 if memory.watermark else first)
+        self.first = memory.first or first
         self.minutes = Ledger(MINUTE, memory.queues, until)
         self.minutes.forget_oldest(memory.watermark // MINUTE)
         self.finer = {

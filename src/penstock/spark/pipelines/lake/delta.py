@@ -28,7 +28,7 @@ from penstock.spark.pipelines.lake.tables import (
     library,
 )
 
-#: By what a new table is divided. Queues are not: there may be many, and files would be small.
+#: Partition columns. Queues are none: there may be many, and files would be small.
 DIVIDED_BY = ("date",)
 #: Commits are kept as files of their own for so long; what is older is in checkpoints.
 SETTINGS = {"delta.logRetentionDuration": "interval 7 days"}
@@ -90,10 +90,8 @@ class DeltaFormat(Transactional):
         return None
 
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """As the table is divided already; a new one by date."""
-        table = self._opened()
-        divided = DIVIDED_BY if table is None else tuple(table.metadata().partition_columns)
-        return Layout(self.name, columns.serialize().to_pybytes(), divided, inside=False, prefix=prefix)
+        """Partitioned by date."""
+        return Layout(self.name, columns.serialize().to_pybytes(), DIVIDED_BY, inside=False, prefix=prefix)
 
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
         """One commit; another one before it, if columns have grown."""
@@ -116,7 +114,7 @@ class DeltaFormat(Transactional):
                 actions,
                 "append",
                 table.schema(),
-                partition_by=list(table.metadata().partition_columns),
+                partition_by=list(DIVIDED_BY),
                 commit_properties=self._properties(mark),
             )
         self._settle()

@@ -113,7 +113,7 @@ class IcebergFormat(Transactional):
         if not self._options.ours:
             text = f"register_table({self._identifier!r}, {found.metadata_location!r})"
             raise LakeError(f"the catalogue does not know table {self.name}, which is there: {text} tells it")
-        if self._only_read or not any(MARK_QUERY in each for each in _marks(found)):
+        if self._only_read or MARK_QUERY not in found.properties:
             return found
         self._catalogue.create_namespace_if_not_exists(self._options.namespace)
         return self._catalogue.register_table(self._identifier, found.metadata_location)
@@ -133,12 +133,11 @@ class IcebergFormat(Transactional):
             self._table.refresh()
 
     def has(self, query: str, batch: int) -> bool:
-        """By what the table says of its newest batch; or, where an older version has written, its newest snapshot."""
+        """Whether the table's newest batch is this one or a later one of the same query."""
         table = self._opened()
-        for found in _marks(table) if table is not None else ():
-            if found.get(MARK_QUERY) == query:
-                return int(found["penstock.batch"]) >= batch
-        return False
+        if table is None or table.properties.get(MARK_QUERY) != query:
+            return False
+        return int(table.properties["penstock.batch"]) >= batch
 
     def last(self) -> Decided | None:
         """What the newest batch says."""
@@ -152,10 +151,8 @@ class IcebergFormat(Transactional):
         return None if last is None or last.state.get("identity") != identity else last.position
 
     def layout(self, columns: pa.Schema, prefix: str, attempt: str) -> Layout:
-        """By date; those that an older version has made are not divided. Iceberg wants all columns in the files."""
-        table = self._opened()
-        divided = DIVIDED_BY if table is None else tuple(field.name for field in table.spec().fields)
-        return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), divided, inside=True, prefix=prefix)
+        """By date. Iceberg wants all columns in the files."""
+        return Layout(f"{self.name}/data", columns.serialize().to_pybytes(), DIVIDED_BY, inside=True, prefix=prefix)
 
     def append(self, files: Sequence[DataFile], columns: pa.Schema, mark: Decided) -> None:
         """One commit, of columns, properties and files."""
@@ -271,12 +268,6 @@ def _families(errors: Any) -> tuple[type[Exception], ...]:
     """All that the library raises: its errors have no base of their own."""
     found = (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception))
     return tuple(each for each in found if each.__module__ == errors.__name__)
-
-
-def _marks(table: Any) -> Iterator[Any]:
-    yield table.properties
-    for snapshot in reversed(table.snapshots()):
-        yield snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def _partition(table: Any, file: Any) -> dict[str, str]:

@@ -7,25 +7,20 @@ a file tells its batch and its positions.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from penstock.spark.pipelines.lake.batches import Decided, Lake, remove
+from penstock.spark.pipelines.lake.batches import Decided, LakeError
 from penstock.spark.pipelines.lake.files import NO_NAME, DataFile, Layout
 from penstock.spark.pipelines.lake.tables import Table, TableFile
 
 DIVIDED_BY = ("namespace", "queue", "date", "hour")
 #: Query, batch, number, first and last position, rows.
-_NAME = re.compile(r"batch-\w+-\d+-\d+-(\d+)-(\d+)-(\d+)\.parquet")
-#: Files at a time whose ends are read, where their names don't tell.
-_AT_A_TIME = 16
+_NAME = re.compile(r"batch-.{1,8}-\d+-\d+-(\d+)-(\d+)-(\d+)\.parquet")
+_EXAMPLE = "batch-0f3a9c21-000000000007-0000-4711-5710-1000.parquet"
 
 
 class ParquetFormat(Table):
@@ -52,45 +47,29 @@ class ParquetFormat(Table):
         return moves
 
     def data_files(self) -> list[TableFile]:
-        """From their names; of those that an older version has written, from what is in them."""
+        """Positions and rows come from the files' names; no file is opened. Raises LakeError for a foreign file."""
         paths = [self.store.relative(found.path) for found in self.store.files(self.name, ".parquet")]
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            return sorted(pool.map(self._described, paths), key=lambda file: file.first)
+        return sorted(map(self._described, paths), key=lambda file: file.first)
 
     def _described(self, path: str) -> TableFile:
-        folders, _, name = path.removeprefix(f"{self.name}/").rpartition("/")
+        folders = path.removeprefix(f"{self.name}/").rpartition("/")[0]
         partition = {}
         for folder in folders.split("/"):
             column, _, value = folder.partition("=")
             partition[column] = "" if value == NO_NAME else unquote(value)
-        told = _NAME.fullmatch(name)
-        first, last, rows = map(int, told.groups()) if told else self._measured(path)
+        first, last, rows = _positions(path)
         return TableFile(self.store.uri(path), first, last, rows, partition)
 
-    def _measured(self, path: str) -> tuple[int, int, int]:
-        found = pq.read_metadata(self.store.full(path), filesystem=self.store.filesystem)
-        column = found.schema.names.index("position")
-        groups = [found.row_group(at).column(column).statistics for at in range(found.num_row_groups)]
-        told = [group for group in groups if group is not None and group.has_min_max]
-        least, greatest = (group.min for group in told), (group.max for group in told)
-        return min(least, default=0), max(greatest, default=0), found.num_rows
+
+def first_position(path: str) -> int:
+    """The position of the first row of one of our files."""
+    return _positions(path)[0]
 
 
-def first_position(path: str) -> int | None:
-    """Of a file, by its name; None: an older version has named it."""
-    told = _NAME.fullmatch(path.rpartition("/")[2])
-    return None if told is None else int(told[1])
-
-
-def finish_compaction(lake: Lake) -> None:
-    """Finish what an older version, which put files together, was interrupted in. The old or the new files stay."""
-    note = lake.hidden / "compaction.json"
-    if not note.exists():
-        return
-    told = json.loads(note.read_bytes())
-    hour, other = lake.root / told["hour"], lake.root / told["new"]
-    if not hour.exists():
-        os.rename(other, hour)
-    remove(other)
-    remove(other.with_name(f"{other.name}.old"))
-    note.unlink()
+def _positions(path: str) -> tuple[int, int, int]:
+    """First and last position, and the number of rows."""
+    found = _NAME.fullmatch(path.rpartition("/")[2])
+    if found is None:
+        raise LakeError(f"{path} is not a file of this archive: expected a name like {_EXAMPLE}. Move it elsewhere")
+    first, last, rows = map(int, found.groups())
+    return first, last, rows
