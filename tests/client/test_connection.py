@@ -156,7 +156,7 @@ def test_a_broker_that_does_not_read_is_given_up(protocol: str) -> None:
 
     async def main() -> None:
         async with Fake(protocol, deaf) as fake, aio.connect(fake.url(), timeout=0.2) as client:
-            with pytest.raises(Uncertain, match=r"did not take what was sent within 0\.2 s") as caught:
+            with pytest.raises(Uncertain, match=r"did not read what was sent within 0\.2 s") as caught:
                 await client.publish_many((bytes(2**20) for _ in range(50)), queue=None if protocol == "sspq" else "q")
             assert len(caught.value.messages) == 1
             assert caught.value.published is not None
@@ -176,7 +176,7 @@ def test_a_reset_while_publishing_leaves_doubt(protocol: str) -> None:
     async def main() -> None:
         async with Fake(protocol, script) as fake, aio.connect(fake.url()) as client:
             bodies = (bytes([n]) * 2**20 for n in range(50))
-            with pytest.raises(Uncertain, match=r"is not known, \d+ before them were sent") as caught:
+            with pytest.raises(Uncertain, match=r"is unknown, \d+ before them were sent") as caught:
                 await client.publish_many(bodies, queue=None if protocol == "sspq" else "q")
             error = caught.value
             assert not error.retriable

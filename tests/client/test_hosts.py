@@ -143,7 +143,7 @@ def test_one_that_takes_over_is_waited_for(refusing: str, caplog: pytest.LogCapt
     run(main())
     [said] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert said.startswith("none of 2 hosts serves: ")
-    assert said.endswith("; trying again for 10 s")
+    assert said.endswith("; retrying for 10 s")
 
 
 def test_something_else_that_listens_does_not_serve() -> None:

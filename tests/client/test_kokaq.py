@@ -213,7 +213,7 @@ class TestConsuming:
                     assert (message.ttl, message.priority, message.correlation_id) == (9, 4, b"c")
                     await message.renew(60)
                     await message.ack()
-                    with pytest.raises(NotHeld, match="acknowledged already"):
+                    with pytest.raises(NotHeld, match="already acknowledged"):
                         await message.release()
                     break
 
@@ -409,7 +409,7 @@ class TestConsuming:
             async with Fake("kokaq", script) as fake, aio.connect(fake.url("/q")) as client:
                 message = await client.lock()
                 assert message is not None
-                with pytest.raises(Uncertain, match="may be given out again"):
+                with pytest.raises(Uncertain, match="may be delivered again"):
                     await message.ack()
 
         run(main())
@@ -457,7 +457,7 @@ class TestPop:
 
         with caplog.at_level(logging.WARNING):
             run(main())
-        assert "closed with 1 popped message(s) that nobody has taken" in caplog.text
+        assert "closed with 1 popped message(s) that were not consumed" in caplog.text
 
     def test_a_pop_without_its_answer_is_uncertain(self) -> None:
         async def script(peer: Peer) -> None:
@@ -615,7 +615,7 @@ class TestAdmin:
 
         async def main() -> None:
             async with Fake("kokaq", script) as fake, aio.connect(fake.url()) as client:
-                with pytest.raises(ProtocolProblem, match="a request that was not made"):
+                with pytest.raises(ProtocolProblem, match="a request that was not sent"):
                     await client.ping()
 
         run(main())

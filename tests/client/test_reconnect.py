@@ -51,7 +51,7 @@ def test_a_consumer_goes_on_and_old_deliveries_cannot_be_settled() -> None:
                 if len(seen) == 1:
                     received.set()
                     await until_over(client)
-                    with pytest.raises(NotHeld, match="the broker gives it out again") as caught:
+                    with pytest.raises(NotHeld, match="the broker delivers it again") as caught:
                         await message.ack()
                     assert not caught.value.retriable
                 else:

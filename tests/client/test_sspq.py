@@ -132,7 +132,7 @@ def test_a_request_that_was_given_up_still_stands() -> None:
     async def main() -> None:
         async with Fake("sspq", script) as fake, aio.connect(fake.url()) as client:
             assert await client.receive(timeout=0.05) is None
-            assert "has asked for a message and can't ask for a dead letter" in await refusal(client)
+            assert "is waiting for a message and can't request a dead letter" in await refusal(client)
             go_on.set()
             while "use another client" not in await refusal(client):  # the message has not come yet
                 await asyncio.sleep(0.001)
@@ -152,7 +152,7 @@ def test_a_message_that_nobody_asked_for_ends_the_connection() -> None:
     async def main() -> None:
         async with Fake("sspq", script) as fake, aio.connect(fake.url()) as client:
             await until_over(client)
-            with pytest.raises(ProtocolProblem, match="nobody had asked for"):
+            with pytest.raises(ProtocolProblem, match="sent a message without a request"):
                 await client.receive()
 
     run(main())
@@ -194,7 +194,7 @@ def test_what_sspq_cannot_express() -> None:
                 with pytest.raises(Unsupported, match="Kokaq can"):
                     await settle()
             await message.ack()
-            with pytest.raises(NotHeld, match="was acknowledged already"):
+            with pytest.raises(NotHeld, match="was already acknowledged"):
                 await message.ack()
 
     run(main())
@@ -215,7 +215,7 @@ def test_the_connection_is_lost_with_a_message_out() -> None:
             assert message is not None
             received.set()
             await until_over(client)
-            with pytest.raises(NotHeld, match="the broker gives it out again"):
+            with pytest.raises(NotHeld, match="the broker delivers it again"):
                 await message.ack()
             with pytest.raises(Disconnected) as caught:
                 await client.receive()

@@ -7,14 +7,14 @@
     with connect("phpmq://127.0.0.1:9100/jobs") as client:
         client.publish(b"hello")
 
-The same names with ``await`` are in :mod:`penstock.client.aio`. The page is docs/client.md. Inside:
+The same names with ``await`` are in :mod:`penstock.client.aio`. User's page: docs/client.md. From the caller down:
 
-* ``urls``, ``options``, ``abilities`` and ``errors`` are what a caller says and hears; ``messages`` what is exchanged.
-* ``protocol`` is what must be known of a protocol; ``connection`` is one connection; ``session``, with ``operations``,
-  is what a protocol makes of it, and ``phpmq``, ``sspq`` and ``kokaq`` are those that come with it.
-* ``hosts`` finds the one that serves; ``publisher`` and ``consumer`` go on from one connection to the next. ``aio`` is
-  the client, ``sync`` the same client for code without an event loop. ``close_reasons`` and ``tls_errors`` find words
-  for what went wrong.
+* ``sync`` wraps ``aio``, the client. Its vocabulary: ``urls``, ``options``, ``abilities``, ``messages``, ``errors``.
+* ``publisher`` and ``consumer`` carry on from one connection to the next, and decide alone what may be sent again.
+* ``hosts`` finds the host that serves.
+* ``session`` (with ``operations``) is one connection of one protocol: ``phpmq``, ``sspq`` or ``kokaq``. ``protocol``
+  describes a protocol to the rest of the client.
+* ``connection`` moves bytes. ``close_reasons`` and ``tls_errors`` explain why it ended.
 """
 
 from penstock.client import aio

@@ -1,4 +1,4 @@
-"""Asking whether a protocol has an operation, and the error that says who has it instead."""
+"""Check whether a protocol has an operation; the error names the protocols that do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.client.protocol import Abilities, who_can
 
 
 def unsupported(abilities: Abilities, operation: str) -> Unsupported:
-    """The error that says that a protocol has no ``operation``, and who has it."""
+    """The error for an ``operation`` that a protocol lacks. It names the protocols that have it."""
     instead = who_can(operation)
     error = Unsupported(f"{abilities.title} can't express {operation!r}; {' and '.join(instead) or 'none'} can")
     error.protocol, error.operation, error.instead = abilities.title, operation, instead

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Unpack
 
 from penstock.client.abilities import require
-from penstock.client.close_reasons import PATIENCE, Unconfirmed, asked, over_limit, reasons, unheard
+from penstock.client.close_reasons import PATIENCE, Unconfirmed, asked, no_answer, over_limit, reasons
 from penstock.client.consumer import Consumer, ConsumerRequest, DeliveryStream
 from penstock.client.errors import ClientError, Closed, ConnectFailed
 from penstock.client.hosts import first_serving
@@ -46,9 +46,9 @@ __all__ = ["AsyncClient", "Consumer", "Message", "connect"]
 
 log = logging.getLogger(__name__)
 
-#: How many unsettled messages a consumer has at most unless told otherwise.
+#: Unsettled messages per consumer.
 DEFAULT_WINDOW = 32
-#: The longest pause between two questions to an empty Kokaq queue, in seconds, unless told otherwise.
+#: The longest pause between two polls of an empty Kokaq queue, in seconds.
 DEFAULT_POLL = 1.0
 
 
@@ -73,9 +73,9 @@ class Connecting:
 def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
     """A client, once it is awaited or used in ``async with``.
 
-    The options are those of :class:`~penstock.client.options.ClientOptions`. The first connection is tried once, also
-    with ``reconnect``: an address that is wrong should not look like one that is slow. Of several hosts each is tried,
-    and with ``reconnect`` again for ``connect_timeout`` seconds: none serves while one of them takes over.
+    The options are those of :class:`~penstock.client.options.ClientOptions`. The first connection is tried only once,
+    even with ``reconnect``, so that a wrong address does not look like a slow one. With several hosts each is tried,
+    and with ``reconnect`` they are retried for ``connect_timeout`` seconds, since none serves during a take-over.
     """
     return Connecting(AsyncClient(*parse(url, settings)))
 
@@ -83,13 +83,13 @@ def connect(url: str, **settings: Unpack[ClientSettings]) -> Connecting:
 class AsyncClient:
     """One connection to a broker. Made by :func:`connect`. For one event loop; any number of tasks may use it.
 
-    Of several hosts it is the one that serves, and after a loss the one that serves then. What the protocol of the URL
-    can't express raises :class:`~penstock.client.errors.Unsupported`, before anything is sent. ``queue`` may be left
-    out where the URL names one.
+    With several hosts it connects to the one that serves, and after a loss to the one that serves then. Operations that
+    the URL's protocol can't express raise :class:`~penstock.client.errors.Unsupported` before anything is sent.
+    ``queue`` may be omitted if the URL names one.
     """
 
     def __init__(self, addresses: Sequence[Address], options: ClientOptions) -> None:
-        #: All that the URL names, and the one that was connected to last.
+        #: All hosts of the URL, and the one that was connected to last.
         self.addresses = tuple(addresses)
         self.address = addresses[0]
         self.options = options
@@ -111,7 +111,7 @@ class AsyncClient:
     async def publish(
         self, message: Outgoing | bytes | str, *, queue: str | None = None, **details: Unpack[Details]
     ) -> Published:
-        """Publish one message. Kokaq: returns when it is on the broker's disk. The others: when it was sent."""
+        """Publish one message. Kokaq returns once it is on the broker's disk; the others once it was sent."""
         publisher = self._publisher(queue)
         await publisher.add([outgoing(message, details)])
         return await publisher.finish()
@@ -125,8 +125,8 @@ class AsyncClient:
     ) -> Published:
         """Publish any number of messages, pipelined. The iterator is read only as fast as the broker takes them.
 
-        Ends at the first message that is refused or in doubt; the error says which they are, what went before, and
-        what was taken from the iterator and not sent.
+        Stops at the first message that is refused or in doubt. The error has those messages, what was published before
+        them, and what was taken from the iterator but not sent.
         """
         publisher = self._publisher(queue)
         if isinstance(messages, AsyncIterable):
@@ -149,17 +149,17 @@ class AsyncClient:
         lock: float | None = None,
         poll: float = DEFAULT_POLL,
     ) -> Consumer:
-        """The queue's messages, as they come: ``async for message in client.consume()``.
+        """Consume a queue: ``async for message in client.consume()``.
 
-        At most ``window`` of them are unsettled at a time (SSPQ: always one); more come as they are settled. ``idle``
-        ends the loop when none has come for so many seconds. For Kokaq, ``lock`` is how long each message is ours, in
-        seconds (else as the queue is set up), and ``poll`` the longest pause between two looks at an empty queue.
+        At most ``window`` messages are unsettled at a time (SSPQ: always one). The loop ends after ``idle`` seconds
+        without a message. For Kokaq, ``lock`` is the duration of each lock in seconds (default: the queue's), and
+        ``poll`` the longest pause between two polls of an empty queue.
         """
         wanted = ConsumerRequest(queue=queue, window=window, lock=lock, poll=poll)
         return Consumer(self._deliveries(wanted, idle))
 
     def dead_letters(self, *, idle: float | None = None) -> Consumer:
-        """SSPQ: the dead letters of the queue, as they come. An acknowledged one is gone for good."""
+        """SSPQ: consume the queue's dead letters. An acknowledged one is gone for good."""
         return Consumer(self._dead(idle))
 
     async def receive(
@@ -170,23 +170,23 @@ class AsyncClient:
         return None if delivery is None else message_of(delivery)
 
     async def ack_many(self, messages: Iterable[Message]) -> None:
-        """Acknowledge several messages: with Kokaq one wait for all answers, not one each.
+        """Acknowledge several messages. Kokaq waits once for all answers.
 
-        Every one is tried; after that the first error, if there was one, is raised.
+        All are tried before the first error, if any, is raised.
         """
         await self._ack_all([message._hold for message in messages])
 
     async def lock(self, queue: str | None = None, *, lock: float | None = None) -> Message | None:
-        """Kokaq: the head of the queue, locked for ``lock`` seconds; None if there is nothing now."""
+        """Kokaq: lock the head of the queue for ``lock`` seconds; None if the queue is empty."""
         delivery = await self._locked(queue, lock)
         return None if delivery is None else message_of(delivery)
 
     async def pop(self, queue: str | None = None) -> Received | None:
-        """Kokaq: take the head of the queue for good; None if there is nothing now. At most once: see Uncertain."""
+        """Kokaq: remove the head of the queue; None if it is empty. At most once: see Uncertain."""
         return await (await self._able("pop")).pop(queue)
 
     async def peek(self, queue: str | None = None) -> Received | None:
-        """Kokaq: the message that would come next, left where it is; None if there is nothing now."""
+        """Kokaq: the next message, left in the queue; None if the queue is empty."""
         return await (await self._able("peek")).peek(queue)
 
     async def get(self, message_id: str, queue: str | None = None) -> Received | None:
@@ -194,7 +194,7 @@ class AsyncClient:
         return await (await self._able("get")).get(message_id, queue)
 
     async def queue_info(self, queue: str | None = None) -> QueueInfo:
-        """Kokaq: what the broker tells about a queue."""
+        """Kokaq: the broker's description of a queue."""
         return await (await self._able("queue_info")).queue_info(queue)
 
     async def create_queue(
@@ -206,12 +206,12 @@ class AsyncClient:
         max_deliveries: int | None = None,
         exist_ok: bool = False,
     ) -> bool:
-        """Kokaq: create a queue, with these as its defaults. False if it was there already and that is ``exist_ok``."""
+        """Kokaq: create a queue with these defaults. False if it existed and ``exist_ok`` allows that."""
         session = await self._able("create_queue")
         return await session.create_queue(queue, ttl=ttl, lock=lock, max_deliveries=max_deliveries, exist_ok=exist_ok)
 
     async def create_namespace(self, namespace: str, *, exist_ok: bool = False) -> bool:
-        """Kokaq: create a namespace. False if it was there already and that is ``exist_ok``."""
+        """Kokaq: create a namespace. False if it existed and ``exist_ok`` allows that."""
         return await (await self._able("create_namespace")).create_namespace(namespace, exist_ok=exist_ok)
 
     async def delete_queue(self, queue: str | None = None) -> None:
@@ -223,35 +223,35 @@ class AsyncClient:
         await (await self._able("delete_namespace")).delete_namespace(namespace)
 
     async def ping(self) -> None:
-        """Kokaq: ask for a sign of life, and wait for it."""
+        """Kokaq: ping the broker and wait for its answer."""
         await (await self._able("ping")).ping()
 
     async def health(self) -> str | None:
-        """Kokaq: what ails the broker; None if it is well."""
+        """Kokaq: why the broker is unhealthy; None if it is healthy."""
         return await (await self._able("health")).health()
 
     async def counters(self) -> dict[str, int | str]:
-        """Kokaq: the broker's own counters: whatever fields it sends, by their names (docs/protocols/kokaq.md)."""
+        """Kokaq: the broker's counters by name, whichever it sends (docs/protocols/kokaq.md)."""
         return await (await self._able("counters")).counters()
 
     def check(self) -> None:
-        """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
+        """Raise the reason why the connection ended, if it did. Sends nothing to the broker."""
         if self._current is None:
             raise Closed(f"{self.address}: the client is closed")
         self._current.link.check()
 
     async def close(self) -> None:
-        """Send what is left and end the connection. What was not settled goes back to its queue."""
+        """Flush and close the connection. Unsettled messages go back to their queues."""
         self._closed = True
         session, self._current = self._current, None
         if session is not None:
             await session.close()
             self._parted = session.link.parted
-            if self._sent.count and not self._sent.told:
-                await self._tell()
+            if self._sent.count and not self._sent.reported:
+                await self._log_doubt()
 
-    async def _tell(self) -> None:
-        """Nobody has been told of a doubt so far, and there is no call left to raise it."""
+    async def _log_doubt(self) -> None:
+        """Log unconfirmed publishes that no call can raise any more."""
         if not self._parted:
             why = await self.why_closed()
             log.warning("%s: whether all that was published was taken is not known: %s", self.address, why)
@@ -259,24 +259,26 @@ class AsyncClient:
             log.warning("%s: refused: %s", self.address, found)
 
     async def why_closed(self) -> str:
-        """What can be known of why the broker has closed a connection over which was published.
+        """The likely reasons why the broker closed a connection that published.
 
-        Protocols that do not confirm refuse a message in no other way. With the option ``ask`` the broker is asked.
+        Closing is the only refusal of protocols without confirmations. With the option ``ask`` the broker is asked.
         """
-        told = reasons(self._sent)
+        known = reasons(self._sent)
         if self.options.ask is None:
-            return told
+            return known
         try:
             async with asyncio.timeout(PATIENCE), connect(self.options.ask) as other:
                 found = await asked(other, self._sent)
         except (ClientError, TimeoutError) as error:
-            return f"{told} ({unheard(error)})"
-        return f"asked over {other.protocol}: {found}" if found else f"{told} (asked over {other.protocol}, it is well)"
+            return f"{known} ({no_answer(error)})"
+        if found:
+            return f"asked over {other.protocol}: {found}"
+        return f"{known} (asked over {other.protocol}, it reports no problem)"
 
     async def refusal(self) -> str:
-        """Which of the messages that were published the broker can't have taken, as far as asking it tells; else empty.
+        """Which published messages the broker can't have accepted, according to itself; empty if none.
 
-        A close in order does not tell: a broker may end a connection that way because it refuses what came over it.
+        An orderly close proves nothing: a broker also closes in order when it refuses what it received.
         """
         if self.options.ask is None or not self._sent.count:
             return ""
@@ -288,9 +290,9 @@ class AsyncClient:
 
     @property
     def parted(self) -> bool:
-        """Whether the client was closed, and the broker then ended the connection in order and in time.
+        """Whether the client was closed and the broker then ended the connection in order and in time.
 
-        Without it, what PHPMQ and SSPQ were given last may not have been read.
+        If not, the broker may not have read what was sent last over PHPMQ or SSPQ.
         """
         return self._parted
 
@@ -302,7 +304,7 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    # What the synchronous client needs as well.
+    # Shared with the synchronous client.
 
     def _publisher(self, queue: str | None) -> Publisher:
         return Publisher(self._session, queue, self.options, self._sent, self.why_closed)
@@ -337,7 +339,7 @@ class AsyncClient:
             returning = self.options.returning if len(self.addresses) > 1 else None
             if returning is None:
                 self._current = await self._connected()
-            else:  # none of them serves while one takes over
+            else:  # no host serves during a take-over
                 self._current = await self._return(returning, self.options.connect_timeout)
         return self
 
@@ -354,7 +356,7 @@ class AsyncClient:
         return session
 
     async def _session(self) -> ClientSession:
-        """The present connection, or the next one if it was lost and the client is to return."""
+        """The current connection, or the next one if it was lost and the client reconnects."""
         async with self._connecting:
             if self._closed or self._current is None:
                 raise Closed(f"{self.address}: the client is closed")
@@ -364,14 +366,14 @@ class AsyncClient:
                     self._current.link.check()
                     raise AssertionError
                 session = await self._return(returning)
-                if self._closed:  # meanwhile, when there was no connection to close
+                if self._closed:  # closed while there was no connection
                     await session.close()
                     raise Closed(f"{self.address}: the client is closed")
                 self._current = session
             return self._current
 
     async def _return(self, returning: Reconnect, patience: float = math.inf) -> ClientSession:
-        """Connect, again and again with pauses, for so many seconds."""
+        """Connect, retrying with pauses for ``patience`` seconds."""
         last: ConnectFailed | None = None
         until = asyncio.get_running_loop().time() + patience
         for pause in returning.pauses():
@@ -383,7 +385,7 @@ class AsyncClient:
             except ConnectFailed as error:
                 if not error.retriable or asyncio.get_running_loop().time() >= until:
                     raise
-                again = "trying again" if patience == math.inf else f"trying again for {patience:g} s"
+                again = "retrying" if patience == math.inf else f"retrying for {patience:g} s"
                 log.log(logging.WARNING if last is None else logging.INFO, "%s; %s", error, again)
                 last = error
             else:
@@ -393,6 +395,6 @@ class AsyncClient:
         raise last
 
     async def _able(self, operation: str) -> ClientSession:
-        """The present connection, if its protocol has the operation."""
+        """The current connection, if its protocol has the operation."""
         require(self.address.abilities, operation)
         return await self._session()

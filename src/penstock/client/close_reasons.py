@@ -1,7 +1,7 @@
-"""What can be known of a connection that the broker closed: protocols that do not confirm refuse in no other way.
+"""Why the broker closed a connection: the only refusal that protocols without confirmations have.
 
-The reasons are few, and some can be told from here or asked for: over another protocol (the option ``ask``) it says how
-it is, what it takes, and how full a queue is.
+There are few reasons. Some can be worked out here; with the option ``ask`` the broker reports its health, its limits
+and how full a queue is over another protocol.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from penstock.client.errors import ClientError, Refused
 if TYPE_CHECKING:
     from penstock.client.aio import AsyncClient
 
-#: Seconds for the whole question: whoever has just been refused does not want to wait for the reason too.
+#: Seconds for all questions together: a caller who was just refused should not wait long for the reason.
 PATIENCE = 5.0
 
 
 class Unconfirmed:
-    """What went out without a confirmation, over all connections of a client."""
+    """What a client sent without a confirmation, over all its connections."""
 
     def __init__(self) -> None:
         self.count = 0
         self.largest = 0
         self.queue: str | None = None
-        #: The caller has been told that something is in doubt.
-        self.told = False
+        #: An error has reported the doubt to the caller.
+        self.reported = False
 
     def note(self, queue: str | None, sizes: list[int]) -> None:
         """These were handed to the connection."""
@@ -35,36 +35,36 @@ class Unconfirmed:
 
 
 def reasons(sent: Unconfirmed) -> str:
-    """Why a broker closes a connection that publishes, as far as one can know from here."""
+    """Why a broker closes a publishing connection, as far as the client can know."""
     return (
-        f"a broker closes without a word if a message is too large for it (the largest had {sent.largest} bytes), if "
+        f"a broker closes without an answer if a message is too large (the largest had {sent.largest} bytes), if "
         "this client may not publish there, if the queue or the disk stays full, or to shut down; its log says which"
     )
 
 
 async def over_limit(client: AsyncClient, sent: Unconfirmed) -> str:
-    """That the largest message is more than the broker takes, if it is."""
+    """A sentence if the largest message exceeds the broker's limit, else empty."""
     most = _number(str((await client.counters()).get("source", "")), "max_payload")
     over = most is not None and sent.largest > most
     return f"a message of {sent.largest} bytes is over its limit of {most}" if over else ""
 
 
 async def asked(client: AsyncClient, sent: Unconfirmed) -> str:
-    """What the broker says when it is asked; what it does not say is left out. Empty: nothing that would explain it."""
-    told = []
-    if ill := await client.health():
-        told.append(f"it is not well: {ill}")
+    """What the broker reports that would explain the close; empty if nothing does."""
+    found = []
+    if problem := await client.health():
+        found.append(f"it is unhealthy: {problem}")
     if over := await over_limit(client, sent):
-        told.append(over)
+        found.append(over)
     queue = sent.queue or client.address.queue
     if queue is not None:
         try:
             info = await client.queue_info(queue)
         except Refused as refusal:
-            told.append(f"of {queue!r} it says {refusal.reason.replace('_', ' ')}")
+            found.append(f"for {queue!r} it answers {refusal.reason.replace('_', ' ')}")
         else:
-            told += _fullness(queue, info.depth or 0, info.limits)
-    return "; ".join(told)
+            found += _fullness(queue, info.depth or 0, info.limits)
+    return "; ".join(found)
 
 
 def _fullness(queue: str, depth: int, limits: str) -> list[str]:
@@ -83,6 +83,6 @@ def _number(text: str, name: str) -> int | None:
     return int(found[name]) if found.get(name, "").isdigit() else None
 
 
-def unheard(error: ClientError | TimeoutError) -> str:
-    """Why the question itself came to nothing."""
-    return f"asking it came to nothing: {error or f'no answer within {PATIENCE:g} s'}"
+def no_answer(error: ClientError | TimeoutError) -> str:
+    """Why asking the broker failed."""
+    return f"asking it failed: {error or f'no answer within {PATIENCE:g} s'}"

@@ -1,4 +1,4 @@
-"""One connection: bytes in, frames out; bytes out, with back-pressure; and one reason why it ended."""
+"""One connection: bytes to frames, writes with backpressure, and one reason why it ended."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 FrameT = TypeVar("FrameT")
 
-#: How much may wait in our own buffer before a writer has to. Large enough to keep the connection busy, and all that
-#: is added to the memory of a slow broker's client.
+#: Bytes that may wait in our buffer before a writer waits. Enough to keep the connection busy, and the most memory that
+#: a slow broker costs its client.
 WRITE_BUFFER = 256 * 1024
-#: How long a closing connection waits for the broker to have read everything.
+#: Seconds that a closing connection waits for the broker to read everything.
 CLOSE_TIMEOUT = 2.0
-#: A broker whose machine is gone is noticed by a consumer that only waits: asked after this many idle seconds, this
-#: often, this many times.
+#: Keepalive probes, so that a consumer that only waits notices a broker whose machine is gone.
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
 class Link(asyncio.Protocol, Generic[FrameT]):
-    """A connection of one protocol. ``on_frames`` is called with what each read completes, ``on_lost`` once at the end.
+    """A connection of one protocol. ``on_frames`` gets the frames that a read completes; ``on_lost`` is called once.
 
-    The end has one reason, in ``failure``: what was lost, timed out, could not be understood or was closed.
+    ``failure`` holds the one reason why it ended: lost, timed out, not understood, or closed.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
     ) -> None:
         self.address = address
         self.failure: ClientError | None = None
-        #: Whether the connection was closed by us, and the broker ended its side in order and in time.
+        #: Whether we closed the connection and the broker then ended its side in order and in time.
         self.parted = False
         self._decoder = decoder
         self._on_frames = on_frames
@@ -57,12 +56,12 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         self._writable.set()
         self._gone = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        #: Written in this turn of the loop, and not yet given to the transport.
+        #: Written in this turn of the loop, not yet passed to the transport.
         self._parts: list[bytes] = []
         self._size = 0
         self._heard = False
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -75,7 +74,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         """See asyncio."""
         self._heard = True
         if self.failure is not None:
-            return  # read on while closing: unread bytes would turn the close into a reset
+            return  # keep reading while closing: unread bytes would turn the close into a reset
         frames = self._decoder.feed(data)
         if frames:
             self._on_frames(frames)
@@ -85,8 +84,8 @@ class Link(asyncio.Protocol, Generic[FrameT]):
     def eof_received(self) -> None:
         """See asyncio."""
         error = self._decoder.close()
-        told = "the broker closed the connection" + (" in the middle of a message" if error else "")
-        self.fail(Disconnected(f"{self.address}: {told}"))
+        where = " in the middle of a message" if error else ""
+        self.fail(Disconnected(f"{self.address}: the broker closed the connection{where}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
@@ -102,10 +101,10 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         """See asyncio."""
         self._writable.set()
 
-    # What sessions call.
+    # Called by sessions.
 
     def fail(self, error: ClientError) -> None:
-        """End the connection for this reason, unless it has ended before."""
+        """End the connection for this reason, unless it already ended."""
         if self.failure is not None:
             return
         self.failure = error
@@ -116,12 +115,12 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         self._on_lost()
 
     def check(self) -> None:
-        """Raise the reason why the connection is over, if it is."""
+        """Raise the reason why the connection ended, if it did."""
         if self.failure is not None:
             raise copy.copy(self.failure) from self.failure.__cause__
 
     def write(self, data: bytes) -> None:
-        """Send at the end of this turn of the loop, together with all else that is written in it."""
+        """Buffer data; everything written in one turn of the loop is sent together at its end."""
         self.check()
         if not self._parts and not self._loop.is_closed():
             self._loop.call_soon(self._flush)
@@ -129,20 +128,20 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         self._size += len(data)
 
     async def drain(self, timeout: float, *, at_once: bool = True) -> None:
-        """Send what was written, and wait until there is room for more. Without ``at_once``, sending may wait a turn.
+        """Send what was written and wait for room. Without ``at_once``, sending may wait for the end of the turn.
 
-        A broker that does not read for ``timeout`` seconds is given up.
+        Fails the connection if the broker does not read for ``timeout`` seconds.
         """
         if at_once or self._size >= WRITE_BUFFER:
             self._flush()
         if not self._writable.is_set():
-            async with self.limit(timeout, "take what was sent"):
+            async with self.limit(timeout, "read what was sent"):
                 await self._writable.wait()
         self.check()
 
     @asynccontextmanager
     async def limit(self, timeout: float, what: str) -> AsyncIterator[None]:
-        """Give the connection up if what is inside takes longer."""
+        """Fail the connection if the block takes longer."""
         try:
             async with asyncio.timeout(timeout):
                 yield
@@ -152,7 +151,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
             raise error from None
 
     async def ended(self, timeout: float) -> bool:
-        """Whether the connection is over, or ends within this time."""
+        """Whether the connection has ended or ends within ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._gone.wait()
@@ -161,10 +160,10 @@ class Link(asyncio.Protocol, Generic[FrameT]):
         return True
 
     async def close(self) -> None:
-        """Send what is still to be sent, close our side, and wait until the broker has closed its own.
+        """Flush, close our side, and wait until the broker has closed its own.
 
-        The half-close matters: closing at once, with bytes unread on our side, would make the system reset the
-        connection, and the broker could lose what it had not read yet.
+        The half-close matters: closing both sides with unread bytes makes the kernel reset the connection, and the
+        broker could lose what it had not read yet.
         """
         self._flush()
         self.fail(Closed(f"{self.address}: the client was closed"))
@@ -177,7 +176,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
                 transport.close()
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._gone.wait()
-        except OSError:  # TimeoutError is one; the others: the broker has reset the connection just now
+        except OSError:  # a TimeoutError, or the broker has just reset the connection
             transport.abort()
             await self._gone.wait()
             self.parted = False
@@ -188,11 +187,11 @@ class Link(asyncio.Protocol, Generic[FrameT]):
             self._transport.write(b"".join(parts))
 
     def _loss(self, error: Exception | None) -> str:
-        """Why the connection was lost. With TLS 1.3 a broker says no to our certificate when we think all is well."""
+        """Why the connection was lost. In TLS 1.3 a broker rejects our certificate after our handshake succeeded."""
         if isinstance(error, ssl.SSLError):
             return handshake_reason(error, "broker")
         if error is None and self.address.use_tls and not self._heard:
-            return "closed before the broker said anything: it may not accept our certificate, which its log would tell"
+            return "closed before the broker sent anything: it may not accept our certificate; its log says so"
         return str(error or "closed")
 
     def _problem(self, error: WireError) -> ProtocolProblem:
@@ -203,7 +202,7 @@ class Link(asyncio.Protocol, Generic[FrameT]):
 
 
 async def open_link(link: Link[FrameT], options: ClientOptions) -> None:
-    """Connect. Raises :class:`ConnectFailed`, and BadURL for TLS files that are no good."""
+    """Connect. Raises :class:`ConnectFailed`, or BadURL for unusable TLS files."""
     address = link.address
     context = options.tls.context() if address.use_tls else None
     loop = asyncio.get_running_loop()
@@ -219,13 +218,13 @@ async def open_link(link: Link[FrameT], options: ClientOptions) -> None:
     except TimeoutError as error:
         raise ConnectFailed(f"{address}: no connection within {options.connect_timeout:g} s") from error
     except ssl.SSLError as error:
-        raise _hopeless(f"{address}: no TLS connection: {handshake_reason(error, 'broker')}") from error
+        raise _final(f"{address}: no TLS connection: {handshake_reason(error, 'broker')}") from error
     except ConnectionResetError as error:
         raise ConnectFailed(f"{address}: {handshake_reason(error, 'broker') if context else error}") from error
     except (PermissionError, UnicodeError) as error:
-        raise _hopeless(f"{address}: {error}") from error
+        raise _final(f"{address}: {error}") from error
     except OSError as error:
-        # asyncio's own text ("Connect call failed") does not say why, the number does
+        # asyncio's text ("Connect call failed") gives no reason; errno does.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise ConnectFailed(f"{address}: {why}") from error
 
@@ -238,7 +237,7 @@ def _keep_alive(transport: asyncio.Transport) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _hopeless(text: str) -> ConnectFailed:
+def _final(text: str) -> ConnectFailed:
     error = ConnectFailed(text)
     error.retriable = False
     return error

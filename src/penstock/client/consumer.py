@@ -28,7 +28,7 @@ class ConsumerRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryStream:
-    """What comes from a queue, on this connection and, if the client returns after a loss, on those after it."""
+    """Deliveries of one queue, over this connection and, if the client reconnects, the following ones."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DeliveryStream:
             source.close()
 
     async def _try(self) -> Delivery | None:
-        """The next delivery on the present connection; None if it was lost, and the next one is worth a try."""
+        """The next delivery on the current connection; None if it was lost and reconnecting may help."""
         try:
             if self._source is None or self._on is None or self._on.failure is not None:
                 await self._begin()
@@ -74,7 +74,7 @@ class DeliveryStream:
             if not self._returns:
                 raise
         except (NoMessage, Refused) as error:
-            # A broker that shuts down says so once; one that says it again, to a new connection, has another reason.
+            # A broker that shuts down refuses once. If it refuses a new connection too, it has another reason.
             if not (self._returns and error.retriable) or self._told_none:
                 raise
             self._told_none = True
@@ -83,7 +83,7 @@ class DeliveryStream:
         return None
 
     async def _begin(self) -> None:
-        """Ask the present connection for messages."""
+        """Start consuming on the current connection."""
         self.close()
         wanted = self._wanted
         self._on = await self._session()
@@ -93,10 +93,10 @@ class DeliveryStream:
 
 
 class Consumer(AsyncIterator[Message]):
-    """Messages, as they come. Iterate over it; leaving the loop is enough to end it, ``async with`` says it aloud.
+    """An iterator over messages. Leaving the loop ends it; ``async with`` makes that explicit.
 
-    Messages that the broker had already sent when it ended are given to the next consumer of the same queue and
-    client (PHPMQ, SSPQ) or back to the broker (Kokaq). Closing the client gives everything back.
+    Messages that the broker had already sent go to the next consumer of the same queue and client (PHPMQ, SSPQ) or
+    back to the broker (Kokaq). Closing the client returns everything.
     """
 
     def __init__(self, deliveries: DeliveryStream) -> None:
@@ -110,7 +110,7 @@ class Consumer(AsyncIterator[Message]):
         return message_of(delivery)
 
     def close(self) -> None:
-        """Ask for no more messages. Those given out can still be settled."""
+        """Stop consuming. Messages already received can still be settled."""
         self._deliveries.close()
 
     async def __aenter__(self) -> Consumer:

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, and whether trying again helps."""
+"""The client's errors, and whether a retry helps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 class ClientError(Exception):
     """Base of all errors of the client.
 
-    ``retriable`` says whether the same call, made again as it was, has a fair chance and can do no harm. On an error of
-    a publish, ``published`` tells of what went before, and ``unsent`` has what was not sent at all.
+    ``retriable``: the same call may succeed when repeated, and repeating it does no harm. After a failed publish,
+    ``published`` has what was published before, and ``unsent`` what was not sent at all.
     """
 
     retriable = False
@@ -21,11 +21,11 @@ class ClientError(Exception):
 
 
 class BadURL(ClientError, ValueError):
-    """The URL or one of its options makes no sense. The text names what would be right."""
+    """The URL or one of its options is invalid. The text says what would be valid."""
 
 
 class Unsupported(ClientError):
-    """The protocol has no word for it. ``protocol``, ``operation`` and ``instead`` (who can) are in the text too."""
+    """The protocol can't express an operation. ``instead`` names the protocols that can."""
 
     protocol = ""
     operation = ""
@@ -33,25 +33,25 @@ class Unsupported(ClientError):
 
 
 class ConnectFailed(ClientError):
-    """No connection came about. Not retriable where waiting can't help: a certificate, a missing right."""
+    """Connecting failed. Not retriable where waiting can't help: a certificate, a missing permission."""
 
     retriable = True
 
 
 class Disconnected(ClientError):
-    """The connection was lost, and nothing that matters was under way on it. On the next one all is well."""
+    """The connection was lost with nothing in flight that matters. A new connection can go on."""
 
     retriable = True
 
 
 class TimedOut(ClientError):
-    """The broker did not answer, or did not read, in time. The connection is given up, since answers come in order."""
+    """The broker did not answer or read in time. The connection is closed, since answers come in order."""
 
     retriable = True
 
 
 class ProtocolProblem(ClientError):
-    """The other side sent what this protocol does not know. Most often it is a server of another kind.
+    """The peer sent something that is not this protocol. Usually it is another kind of server.
 
     ``code`` is that of the :class:`~penstock.wire.stream.WireError` (docs/protocols), for programs.
     """
@@ -64,28 +64,27 @@ class Closed(ClientError):
 
 
 class Busy(ClientError):
-    """The connection is at something that leaves no room for this. Another client of its own has that room."""
+    """The connection is busy with something that excludes this. Use another client."""
 
 
 class NotHeld(ClientError):
-    """The message can't be settled: it was settled before, its lock has ended, or the connection it came over is gone.
+    """The message can't be settled: it was already settled, its lock expired, or its connection is gone.
 
-    But for the first case the broker gives it out again, to whoever consumes then.
+    Except in the first case the broker delivers it again.
     """
 
 
 class NoMessage(ClientError):
-    """SSPQ: the broker has said that no message will come (NO_RECEIVE), for a reason that it can't tell.
+    """SSPQ: the broker answered NO_RECEIVE, which carries no reason.
 
-    It is shutting down (then it helps to connect again later), dead letters are switched off, or this client may not
-    receive from the queue.
+    It is shutting down (reconnect later), dead letters are switched off, or this client may not receive from the queue.
     """
 
 
 class Refused(ClientError):
-    """Kokaq: the broker has answered Fail. ``reason`` is "bad", "exists", "not_allowed" or "infra".
+    """Kokaq: the broker answered Fail. ``reason`` is "bad", "exists", "not_allowed" or "infra".
 
-    On a publish, ``messages`` are the refused ones. Retriable where the trouble is the broker's own ("infra").
+    After a publish, ``messages`` are the refused ones. Retriable if the broker itself has a problem ("infra").
     """
 
     status = ""
@@ -94,10 +93,10 @@ class Refused(ClientError):
 
 
 class Uncertain(ClientError):
-    """The connection was lost (or gave no answer) after something was sent: it may have happened, or not.
+    """The connection was lost after something was sent: whether the broker acted on it is unknown.
 
-    ``messages`` are those in doubt, if it was a publish. Nothing is sent again by itself: do it if a duplicate does no
-    harm. Retriable only where the broker would notice a duplicate: Kokaq pushes that all have a request ID.
+    After a publish, ``messages`` are those in doubt. The client does not resend them; do so if duplicates do no harm.
+    Retriable only where the broker detects duplicates: Kokaq pushes that all have a request ID.
     """
 
     messages: tuple[Outgoing, ...] = ()

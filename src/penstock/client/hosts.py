@@ -1,7 +1,6 @@
-"""Which of several hosts serves. A broker that stands by refuses connections; a machine that is gone does not answer.
+"""Find the host that serves. A standby refuses connections; a machine that is gone does not answer.
 
-So all are tried, a moment apart, and the first that serves is taken: a host that is silent costs that moment and not
-the whole time-out.
+Hosts are tried a moment apart and the first that serves wins: a silent host costs that moment, not the whole timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ STAGGER = 0.25
 async def first_serving(
     addresses: Sequence[Address], connect: Callable[[Address], Awaitable[ClientSession]]
 ) -> ClientSession:
-    """A session with the first host that serves. Raises :class:`ConnectFailed` with what each of them said."""
+    """A session with the first host that serves. Raises :class:`ConnectFailed` with the reason of each host."""
     if len(addresses) == 1:
         return await connect(addresses[0])
     left = deque(addresses)
@@ -44,9 +43,9 @@ async def first_serving(
 
 
 async def _serving(address: Address, connect: Callable[[Address], Awaitable[ClientSession]]) -> ClientSession:
-    """A session with this host, after it has given a sign of life where the protocol has one.
+    """A session with this host, once it has answered a ping if the protocol has one.
 
-    A connection alone is none: the system accepts it for a process that is stopped or stuck.
+    A connection alone proves nothing: the kernel accepts it for a process that is stopped or stuck.
     """
     session = await connect(address)
     try:
@@ -56,29 +55,29 @@ async def _serving(address: Address, connect: Callable[[Address], Awaitable[Clie
     except Refused:
         pass  # an answer all the same
     except TimeoutError:
-        session.link.fail(Disconnected(f"{address}: no sign of life"))
+        session.link.fail(Disconnected(f"{address}: no answer to a ping"))
         raise ConnectFailed(f"{address}: no answer within {session.options.connect_timeout:g} s") from None
     except (Disconnected, TimedOut, ProtocolProblem) as error:
         failure = ConnectFailed(str(error))
         failure.retriable = error.retriable
         raise failure from error
     except BaseException:
-        session.link.fail(Disconnected(f"{address}: given up"))
+        session.link.fail(Disconnected(f"{address}: connecting was cancelled"))
         raise
     return session
 
 
 async def _give_up(tasks: set[asyncio.Future[ClientSession]]) -> None:
-    """End what is not wanted any more, also where a connection came about in the same moment."""
+    """Cancel the other attempts and close those that connected in the same moment."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, ClientSession):
-            outcome.link.fail(Disconnected(f"{outcome.address}: another host was sooner"))
+            outcome.link.fail(Disconnected(f"{outcome.address}: another host answered first"))
 
 
 def none_serves(failed: Sequence[ClientError]) -> ClientError:
-    """What each of the hosts has said, as one error."""
+    """The errors of all hosts as one."""
     if len(failed) == 1:
         return failed[0]
     error = ConnectFailed(f"none of {len(failed)} hosts serves: {'; '.join(map(str, failed))}")

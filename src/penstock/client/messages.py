@@ -1,4 +1,4 @@
-"""What goes to a broker, and what comes back."""
+"""Messages as they are published, received and settled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.client.errors import ClientError, Disconnected, NotHeld, TimedOut,
 
 
 class Details(TypedDict, total=False):
-    """What a message can have besides its body; see :class:`Outgoing`. Which protocol has what is in docs/client.md."""
+    """Optional properties of a message; see :class:`Outgoing`. docs/client.md lists them per protocol."""
 
     ttl: float
     priority: int
@@ -32,10 +32,10 @@ class Details(TypedDict, total=False):
 class Outgoing(Struct, frozen=True):
     """A message to publish.
 
-    ``ttl`` is in seconds, rounded up to whole ones; 0 is never. ``delay`` is in seconds, ``expires_at`` Unix time.
-    ``retries`` is how often SSPQ may give the message out *again* after a lost connection; 255 (for ever) unless said.
-    ``request_id`` (16 bytes) makes the broker notice a repetition. ``id`` (32 hex digits) is an ID to ask for.
-    ``source_info`` is what to tell consumers of the publisher, instead of its address: ``Received.source``.
+    ``ttl`` is in seconds, rounded up to whole ones; 0 means it never expires. ``delay`` is in seconds, ``expires_at``
+    Unix time. ``retries`` is how often SSPQ may deliver the message *again* after a lost connection; default 255, for
+    ever. With a ``request_id`` (16 bytes) the broker detects duplicates. ``id`` (32 hex digits) asks for that ID.
+    ``source_info`` replaces the publisher's address in ``Received.source``.
     """
 
     body: bytes
@@ -50,21 +50,21 @@ class Outgoing(Struct, frozen=True):
     source_info: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes):  # text has its own way in: publish("text") encodes it
+        if not isinstance(self.body, bytes):  # publish("text") encodes text
             raise TypeError(f"the body of an Outgoing is bytes, not {type(self.body).__name__}: encode text first")
 
     @property
     def ttl_seconds(self) -> int | None:
-        """Whole seconds. Rounded up, as a short life must not become 0, which is for ever."""
+        """Whole seconds, rounded up: a short life must not become 0, which never expires."""
         return None if self.ttl is None else math.ceil(self.ttl)
 
 
-#: What a message can have besides its body.
+#: Names of the optional properties.
 PROPERTIES = Outgoing.__struct_fields__[1:]
 
 
 def outgoing(message: Outgoing | bytes | str, details: Details) -> Outgoing:
-    """A message from what ``publish`` takes: a body (text becomes UTF-8) with details, or a ready message."""
+    """The message for an argument of ``publish``: a body (text is encoded as UTF-8) with details, or an Outgoing."""
     if isinstance(message, Outgoing):
         if details:
             raise TypeError(f"an Outgoing has its details inside: {', '.join(details)} would be ignored")
@@ -77,10 +77,10 @@ def outgoing(message: Outgoing | bytes | str, details: Details) -> Outgoing:
 
 
 class Published(Struct, frozen=True):
-    """How a publish went.
+    """The result of a publish.
 
-    ``confirmed`` is true if the broker has said that all of it is on disk (Kokaq); ``ids`` then has each message's ID.
-    PHPMQ and SSPQ have no answer to a publish: it was handed to the connection, and that is all one can know.
+    ``confirmed``: the broker answered that everything is on disk (Kokaq); ``ids`` then has each message's ID. PHPMQ and
+    SSPQ do not answer a publish, so all that is known is that it was handed to the connection.
     """
 
     count: int
@@ -94,10 +94,10 @@ class Published(Struct, frozen=True):
 
 
 class Received(Struct, frozen=True):
-    """A message as the broker gave it. What the protocol does not tell is None (or 0).
+    """A message as it was delivered. Properties that the protocol does not carry are None (or 0).
 
-    ``ttl`` is what remains, in seconds; 0 is for ever. ``retries`` is what SSPQ has left of them. ``deliveries`` counts
-    how often it was given out before. ``locked_until`` is Unix time on the broker's clock.
+    ``ttl`` is the remaining seconds; 0 never expires. ``retries`` is the number of SSPQ retries left. ``deliveries``
+    counts earlier deliveries. ``locked_until`` is Unix time on the broker's clock.
     """
 
     body: bytes
@@ -126,7 +126,7 @@ class Received(Struct, frozen=True):
 
 
 class QueueInfo(Struct, frozen=True):
-    """What Kokaq tells about a queue. ``depth`` counts ready messages, ``lock`` is in seconds.
+    """Kokaq's description of a queue. ``depth`` counts ready messages, ``lock`` is in seconds.
 
     ``limits`` is a text like "max_depth=1000 max_bytes=5000000 bytes=1234"; empty if the queue has none.
     """
@@ -141,7 +141,7 @@ class QueueInfo(Struct, frozen=True):
 
 
 class Action(Enum):
-    """The ways to be done with a message. The value is what has then become of it."""
+    """The ways to settle a message. The value is the resulting state."""
 
     ACK = "acknowledged"
     REQUEUE = "re-queued"
@@ -150,29 +150,29 @@ class Action(Enum):
 
     @property
     def ability(self) -> str:
-        """The operation that a protocol must have for it."""
+        """The operation that the protocol must have."""
         return self.name.lower()
 
 
 class Settler(ABC):
-    """The connection that a message came over."""
+    """The connection that delivered a message."""
 
     @property
     @abstractmethod
     def failure(self) -> ClientError | None:
-        """Why the connection is over, if it is."""
+        """Why the connection ended, if it did."""
 
     @abstractmethod
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """Tell the broker. :class:`Unsupported` where the protocol has no such word."""
+        """Settle at the broker. Raises :class:`Unsupported` if the protocol can't express the action."""
 
     @abstractmethod
     async def renew(self, hold: Hold, lock: float | None) -> None:
-        """Tell the broker that we need the message for longer."""
+        """Extend the lock."""
 
 
 class Hold:
-    """The right to settle one message, once, on the connection that it came over."""
+    """The right to settle one message, once, on the connection that delivered it."""
 
     __slots__ = ("done", "key", "on_done", "queue", "settler", "stale_at")
 
@@ -183,17 +183,17 @@ class Hold:
         #: What was done with the message, or None.
         self.done: Action | None = None
         self.on_done = on_done
-        #: When the broker takes the message back, by our loop's clock.
+        #: When the lock expires, by our loop's clock.
         self.stale_at = math.inf
 
     async def settle(self, action: Action, ttl: float | None = None) -> None:
         """Settle the message; raises :class:`NotHeld` if that is no longer possible."""
         self._check()
-        self.done = action  # at once, so that a second call that comes meanwhile is noticed
+        self.done = action  # set before awaiting, so that a concurrent second call is detected
         try:
             await self.settler.settle(self, action, ttl)
         except (Disconnected, TimedOut) as error:
-            text = f"whether the message is {action.value} is not known; it may be given out again ({error})"
+            text = f"whether the message is {action.value} is unknown; it may be delivered again ({error})"
             raise Uncertain(text) from error
         except ClientError:
             self.done = None
@@ -208,9 +208,9 @@ class Hold:
 
     def _check(self) -> None:
         if self.done is not None:
-            raise NotHeld(f"the message was {self.done.value} already")
+            raise NotHeld(f"the message was already {self.done.value}")
         if self.settler.failure is not None:
-            text = "the connection that the message came over is gone; the broker gives it out again"
+            text = "the connection that delivered the message is gone; the broker delivers it again"
             raise NotHeld(text) from self.settler.failure
 
 
@@ -222,29 +222,29 @@ class Delivery(NamedTuple):
 
 
 class Message(Received, frozen=True):
-    """A message to work on, and then to settle with one of the first four methods."""
+    """A delivered message. Settle it with ``ack``, ``requeue``, ``reject`` or ``release``."""
 
-    #: Not for callers.
+    #: Internal.
     hold: Hold | None = None
 
     async def ack(self) -> None:
-        """Done: the broker may forget the message. Kokaq answers; with the others this says only that it was sent."""
+        """Done: the broker may delete the message. Kokaq confirms; with the others this only means that it was sent."""
         await self._hold.settle(Action.ACK)
 
     async def requeue(self, ttl: float = 0) -> None:
-        """To the end of its queue, with a new time to live in seconds (0 is for ever)."""
+        """Move it to the end of its queue with a new time to live in seconds (0 never expires)."""
         await self._hold.settle(Action.REQUEUE, ttl)
 
     async def reject(self) -> None:
-        """To the queue's dead letters."""
+        """Move it to the queue's dead letters."""
         await self._hold.settle(Action.REJECT)
 
     async def release(self) -> None:
-        """Back to its old place in the queue, for anybody to take."""
+        """Return it to its place in the queue, for any consumer."""
         await self._hold.settle(Action.RELEASE)
 
     async def renew(self, lock: float | None = None) -> None:
-        """Keep it locked for another ``lock`` seconds from now (None: as long as the queue's default)."""
+        """Extend its lock to ``lock`` seconds from now (None: the queue's default)."""
         await self._hold.renew(lock)
 
     @property
@@ -254,10 +254,10 @@ class Message(Received, frozen=True):
 
 
 def message_of(delivery: Delivery) -> Message:
-    """What the asynchronous client gives out."""
+    """The asynchronous client's message for a delivery."""
     return Message(**asdict(delivery.received), hold=delivery.hold)
 
 
 def new_request_id() -> bytes:
-    """A request ID that nobody else has."""
+    """A unique request ID."""
     return uuid.uuid4().bytes

@@ -1,4 +1,4 @@
-"""What only some protocols can do: looking at messages, queues and the broker itself."""
+"""Operations that only some protocols have: browsing messages, managing queues, asking about the broker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.client.protocol import Abilities
 
 
 class Operations:
-    """The part of a session that most protocols don't have. A session has a method of its own for each ability."""
+    """Defaults that raise Unsupported. A session overrides one method per ability."""
 
     abilities: Abilities
 
     async def renew(self, hold: Hold, lock: float | None) -> None:
-        """Keep a message locked for longer."""
+        """Extend the lock of a message."""
         raise unsupported(self.abilities, "renew")
 
     async def acquire(self, queue: str | None, lock: float | None) -> Delivery | None:
@@ -21,11 +21,11 @@ class Operations:
         raise unsupported(self.abilities, "lock")
 
     async def pop(self, queue: str | None) -> Received | None:
-        """Take the head of the queue for good."""
+        """Remove the head of the queue."""
         raise unsupported(self.abilities, "pop")
 
     async def peek(self, queue: str | None) -> Received | None:
-        """The message that would come next."""
+        """The next message, left in the queue."""
         raise unsupported(self.abilities, "peek")
 
     async def get(self, message_id: str, queue: str | None) -> Received | None:
@@ -33,7 +33,7 @@ class Operations:
         raise unsupported(self.abilities, "get")
 
     async def queue_info(self, queue: str | None) -> QueueInfo:
-        """What the broker tells about a queue."""
+        """The broker's description of a queue."""
         raise unsupported(self.abilities, "queue_info")
 
     async def create_queue(
@@ -55,11 +55,11 @@ class Operations:
         raise unsupported(self.abilities, "delete_namespace")
 
     async def ping(self) -> None:
-        """Ask for a sign of life, and wait for it."""
+        """Ping the broker and wait for its answer."""
         raise unsupported(self.abilities, "ping")
 
     async def health(self) -> str | None:
-        """What ails the broker; None if it is well."""
+        """Why the broker is unhealthy; None if it is healthy."""
         raise unsupported(self.abilities, "health")
 
     async def counters(self) -> dict[str, int | str]:

@@ -1,4 +1,4 @@
-"""What a connection can be told beyond its address."""
+"""Options of a client beyond its address."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from penstock.client.errors import BadURL
 
-#: What is taken from a broker in one message.
+#: Bytes that a client accepts in one message.
 DEFAULT_MAX_MESSAGE = 16 * 2**20
 
 
 class TLS(Struct, frozen=True, kw_only=True):
-    """Whom to trust, and who we are. Files are PEM.
+    """Trust and client certificates. Files are PEM.
 
-    Without ``ca`` the system's authorities count. ``server_name`` is checked against the certificate instead of the
-    host of the URL; with several hosts it is one name for all of them, or one for each, separated by commas. There is
-    no way to skip the check: a self-signed certificate is its own ``ca``.
+    Without ``ca`` the system trust store is used. ``server_name`` is checked against the certificate instead of the
+    URL's host; with several hosts it is one name for all, or one each, separated by commas. Verification can't be
+    skipped: pass a self-signed certificate as ``ca``.
     """
 
     ca: str | None = None
@@ -29,7 +29,7 @@ class TLS(Struct, frozen=True, kw_only=True):
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What asyncio needs. Reads the files; :class:`BadURL` if one of them is no good."""
+        """Read the files. Raises :class:`BadURL` if one is unusable."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,10 +45,10 @@ class TLS(Struct, frozen=True, kw_only=True):
 
 
 class Reconnect(Struct, frozen=True, kw_only=True):
-    """How to come back after a lost connection: pauses in seconds that double from ``first`` to ``most``.
+    """Exponential backoff after a lost connection: pauses in seconds double from ``first`` to ``most``.
 
-    Each pause is shortened by up to half at random, so that a hundred clients don't return in one moment. After
-    ``attempts`` in a row (None: never) the last error is raised.
+    Each pause is shortened by up to half at random, so that a hundred clients don't return at once. After ``attempts``
+    failures in a row (None: never) the last error is raised.
     """
 
     first: float = 0.1
@@ -56,7 +56,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
     attempts: int | None = None
 
     def pauses(self) -> Iterator[float]:
-        """The pause before each attempt, but for the very first one, which is made at once."""
+        """The pause before each attempt; the first is 0."""
         pause = self.first
         yield 0.0
         tried = 1
@@ -66,12 +66,12 @@ class Reconnect(Struct, frozen=True, kw_only=True):
             tried += 1
 
 
-#: Where a URL names several hosts. One of them takes over within seconds, so pauses stay short.
+#: For URLs with several hosts. One of them takes over within seconds, so pauses stay short.
 SEVERAL_HOSTS = Reconnect(most=1.0)
 
 
 class ClientSettings(TypedDict, total=False):
-    """The options of ``connect``. Each can stand in the URL's query too; an argument wins over the URL."""
+    """The options of ``connect``. The URL's query takes them too; an argument overrides the URL."""
 
     connect_timeout: float
     timeout: float
@@ -85,11 +85,11 @@ class ClientSettings(TypedDict, total=False):
 class ClientOptions(Struct, frozen=True, kw_only=True):
     """The options of one client.
 
-    ``connect_timeout`` and ``timeout`` are in seconds. The second is how long to wait for an answer, or for a broker
-    that does not read what is sent; it does not limit how long a consumer waits for a message. ``idempotent`` gives
-    each Kokaq push a request ID of its own, so that it can safely be sent again. ``max_message`` bounds what is taken
-    from the broker. ``reconnect`` is on where the URL names several hosts, unless it is given. ``ask`` is a Kokaq URL
-    of the same broker, to be asked why it has closed a connection.
+    ``connect_timeout`` and ``timeout`` are in seconds. ``timeout`` bounds the wait for an answer, or for a broker that
+    does not read; it does not limit how long a consumer waits for a message. ``idempotent`` gives each Kokaq push a
+    request ID, so that resending it is safe. ``max_message`` is the largest message accepted from the broker.
+    ``reconnect`` defaults to on if the URL names several hosts. ``ask`` is a Kokaq URL of the same broker, used to find
+    out why it closed a connection.
     """
 
     connect_timeout: float = 10.0

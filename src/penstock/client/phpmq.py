@@ -21,7 +21,7 @@ _FORMS = {"compact": b"", "lined": b"\n", "crlf": b"\r\n"}
 
 
 class PhpmqVariant(NamedTuple):
-    """What is sent: the dialect, and the form of its numbers and line ends."""
+    """The dialect, and the width and line ends, that the client sends."""
 
     dialect: Dialect
     style: Style
@@ -36,7 +36,7 @@ class PhpmqClientSession(ClientSession):
         super().__init__(address, options)
         self._variant: PhpmqVariant = address.variant
         self.link = Link(address, phpmq.ClientDecoder(options.max_message), self._take, self._lost)
-        #: By queue. An inbox outlives its consumer: what the broker had sent by then waits for the next one.
+        #: By queue. An inbox outlives its consumer: the next one gets what the broker had already sent.
         self._inboxes: dict[str, Inbox] = {}
         self._consumed: set[str] = set()
 
@@ -69,15 +69,15 @@ class PhpmqClientSession(ClientSession):
         await self.link.drain(self.options.timeout, at_once=False)
 
     def start(self, queue: str, window: int) -> Inbox:
-        """Ask for up to ``window`` unsettled messages at a time."""
+        """Open a window of ``window`` unsettled messages."""
         if queue in self._consumed:
-            raise Busy(f"this client consumes {queue!r} already; a second consumer needs a client of its own")
+            raise Busy(f"this client already consumes {queue!r}; use another client for a second consumer")
         self._write([phpmq.Consume(queue, window)])
         self._consumed.add(queue)
         return self._inbox(queue)
 
     def stop(self, queue: str) -> None:
-        """Ask for no more of that queue. What is out stays out."""
+        """Close the window. Messages in flight stay in flight."""
         self._consumed.discard(queue)
         if self.failure is None:
             self._write([phpmq.Consume(queue, 0)])
@@ -109,7 +109,7 @@ class PhpmqClientSession(ClientSession):
 
 
 class PhpmqSource(MessageSource):
-    """One queue's window. The broker sends by itself, whenever there is a message and a free slot."""
+    """One queue's window. The broker pushes whenever there is a message and a free slot."""
 
     def __init__(self, session: PhpmqClientSession, queue: str, window: int) -> None:
         self._session = session
@@ -134,7 +134,7 @@ def _variant(query: Mapping[str, str]) -> tuple[PhpmqVariant, Abilities]:
     return PhpmqVariant(dialect, style), WITH_TTL if dialect is Dialect.TTL else PLAIN
 
 
-#: The two older dialects, which have no TTL and nothing that came with it.
+#: The two dialects without TTL, re-queue and reject.
 PLAIN = Abilities("PHPMQ (dialects 32 and 36)", COMMON | {"queue", "payload over 65,535 bytes"})
 WITH_TTL = Abilities("PHPMQ", PLAIN.operations | {"requeue", "reject", "ttl"})
 

@@ -1,4 +1,4 @@
-"""What a client must know of a protocol, in one value; the table of protocols names it as the part ``client``."""
+"""A protocol as the client sees it: the part ``client`` of its registration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from penstock.client.session import ClientSession
     from penstock.client.urls import Address
 
-#: What every protocol can do.
+#: Operations that every protocol has.
 COMMON = frozenset({"publish", "publish_many", "consume", "receive", "ack", "ack_many"})
 
-#: Every operation that a protocol may have, and every property of a message that it may send. docs/client.md has them.
+#: Every operation, and every property of a message, that a protocol may support. docs/client.md describes them.
 OPERATIONS = (
     *("publish", "publish_many", "confirmed publishing", "consume", "receive", "dead_letters", "ack", "ack_many"),
     *("requeue", "reject", "release", "renew", "lock", "pop", "peek", "get", "queue_info", "create_queue"),
@@ -28,7 +28,7 @@ OPERATIONS = (
 
 
 class Abilities(Struct, frozen=True):
-    """Which of the OPERATIONS a protocol, or a dialect of it, has. ``title`` is its name in errors."""
+    """The OPERATIONS that a protocol or dialect supports. ``title`` names it in errors."""
 
     title: str
     operations: frozenset[str]
@@ -41,23 +41,22 @@ class Abilities(Struct, frozen=True):
 class ClientProtocol(Struct, frozen=True, kw_only=True):
     """How a client speaks a protocol."""
 
-    #: Makes a connection.
+    #: Creates a session, not yet connected.
     session: Callable[[Address, ClientOptions], ClientSession]
-    #: The usual ones first; then those of dialects that can do less.
+    #: The default first, then those of dialects that support less.
     abilities: tuple[Abilities, ...]
-    #: How a URL names a queue: not at all, since the listener has one, by a name, or by namespace/name.
+    #: How a URL names a queue; "none" if the listener is bound to one.
     queue: Literal["none", "name", "namespace/name"] = "name"
-    #: ClientOptions that a URL of this protocol may have, besides those of all.
+    #: Query options of this protocol's URLs, in addition to the common ones.
     url_options: tuple[str, ...] = ()
-    #: What these options come to: a value for the session (``Address.variant``), and the abilities that go with it.
-    #: Raises BadURL. Without it: no value, and the usual abilities.
+    #: Turns these options into a value for the session (``Address.variant``) and its abilities. Raises BadURL.
     variant: Callable[[Mapping[str, str]], tuple[Any, Abilities]] | None = None
-    #: Messages that ``penstock receive`` has unsettled at a time: few where locks run out, 1 where there are no more.
+    #: Unsettled messages of ``penstock receive``: few where locks expire, 1 where the protocol allows no more.
     window: int = 256
 
 
 def client_protocol(name: str) -> ClientProtocol:
-    """How to speak the protocol of this name. Raises ProtocolError if clients can't."""
+    """The client's part of the protocol of this name. Raises ProtocolError if it has none."""
     found = protocols()[name].part("client")
     if not isinstance(found, ClientProtocol):
         raise ProtocolError(f"{protocols()[name].title}: {protocols()[name].client!r} is no ClientProtocol")
@@ -65,7 +64,7 @@ def client_protocol(name: str) -> ClientProtocol:
 
 
 def who_can(operation: str) -> tuple[str, ...]:
-    """Which protocols have an operation, or the first of their dialects that has it."""
+    """Titles of the protocols that support an operation; of each, the first dialect that does."""
     found = []
     for protocol in having("client"):
         able = [each.title for each in client_protocol(protocol.name).abilities if operation in each.operations]

@@ -1,4 +1,4 @@
-"""Publishing: batches on their way, in order, never more than a few, and never sent twice on the quiet."""
+"""Publishing in batches: in order, a few in flight at a time, and never resent without the caller's consent."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.client.messages import Details, Outgoing, Published, new_request_i
 from penstock.client.options import ClientOptions
 from penstock.client.session import ClientSession, Sending
 
-#: A batch ends at this many messages or bytes, whichever comes first: enough to make the cost of a write small.
+#: A batch ends at this many messages or bytes, whichever comes first: enough to make the cost of a write negligible.
 BATCH_MESSAGES = 256
 BATCH_BYTES = 1024 * 1024
-#: How many batches may be unconfirmed at a time. Together with the batch this bounds what a publisher holds in memory.
-BATCHES_UNDER_WAY = 4
-#: How long after its first sending a push may be sent again. The broker notices repetitions for five minutes; the rest
-#: is for clocks and for the way.
+#: Unconfirmed batches at a time. With the size of a batch this bounds a publisher's memory.
+BATCHES_IN_FLIGHT = 4
+#: Seconds after its first attempt within which a push may be resent. The broker detects duplicates for five minutes;
+#: the difference allows for clocks and the network.
 RESEND_WITHIN = 240.0
-#: How long after a refusal for reasons of its own a broker may take to end the connection, if it shuts down.
+#: Seconds that a broker which refuses because it shuts down may take to close the connection.
 FAREWELL = 2.0
 
 
@@ -36,20 +36,20 @@ class Batcher:
         self._bytes = 0
 
     def add(self, message: Outgoing | bytes | str) -> list[Outgoing] | None:
-        """The batch that this message completes, if it does."""
+        """Add a message; returns the batch that it completes, if any."""
         made = outgoing(message, self._details)
         self._batch.append(made)
         self._bytes += len(made.body)
         return self.rest() if len(self._batch) >= BATCH_MESSAGES or self._bytes >= BATCH_BYTES else None
 
     def rest(self) -> list[Outgoing]:
-        """What has been gathered so far."""
+        """The incomplete batch."""
         batch, self._batch, self._bytes = self._batch, [], 0
         return batch
 
 
 def in_batches(messages: Iterable[Outgoing | bytes | str], details: Details) -> Iterator[list[Outgoing]]:
-    """All messages, batch by batch, none read before its turn."""
+    """All messages in batches, read lazily."""
     batcher = Batcher(details)
     for message in messages:
         if (batch := batcher.add(message)) is not None:
@@ -58,16 +58,16 @@ def in_batches(messages: Iterable[Outgoing | bytes | str], details: Details) -> 
         yield rest
 
 
-class _UnderWay(NamedTuple):
+class _InFlight(NamedTuple):
     sending: Sending
     session: ClientSession
     first_sent: float
 
 
 class Publisher:
-    """One publish, of any length: add batches, then finish.
+    """One publish of any length: add batches, then finish.
 
-    Errors leave nothing open: whatever was under way is waited for first, and the error tells of it.
+    An error is raised only after all batches in flight were answered, and reports what became of them.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Publisher:
         self._why_closed = why_closed
         self._queue = queue
         self._options = options
-        self._under_way: deque[_UnderWay] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._count = 0
         self._confirmed = True
         self._ids: list[str] = []
@@ -91,25 +91,25 @@ class Publisher:
         self._refusal: Refused | None = None
 
     async def add(self, batch: Sequence[Outgoing]) -> None:
-        """Send a batch, as soon as there is room for it."""
+        """Send a batch as soon as there is room."""
         if not batch:
             return
         sent = False
         try:
-            if self._under_way and self._under_way[0].session.failure is not None:
-                await self._wait_for_all()  # what has to be sent again comes before what is new
+            if self._in_flight and self._in_flight[0].session.failure is not None:
+                await self._wait_for_all()  # resends come before new messages
             session = await self._session()
             batch = await self._ready(session, batch)
             sent = True
             await self._send(session, batch, asyncio.get_running_loop().time())
-            while len(self._under_way) >= BATCHES_UNDER_WAY:
+            while len(self._in_flight) >= BATCHES_IN_FLIGHT:
                 await self._wait_for_oldest()
         except ClientError as error:
             error.published = self._published()
             error.unsent = () if sent else tuple(batch)
             if isinstance(error, Disconnected | Uncertain) and self._sent.count:
                 error.add_note(await self._why_closed())
-                self._sent.told = True
+                self._sent.reported = True
             raise
 
     async def finish(self) -> Published:
@@ -118,13 +118,13 @@ class Publisher:
         return self._published()
 
     async def _ready(self, session: ClientSession, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
-        """The batch as it is sent, if the protocol can carry all of it."""
+        """The batch as it will be sent. Raises if the protocol can't carry all of it."""
         try:
             for message in batch:
                 session.check(message)
         except (ClientError, ValueError) as error:
             await self._wait_for_all()
-            error.add_note(f"nothing of its batch was sent; {self._count} message(s) before it were")
+            error.add_note(f"its batch was not sent; {self._count} message(s) before it were")
             raise
         if not (self._options.idempotent and session.can("request_id")):
             return batch
@@ -144,20 +144,20 @@ class Publisher:
             self._confirmed = False
             self._count += len(batch)
         else:
-            self._under_way.append(_UnderWay(sending, session, first_sent))
+            self._in_flight.append(_InFlight(sending, session, first_sent))
 
     async def _wait_for_all(self) -> None:
-        while self._under_way:
+        while self._in_flight:
             await self._wait_for_oldest()
 
     async def _wait_for_oldest(self) -> None:
-        """Wait for the answers to the oldest batch. If they don't come, decide about all that is under way."""
-        sending, session, first_sent = self._under_way.popleft()
+        """Wait for the answers to the oldest batch. If some are missing, settle everything in flight."""
+        sending, session, first_sent = self._in_flight.popleft()
         unanswered = self._note(sending, await sending.outcomes())
         if not unanswered and self._refusal is None:
             return
-        while self._under_way:
-            sending = self._under_way.popleft().sending
+        while self._in_flight:
+            sending = self._in_flight.popleft().sending
             unanswered += self._note(sending, await sending.outcomes())
         if self._refusal is None:
             await self._again(unanswered, first_sent, session.failure)
@@ -168,18 +168,18 @@ class Publisher:
             await self._resend(refused, first_sent)
 
     async def _left(self, session: ClientSession) -> bool:
-        """Whether the broker has refused because it shuts down, and the client goes on with the next one.
+        """Whether the broker refused because it shuts down, and the client reconnects.
 
-        What was refused was not taken, so it can be sent again whatever it is.
+        Refused messages were not accepted, so they can always be resent.
         """
         refusal = self._refusal
         assert refusal is not None
         return self._options.returning is not None and refusal.retriable and await session.link.ended(FAREWELL)
 
     async def _again(self, messages: list[Outgoing], first_sent: float, failure: ClientError | None) -> None:
-        """Send again what the broker would notice as a repetition, and raise :class:`Uncertain` for anything else."""
+        """Resend what the broker would detect as duplicates. Raises :class:`Uncertain` for anything else."""
         in_time = asyncio.get_running_loop().time() - first_sent < RESEND_WITHIN
-        if self._options.returning is None or not in_time or not _noticed(messages):
+        if self._options.returning is None or not in_time or not _detectable(messages):
             raise self._uncertain(messages, failure) from failure
         await self._resend(messages, first_sent)
 
@@ -192,7 +192,7 @@ class Publisher:
             await self._send(session, messages[start : start + BATCH_MESSAGES], first_sent)
 
     def _note(self, sending: Sending, outcomes: Sequence[str | ClientError | None]) -> list[Outgoing]:
-        """Note what became of each message. Returns those of which nothing is known."""
+        """Record the outcome of each message. Returns those without an answer."""
         unanswered = []
         for message, outcome in zip(sending.messages, outcomes, strict=True):
             if isinstance(outcome, str):
@@ -212,18 +212,18 @@ class Publisher:
         refusal.messages = tuple(self._refused)
         refusal.published = self._published()
         if unanswered:
-            refusal.add_note(f"of {len(unanswered)} more message(s) it is not known whether they were taken")
+            refusal.add_note(f"whether {len(unanswered)} more message(s) were accepted is unknown")
         return refusal
 
     def _uncertain(self, messages: Sequence[Outgoing], cause: ClientError | None) -> Uncertain:
         before = f", {self._count} before them were {'confirmed' if self._confirmed else 'sent'}" if self._count else ""
-        error = Uncertain(f"whether {len(messages)} message(s) were taken is not known{before} ({cause})")
+        error = Uncertain(f"whether {len(messages)} message(s) were accepted is unknown{before} ({cause})")
         error.messages = tuple(messages)
         error.published = self._published()
-        error.retriable = _noticed(messages)
+        error.retriable = _detectable(messages)
         return error
 
 
-def _noticed(messages: Sequence[Outgoing]) -> bool:
-    """Whether the broker would notice if all of these were sent once more."""
+def _detectable(messages: Sequence[Outgoing]) -> bool:
+    """Whether the broker would detect all of these as duplicates."""
     return all(message.request_id is not None for message in messages)

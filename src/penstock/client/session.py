@@ -1,4 +1,4 @@
-"""What the sessions of all protocols have in common. A session is one connection and what is known about it."""
+"""The base of all sessions. A session is one connection of one protocol."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.client.urls import Address
 
 
 class Inbox:
-    """Deliveries that have come and that nobody has taken yet, in order.
+    """Deliveries that were received and not yet consumed, in order.
 
-    Whoever waits in :meth:`get` may be cancelled at any time: a delivery is either returned or still here.
+    Waiting in :meth:`news` may be cancelled at any time: a delivery is either returned or still here.
     """
 
     def __init__(self, link: Link[Any]) -> None:
@@ -32,39 +32,39 @@ class Inbox:
         return len(self._ready)
 
     def put(self, delivery: Delivery) -> None:
-        """Add one at the end."""
+        """Append a delivery."""
         self._ready.append(delivery)
         self._news.set()
 
     def wake(self) -> None:
-        """Let whoever waits look again: something has changed."""
+        """Wake the waiting consumer."""
         self._news.set()
 
     def take(self) -> Delivery | None:
-        """The first one, if there is one."""
+        """Remove and return the first, or None."""
         return self._ready.popleft() if self._ready else None
 
     async def news(self) -> None:
-        """Wait until something may have changed. Raises the reason if the connection is over."""
+        """Wait until something may have changed. Raises the reason if the connection ended."""
         self._link.check()
         self._news.clear()
         await self._news.wait()
 
 
 class MessageSource(ABC):
-    """Where one consumer's messages come from, on one connection."""
+    """One consumer's messages on one connection."""
 
     @abstractmethod
     async def next(self) -> Delivery:
-        """The next message, however long that takes. Safe to cancel: no message is lost by it."""
+        """Wait for the next message. Cancelling loses no message."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ask for no more. At once and without waiting, so that it can be called from anywhere on the loop."""
+        """Stop consuming. Does not wait, so that it can be called from anywhere on the loop."""
 
 
 class Sending(ABC):
-    """Messages that were sent together and whose answers are awaited."""
+    """Messages that were sent together and await their answers."""
 
     messages: Sequence[Outgoing]
 
@@ -84,12 +84,12 @@ class ClientSession(Operations, Settler):
         self.abilities = address.abilities
 
     def can(self, operation: str) -> bool:
-        """Whether the protocol has this operation."""
+        """Whether the protocol supports this operation."""
         return operation in self.abilities.operations
 
     @property
     def failure(self) -> ClientError | None:
-        """Why the connection is over, if it is."""
+        """Why the connection ended, if it did."""
         return self.link.failure
 
     async def open(self) -> None:
@@ -97,7 +97,7 @@ class ClientSession(Operations, Settler):
         await open_link(self.link, self.options)
 
     async def close(self) -> None:
-        """Send what is left, and end the connection."""
+        """Flush and close the connection."""
         await self.link.close()
 
     def check(self, message: Outgoing) -> None:
@@ -108,21 +108,21 @@ class ClientSession(Operations, Settler):
 
     @abstractmethod
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending | None:
-        """Send checked messages, waiting for room to do so. None means that no answer will ever come."""
+        """Send checked messages, waiting for room. None: the protocol does not answer."""
 
     def source(self, queue: str | None, *, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """Begin to consume, if the protocol can do it like this."""
-        asked = {"queue": queue is not None, "dead_letters": dead, "lock": lock is not None}
-        for operation in [name for name, given in asked.items() if given]:
+        """Start consuming. Raises Unsupported if the protocol can't."""
+        needed = {"queue": queue is not None, "dead_letters": dead, "lock": lock is not None}
+        for operation in [name for name, given in needed.items() if given]:
             require(self.abilities, operation)
         return self._source(queue, window, lock, poll, dead)
 
     @abstractmethod
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """Begin to consume. What the protocol has no ability for is not asked."""
+        """Start consuming. Arguments that the protocol does not support have their defaults."""
 
     def name(self, queue: str | None) -> str:
-        """The queue that is meant: the call's own, else the URL's."""
+        """The call's queue, else the URL's. Raises ValueError if there is neither."""
         name = queue if queue is not None else self.address.queue
         if name is None:
             raise ValueError(f"which queue? Name it in the call, or in the URL ({self.address})")

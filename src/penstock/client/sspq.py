@@ -20,8 +20,8 @@ from penstock.wire.sspq import SspqFrame
 class SspqClientSession(ClientSession):
     """One SSPQ connection.
 
-    At most one of these is so at a time: a request is waiting (``_asked``), its message has come and nobody has taken
-    it (in the inbox), somebody is at work on it (``_out``). The next request is sent when none is.
+    It is in one of four states: idle; a request is waiting (``_asked``); its message is in the inbox; the message was
+    consumed and is unsettled (``_out``). The next request is sent when idle.
     """
 
     link: Link[SspqFrame]
@@ -31,9 +31,9 @@ class SspqClientSession(ClientSession):
         self.link = Link(address, sspq.Decoder(options.max_message), self._take, self._lost)
         self.inbox = Inbox(self.link)
         self.consumed = False
-        #: Whether the request that is waiting is one for dead letters; None if none is waiting.
+        #: Whether the waiting request asks for dead letters; None if no request waits.
         self._asked: bool | None = None
-        #: Whether the last message that came is a dead letter.
+        #: Whether the last message received is a dead letter.
         self._dead = False
         self._out: Hold | None = None
         self._refused = False
@@ -54,7 +54,7 @@ class SspqClientSession(ClientSession):
         await self.link.drain(self.options.timeout)
 
     def _source(self, queue: str | None, window: int, lock: float | None, poll: float, dead: bool) -> MessageSource:
-        """See :meth:`ClientSession.source`. The window is one message, however large a one is asked for."""
+        """See :meth:`ClientSession.source`. The window is always one message."""
         return SspqSource(self, dead)
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
@@ -81,25 +81,25 @@ class SspqClientSession(ClientSession):
             await self.inbox.news()
 
     def _check_kind(self, dead: bool) -> None:
-        """An earlier request, given up by whoever made it, still stands; its answer must not be taken for another."""
+        """A cancelled request still stands at the broker: its answer must not be taken for another kind's."""
         earlier = self._asked if self._asked is not None else self._dead if len(self.inbox) else dead
         if earlier is not dead:
             kinds = ("a message", "a dead letter") if dead else ("a dead letter", "a message")
-            raise Busy(f"this client has asked for {kinds[0]} and can't ask for {kinds[1]}; use another client")
+            raise Busy(f"this client is waiting for {kinds[0]} and can't request {kinds[1]}; use another client")
 
     def _no_message(self, dead: bool) -> NoMessage:
         reasons = "it is shutting down, or this client may not receive here"
         if dead:
             reasons = "dead letters are switched off, " + reasons
-        error = NoMessage(f"{self.address}: the broker says that no message will come: {reasons}")
+        error = NoMessage(f"{self.address}: the broker refuses to deliver (NO_RECEIVE): {reasons}")
         error.retriable = not dead
         return error
 
     def _take(self, frames: list[SspqFrame]) -> None:
         for frame in sspq.singles(frames):
             if isinstance(frame, sspq.Send):
-                if self._asked is None:  # to ignore it would be to lose it; a lost connection gives it back
-                    self.link.fail(ProtocolProblem(f"{self.address} sent a message that nobody had asked for"))
+                if self._asked is None:  # ignoring it would lose it; a lost connection returns it to the queue
+                    self.link.fail(ProtocolProblem(f"{self.address} sent a message without a request"))
                     return
                 self._dead, self._asked = self._asked, None
                 self._out = Hold(self, "", b"")
@@ -118,7 +118,7 @@ class SspqSource(MessageSource):
 
     def __init__(self, session: SspqClientSession, dead: bool) -> None:
         if session.consumed:
-            raise Busy("SSPQ gives out one message at a time; a second consumer needs a client of its own")
+            raise Busy("SSPQ delivers one message at a time per connection; use another client for a second consumer")
         session.consumed = True
         self._session = session
         self._dead = dead

@@ -1,4 +1,4 @@
-"""The same client for code without an event loop. The asynchronous one runs behind it, in a thread of its own."""
+"""The client for code without an event loop: runs the asynchronous one in a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work over there and wait for it here. Ctrl-C cancels it."""
+        """Run a coroutine in the thread and wait for it. Ctrl-C cancels it."""
         if self._loop.is_closed():
             work.close()
             raise Closed("the client is closed")
@@ -43,7 +43,7 @@ class _Loop:
             raise
 
     def soon(self, deliveries: DeliveryStream) -> None:
-        """End a consumer, without waiting; also from a finalizer, which may run in any thread."""
+        """End a consumer without waiting. Safe in a finalizer, which may run in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(deliveries.close)
 
@@ -56,30 +56,30 @@ class _Loop:
 
 
 class Message(Received, frozen=True):
-    """A message to work on, and then to settle with one of the first four methods."""
+    """A delivered message. Settle it with ``ack``, ``requeue``, ``reject`` or ``release``."""
 
-    #: Not for callers.
+    #: Internal.
     hold: Hold | None = None
     loop: _Loop | None = None
 
     def ack(self) -> None:
-        """Done: the broker may forget the message. Kokaq answers; with the others this says only that it was sent."""
+        """Done: the broker may delete the message. Kokaq confirms; with the others this only means that it was sent."""
         self._settle(Action.ACK)
 
     def requeue(self, ttl: float = 0) -> None:
-        """To the end of its queue, with a new time to live in seconds (0 is for ever)."""
+        """Move it to the end of its queue with a new time to live in seconds (0 never expires)."""
         self._settle(Action.REQUEUE, ttl)
 
     def reject(self) -> None:
-        """To the queue's dead letters."""
+        """Move it to the queue's dead letters."""
         self._settle(Action.REJECT)
 
     def release(self) -> None:
-        """Back to its old place in the queue, for anybody to take."""
+        """Return it to its place in the queue, for any consumer."""
         self._settle(Action.RELEASE)
 
     def renew(self, lock: float | None = None) -> None:
-        """Keep it locked for another ``lock`` seconds from now (None: as long as the queue's default)."""
+        """Extend its lock to ``lock`` seconds from now (None: the queue's default)."""
         assert self.loop is not None
         self.loop.run(self._hold.renew(lock))
 
@@ -94,7 +94,7 @@ class Message(Received, frozen=True):
 
 
 class Consumer(Iterator[Message]):
-    """Messages, as they come. See :class:`penstock.client.consumer.Consumer`."""
+    """An iterator over messages. See :class:`penstock.client.consumer.Consumer`."""
 
     def __init__(self, deliveries: DeliveryStream, loop: _Loop) -> None:
         self._deliveries = deliveries
@@ -108,7 +108,7 @@ class Consumer(Iterator[Message]):
         return message
 
     def close(self) -> None:
-        """Ask for no more messages. Those given out can still be settled."""
+        """Stop consuming. Messages already received can still be settled."""
         self._loop.soon(self._deliveries)
 
     def __enter__(self) -> Consumer:
@@ -145,7 +145,7 @@ def connect(url: str, **settings: Unpack[ClientSettings]) -> Client:
 class Client:
     """One connection to a broker. Made by :func:`connect`. Any number of threads may use it.
 
-    The methods are those of :class:`~penstock.client.aio.AsyncClient`, and explained there.
+    It has the methods of :class:`~penstock.client.aio.AsyncClient`, which documents them.
     """
 
     def __init__(self, client: AsyncClient, loop: _Loop) -> None:
@@ -154,7 +154,7 @@ class Client:
 
     @property
     def address(self) -> Address:
-        """Where the broker is."""
+        """The host that was connected to last."""
         return self._client.address
 
     @property
@@ -190,12 +190,12 @@ class Client:
         lock: float | None = None,
         poll: float = DEFAULT_POLL,
     ) -> Consumer:
-        """The queue's messages, as they come: ``for message in client.consume()``."""
+        """Consume a queue: ``for message in client.consume()``."""
         wanted = ConsumerRequest(queue=queue, window=window, lock=lock, poll=poll)
         return Consumer(self._client._deliveries(wanted, idle), self._loop)
 
     def dead_letters(self, *, idle: float | None = None) -> Consumer:
-        """SSPQ: the dead letters of the queue, as they come."""
+        """SSPQ: consume the queue's dead letters."""
         return Consumer(self._client._dead(idle), self._loop)
 
     def receive(
@@ -205,19 +205,19 @@ class Client:
         return _message(self._loop.run(self._client._one(queue, timeout, lock)), self._loop)
 
     def ack_many(self, messages: Iterable[Message]) -> None:
-        """Acknowledge several messages: with Kokaq one wait for all answers, not one each."""
+        """Acknowledge several messages. Kokaq waits once for all answers."""
         self._loop.run(self._client._ack_all([message._hold for message in messages]))
 
     def lock(self, queue: str | None = None, *, lock: float | None = None) -> Message | None:
-        """Kokaq: the head of the queue, locked for ``lock`` seconds; None if there is nothing now."""
+        """Kokaq: lock the head of the queue for ``lock`` seconds; None if the queue is empty."""
         return _message(self._loop.run(self._client._locked(queue, lock)), self._loop)
 
     def pop(self, queue: str | None = None) -> Received | None:
-        """Kokaq: take the head of the queue for good; None if there is nothing now."""
+        """Kokaq: remove the head of the queue; None if it is empty."""
         return self._loop.run(self._client.pop(queue))
 
     def peek(self, queue: str | None = None) -> Received | None:
-        """Kokaq: the message that would come next, left where it is; None if there is nothing now."""
+        """Kokaq: the next message, left in the queue; None if the queue is empty."""
         return self._loop.run(self._client.peek(queue))
 
     def get(self, message_id: str, queue: str | None = None) -> Received | None:
@@ -225,7 +225,7 @@ class Client:
         return self._loop.run(self._client.get(message_id, queue))
 
     def queue_info(self, queue: str | None = None) -> QueueInfo:
-        """Kokaq: what the broker tells about a queue."""
+        """Kokaq: the broker's description of a queue."""
         return self._loop.run(self._client.queue_info(queue))
 
     def create_queue(
@@ -237,7 +237,7 @@ class Client:
         max_deliveries: int | None = None,
         exist_ok: bool = False,
     ) -> bool:
-        """Kokaq: create a queue, with these as its defaults."""
+        """Kokaq: create a queue with these defaults."""
         return self._loop.run(
             self._client.create_queue(queue, ttl=ttl, lock=lock, max_deliveries=max_deliveries, exist_ok=exist_ok)
         )
@@ -255,11 +255,11 @@ class Client:
         self._loop.run(self._client.delete_namespace(namespace))
 
     def ping(self) -> None:
-        """Kokaq: ask for a sign of life, and wait for it."""
+        """Kokaq: ping the broker and wait for its answer."""
         self._loop.run(self._client.ping())
 
     def health(self) -> str | None:
-        """Kokaq: what ails the broker; None if it is well."""
+        """Kokaq: why the broker is unhealthy; None if it is healthy."""
         return self._loop.run(self._client.health())
 
     def counters(self) -> dict[str, int | str]:
@@ -267,19 +267,19 @@ class Client:
         return self._loop.run(self._client.counters())
 
     def check(self) -> None:
-        """Raise the reason why the connection is over, if it is. A look, not a question to the broker."""
+        """Raise the reason why the connection ended, if it did. Sends nothing to the broker."""
         self._client.check()
 
     def why_closed(self) -> str:
-        """What can be known of why the broker has closed a connection over which was published."""
+        """The likely reasons why the broker closed a connection that published."""
         return self._loop.run(self._client.why_closed())
 
     def refusal(self) -> str:
-        """Which of the messages that were published the broker can't have taken, as far as asking it tells."""
+        """Which published messages the broker can't have accepted, according to itself."""
         return self._loop.run(self._client.refusal())
 
     def close(self) -> None:
-        """Send what is left and end the connection. What was not settled goes back to its queue."""
+        """Flush and close the connection. Unsettled messages go back to their queues."""
         try:
             self._loop.run(self._client.close())
         except Closed:

@@ -1,11 +1,11 @@
-"""Why no TLS connection came about, in words; OpenSSL's own code is behind them, for whoever wants to look it up."""
+"""Why a TLS handshake failed, in words, followed by OpenSSL's code."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Literal
 
-#: What the other side may say before it hangs up. OpenSSL puts its name and version before these.
+#: Alerts of the peer. OpenSSL puts a name and a version before these.
 _ALERTS = {
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REVOKED": "our certificate was revoked",
@@ -20,7 +20,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACK
 
 
 def handshake_reason(error: OSError, other: Literal["broker", "client"]) -> str:
-    """The reason why a handshake with the other side failed."""
+    """Why the handshake with the peer failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the {other}'s certificate is not accepted: {error.verify_message} ({error.reason})"
     code = getattr(error, "reason", None) or ""
@@ -37,7 +37,7 @@ def handshake_reason(error: OSError, other: Literal["broker", "client"]) -> str:
 
 
 def _guess(other: str) -> str:
-    """What is most often behind it: a broker that gets TLS where it speaks none, a client that does not trust us."""
+    """The most likely cause: the broker's listener has no TLS, or the client does not trust us."""
     if other == "broker":
         return ": there may be no TLS at this address"
     return ": it may not accept our certificate, or not speak TLS"

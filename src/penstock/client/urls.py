@@ -4,9 +4,9 @@
 
     PROTOCOL://HOST[:PORT][,HOST[:PORT]…][/QUEUE]     PROTOCOL+tls://…     PROTOCOL+unix:///PATH[?queue=QUEUE]
 
-Several hosts are brokers of which one serves at a time; each has a port of its own, or the protocol's. The protocol
-says how a queue is named, if at all: by a name, or as ``namespace/name``. A name with special characters is
-percent-encoded. One without a namespace is in ``default``, where the queues of listeners without namespaces are too.
+With several hosts, one of the brokers serves at a time; each has its own port, or the protocol's. Depending on the
+protocol a queue is not named, named, or written ``namespace/name``; without a namespace it is in ``default``. Special
+characters in names are percent-encoded.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 DEFAULT_NAMESPACE = "default"
 
 _TRANSPORTS = ("", "tls", "unix")
-#: What stands between the two slashes and the path. Taken out first: urlsplit knows one host.
+#: The hosts, between the two slashes and the path. Taken out first: urlsplit supports one host.
 _HOSTS = re.compile(r"([^:/?#]*://)([^/?#]*)")
 _TLS_OPTIONS = ("ca", "cert", "key", "server_name")
 _YES_NO = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where a broker listens, what it speaks there, and the queue that is meant unless a call names another."""
+    """One host of a URL: where the broker listens, the protocol, and the default queue."""
 
     #: The protocol's name.
     scheme: str
@@ -44,10 +44,10 @@ class Address(Struct, frozen=True, kw_only=True):
     port: int = 0
     path: str = ""
     use_tls: bool = False
-    #: What the certificate is for, if not for the host.
+    #: The name that the certificate must match, if not the host.
     server_name: str = ""
     queue: str | None = None
-    #: What the protocol makes of its own options: see ``ClientProtocol.variant``.
+    #: The protocol's own options, parsed: see ``ClientProtocol.variant``.
     variant: Any = None
     abilities: Abilities
 
@@ -62,10 +62,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str, settings: ClientSettings | None = None) -> tuple[tuple[Address, ...], ClientOptions]:
-    """Take a URL apart: an address for each of its hosts. Raises :class:`BadURL`.
-
-    The text of the error never repeats a password that somebody may have put in.
-    """
+    """Parse a URL into an address per host. Raises :class:`BadURL`, whose text never repeats a password."""
     found = _HOSTS.match(url)
     hosts = found[2] if found is not None else ""
     split = urlsplit(found[1] + url[found.end() :] if found is not None else url)
@@ -112,7 +109,7 @@ def _check_scheme(url: str, scheme: str, name: str, transport: str) -> None:
 
 
 def _hosts(text: str, default: int) -> list[tuple[str, int]]:
-    """Host and port of each: ``a,b:1234`` is a at the protocol's own port, and b at 1234."""
+    """Hosts and ports: ``a,b:1234`` is a at the protocol's port, and b at 1234."""
     found: list[tuple[str, int]] = []
     for each in text.split(","):
         try:
@@ -129,7 +126,7 @@ def _hosts(text: str, default: int) -> list[tuple[str, int]]:
 
 
 def _named(addresses: tuple[Address, ...], names: str | None) -> tuple[Address, ...]:
-    """The addresses with what their certificates are for: one name for all, or one for each."""
+    """The addresses with the names of their certificates: one for all, or one each."""
     if names is None:
         return addresses
     each = names.split(",")
@@ -141,7 +138,7 @@ def _named(addresses: tuple[Address, ...], names: str | None) -> tuple[Address, 
 
 
 def _query(text: str, spoken: ClientProtocol, transport: str) -> dict[str, str]:
-    """The query as a dict, if it has only options that mean something here, each once."""
+    """The query as a dict. Raises BadURL for an option that is unknown here or given twice."""
     accepted = [*_READERS, *spoken.url_options]
     accepted += {"tls": [*_TLS_OPTIONS], "unix": ["queue"] if spoken.queue != "none" else []}.get(transport, [])
     query: dict[str, str] = {}
@@ -180,7 +177,7 @@ def _options(query: dict[str, str], settings: ClientSettings, *, several: bool) 
 
 
 def choice(query: Mapping[str, str], key: str, choices: Mapping[str, T], default: T) -> T:
-    """What an option of a URL stands for, if it is there."""
+    """The value that an option of a URL stands for. Raises BadURL."""
     value = query.get(key)
     if value is None:
         return default
@@ -206,7 +203,7 @@ def _flag(key: str, value: str) -> bool:
     return choice({key: value}, key, _YES_NO, False)
 
 
-#: The options that every URL can have, and how their text is read.
+#: The options of every URL, and their parsers.
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "connect_timeout": _number,
     "timeout": _number,

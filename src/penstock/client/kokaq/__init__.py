@@ -1,8 +1,7 @@
-"""Kokaq on the client's side.
+"""Kokaq for clients.
 
-* ``session`` is a connection: requests, publishing, locks. ``requests`` are those that wait for their answers.
-* ``lock_source`` consumes by locking; ``administration`` looks at messages, queues and the broker; ``answers`` reads
-  what comes back.
+* ``session`` is a connection: publishing, locks, settling. ``requests`` tracks requests that await their answers.
+* ``lock_source`` consumes by locking. ``administration`` browses and manages. ``answers`` interprets responses.
 """
 
 from penstock.client.kokaq.session import CLIENT, KokaqClientSession

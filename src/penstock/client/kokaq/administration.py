@@ -1,4 +1,4 @@
-"""Looking at messages, queues and the broker itself, over Kokaq."""
+"""Browsing messages and managing queues over Kokaq."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KokaqAdministration(ClientSession):
         self, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
         kind: MessageType = MessageType.OPERATIONAL, keep: Callable[[Answer], None] | None = None,
     ) -> Response:  # fmt: skip
-        """Send one request and wait for its answer, whatever it says."""
+        """Send one request and wait for its answer, whatever its status."""
 
     @abstractmethod
     async def succeed(
@@ -35,7 +35,7 @@ class KokaqAdministration(ClientSession):
         """Send one request, wait for its answer, and raise :class:`Refused` unless it is a success."""
 
     async def peek(self, queue: str | None) -> Received | None:
-        """The message that would come next, left where it is; None if there is nothing now."""
+        """The next message, left in the queue; None if the queue is empty."""
         name = self.name(queue)
         answer = found(await self.ask(Opcode.PEEK, name), f"peek at {name!r}")
         return None if answer is None else received(answer)
@@ -50,7 +50,7 @@ class KokaqAdministration(ClientSession):
         return None if answer_found is None else received(answer_found)
 
     async def queue_info(self, queue: str | None) -> QueueInfo:
-        """What the broker tells about a queue."""
+        """The broker's description of a queue."""
         name = self.name(queue)
         metadata = (await self.succeed(f"describe {name!r}", Opcode.GET, name)).metadata or Metadata()
         lock = None if metadata.lock_duration is None else metadata.lock_duration / 1000
@@ -68,12 +68,12 @@ class KokaqAdministration(ClientSession):
         max_deliveries: int | None,
         exist_ok: bool,
     ) -> bool:
-        """Create a queue, with these as its defaults. False if it was there already and that is ``exist_ok``."""
+        """Create a queue with these defaults. False if it existed and ``exist_ok`` allows that."""
         metadata = Metadata(time_to_live=ttl, lock_duration=milliseconds(lock), max_deliveries=max_deliveries)
         return await self._create(self.name(queue), metadata, exist_ok)
 
     async def create_namespace(self, namespace: str, *, exist_ok: bool) -> bool:
-        """Create a namespace. False if it was there already and that is ``exist_ok``."""
+        """Create a namespace. False if it existed and ``exist_ok`` allows that."""
         return await self._create(f"{namespace}/", Metadata(), exist_ok)
 
     async def delete_queue(self, queue: str | None) -> None:
@@ -87,17 +87,17 @@ class KokaqAdministration(ClientSession):
         await self.succeed(what, Opcode.DELETE, f"{namespace}/", kind=MessageType.ADMIN)
 
     async def ping(self) -> None:
-        """Ask for a sign of life, and wait for it."""
+        """Ping the broker and wait for its answer."""
         await self.succeed("answer a ping", Opcode.NOP)
 
     async def health(self) -> str | None:
-        """What ails the broker; None if it is well."""
+        """Why the broker is unhealthy; None if it is healthy."""
         answer = await self.ask(Opcode.NOP, kind=MessageType.CONTROL)
-        return None if answer.status == Status.SUCCESS else _ailment(answer)
+        return None if answer.status == Status.SUCCESS else _problem(answer)
 
     async def counters(self) -> dict[str, int | str]:
-        """The broker's own counters: whatever fields it sends, by their names (docs/protocols/kokaq.md)."""
-        answer = await self.succeed("tell its counters", Opcode.GET, kind=MessageType.CONTROL)
+        """The broker's counters by name, whichever it sends (docs/protocols/kokaq.md)."""
+        answer = await self.succeed("report its counters", Opcode.GET, kind=MessageType.CONTROL)
         metadata = answer.metadata or Metadata()
         named = {name: getattr(metadata, name) for name in _FIELDS if getattr(metadata, name) is not None}
         unnamed = {f"field_0x{field.tag:02x}": int.from_bytes(field.value, "big") for field in metadata.others}
@@ -114,5 +114,5 @@ class KokaqAdministration(ClientSession):
         return True
 
 
-def _ailment(answer: Response) -> str:
-    return (answer.metadata.source if answer.metadata else None) or "the broker does not say what"
+def _problem(answer: Response) -> str:
+    return (answer.metadata.source if answer.metadata else None) or "the broker gives no reason"

@@ -1,4 +1,4 @@
-"""What Kokaq's answers mean: a message, none, or a refusal."""
+"""Interprets Kokaq's responses: a message, none, or a refusal."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def found(answer: Response, what: str) -> Response | None:
 
 
 def refusal(answer: Response, what: str) -> Refused:
-    """The error for an answer that is no success."""
-    told = answer.metadata.source if answer.metadata is not None else None
-    hint = told or _HINTS.get(Reason(answer.reason) if answer.reason in _REASONS else Reason.OK, "without a reason")
+    """The error for an answer other than Success."""
+    source = answer.metadata.source if answer.metadata is not None else None
+    hint = source or _HINTS.get(Reason(answer.reason) if answer.reason in _REASONS else Reason.OK, "without a reason")
     error = Refused(f"Kokaq: the broker refused to {what}: {hint}")
     error.status = _STATUSES.get(answer.status, str(answer.status))
     error.reason = _REASONS.get(answer.reason, str(answer.reason))
@@ -57,12 +57,12 @@ def refusal(answer: Response, what: str) -> Refused:
 
 
 def milliseconds(seconds: float | None) -> int | None:
-    """A span of time as Kokaq has it."""
+    """A duration in Kokaq's unit."""
     return None if seconds is None else max(0, round(seconds * 1000))
 
 
 def locked_for(lock: float | None) -> Metadata | None:
-    """The metadata that asks for a lock of so many seconds; None leaves it to the queue."""
+    """Metadata that requests a lock of ``lock`` seconds; None leaves it to the queue."""
     return None if lock is None else Metadata(lock_duration=milliseconds(lock))
 
 

@@ -1,4 +1,4 @@
-"""Consuming from Kokaq: messages are locked, not sent, and waiting is asking again."""
+"""Consuming from Kokaq: messages are locked, not pushed, so waiting is polling."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class LockSource(MessageSource):
-    """Locks messages, a few at a time, and asks again with growing pauses while there are none.
+    """Locks messages in small batches and polls with growing pauses while the queue is empty.
 
-    Kokaq answers at once, also when there is nothing, so waiting is polling: the pauses double from `FIRST_PAUSE` to
-    ``poll`` seconds. A locked message runs towards the end of its lock while it waits for its turn. So one is locked
-    first, and the number doubles, up to the window, only while a batch is worked off within `QUICK` seconds.
+    Kokaq answers an empty queue at once, so the pauses double from `FIRST_PAUSE` to ``poll`` seconds. A lock already
+    runs while its message waits for the consumer. So the first batch is one message, and batches double, up to the
+    window, only while each is consumed within `QUICK` seconds.
     """
 
     FIRST_PAUSE = 0.01
@@ -59,14 +59,14 @@ class LockSource(MessageSource):
             await self._take_answers()
 
     def close(self) -> None:
-        """See :meth:`MessageSource.close`. Locks that nobody has seen are given back."""
+        """See :meth:`MessageSource.close`. Locks of messages that were not consumed are released."""
         self._closed = True
         for delivery in self._ready:
             self._session.release_soon(delivery.hold.key)
         self._ready.clear()
 
     def _fresh(self) -> Delivery | None:
-        """The next message that is ready. One whose lock has ended meanwhile is in the queue again, so not ours."""
+        """The next message whose lock still holds. The others are back in the queue."""
         now = asyncio.get_running_loop().time()
         while self._ready:
             delivery = self._ready.popleft()
@@ -76,7 +76,7 @@ class LockSource(MessageSource):
         return None
 
     async def _room(self) -> None:
-        """Wait until fewer messages are unsettled than the window has room for."""
+        """Wait until the window has room."""
         clock = asyncio.get_running_loop().time
         while True:
             self._held = {hold for hold in self._held if hold.stale_at > clock()}
@@ -92,7 +92,7 @@ class LockSource(MessageSource):
             self._session.link.check()
 
     def _ask(self) -> None:
-        """Ask for the next batch."""
+        """Request the next batch."""
         now = asyncio.get_running_loop().time()
         quick = self._pause == 0 and now - self._batch_at < self.QUICK
         self._batch = min(2 * self._batch, self._window) if quick else 1
@@ -104,7 +104,7 @@ class LockSource(MessageSource):
         self._session.send(requests, self._pending)
 
     async def _take_answers(self) -> None:
-        """Wait for the answers to the last batch, also to one whose caller was cancelled."""
+        """Wait for the answers to the last batch, even if the caller that requested it was cancelled."""
         pending = self._pending
         assert pending is not None
         await self._session.answered(pending)
@@ -116,7 +116,7 @@ class LockSource(MessageSource):
         self._pause = min(max(2 * self._pause, self.FIRST_PAUSE), self._poll) if empty else 0.0
 
     def _keep(self, sent_at: float, answer: Answer) -> None:
-        """Take a message in the moment that it comes, so that no cancellation can lose it."""
+        """Keep a message as soon as it arrives, so that no cancellation loses it."""
         if self._closed:
             self._session.give_back(answer)
         elif isinstance(answer, Response) and answer.status == Status.SUCCESS:

@@ -1,4 +1,4 @@
-"""Kokaq requests on their way, and their answers."""
+"""Kokaq requests in flight, and their answers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable
 
 from penstock.wire.kokaq import Response
 
-#: What is known of an answer to a push where it is a plain one (most are): the ID. Otherwise the whole response.
+#: The message ID of a plain push's answer (most are), otherwise the whole response.
 Answer = Response | bytes
 
 
 class PendingRequests:
-    """Requests that were sent together. ``answers`` fill up; what is None when ``done`` is set was never answered.
+    """Requests that were sent together. An entry of ``answers`` that is None when ``done`` is set was never answered.
 
-    ``keep`` is called with each answer in the moment that it comes. What must not be lost with a cancelled caller is
-    kept there, and not fetched from ``answers``.
+    ``keep`` is called with each answer as it arrives, for what must not be lost with a cancelled caller.
     """
 
     def __init__(self, size: int, keep: Callable[[Answer], None] | None = None) -> None:
@@ -25,7 +24,7 @@ class PendingRequests:
         self.keep = keep
 
     def take(self, index: int, answer: Answer) -> None:
-        """Note one answer."""
+        """Record one answer."""
         self.answers[index] = answer
         self.left -= 1
         if self.keep is not None:

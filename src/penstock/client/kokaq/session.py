@@ -1,4 +1,4 @@
-"""Kokaq: requests and answers, in order and many at a time. Publishing is confirmed; messages are locked, not sent."""
+"""Kokaq: pipelined requests, answered in order. Publishing is confirmed; messages are locked, not pushed."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ class KokaqClientSession(KokaqAdministration):
         self._pieces = kokaq.Reassembler(options.max_message)
         self._next_opaque = 0
         self._waiting: dict[bytes, tuple[PendingRequests, int]] = {}
-        #: Popped messages whose caller had gone before they came. The next pop of the queue gets them.
+        #: Popped messages whose caller was cancelled before they arrived. The queue's next pop returns them.
         self._popped: dict[str, deque[Response]] = {}
-        #: Set when the connection ends, for those who wait for something else than an answer.
+        #: Set when the connection ends, for waiters of other things than answers.
         self.at_end: WeakSet[asyncio.Event] = WeakSet()
 
     async def close(self) -> None:
         """See :meth:`ClientSession.close`."""
         left = sum(map(len, self._popped.values()))
         if left:
-            log.warning("%s: closed with %d popped message(s) that nobody has taken", self.address, left)
+            log.warning("%s: closed with %d popped message(s) that were not consumed", self.address, left)
         await super().close()
 
     # Requests.
 
     def send(self, requests: Sequence[KokaqRequest], pending: PendingRequests) -> None:
-        """Write requests whose answers go to ``pending``. All are two-way, and have the opaques of :meth:`opaques`."""
+        """Write requests whose answers go to ``pending``. All are two-way, with opaques from :meth:`opaques`."""
         self.link.write(kokaq.encode_requests(requests, self._variant))
         index = 0
         for request in requests:
@@ -80,7 +80,7 @@ class KokaqClientSession(KokaqAdministration):
                 index += 1
 
     def opaques(self, count: int) -> tuple[bytes, ...]:
-        """Marks for the next requests that no request under way has."""
+        """Opaques for the next requests, distinct from those in flight."""
         first = self._next_opaque
         self._next_opaque = (first + count) & 0xFFFFFFFF
         return tuple(_OPAQUE.pack(number & 0xFFFFFFFF) for number in range(first, first + count))
@@ -89,7 +89,7 @@ class KokaqClientSession(KokaqAdministration):
         self, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
         kind: MessageType = MessageType.OPERATIONAL, *, two_way: bool = True,
     ) -> Request:  # fmt: skip
-        """A request without payload. A name that ends in '/' is a namespace."""
+        """Make a request without payload. A name that ends in '/' is a namespace."""
         namespace, queue = (None, None) if name is None else split_name(name)
         payload = None if name is None else b""
         opaque = self.opaques(1)[0]
@@ -98,7 +98,7 @@ class KokaqClientSession(KokaqAdministration):
         )
 
     async def answered(self, pending: PendingRequests) -> None:
-        """Wait until each request of the pending is answered, or the connection has ended."""
+        """Wait until all of ``pending`` is answered or the connection has ended."""
         async with self.link.limit(self.options.timeout, "answer"):
             await pending.done.wait()
 
@@ -106,7 +106,7 @@ class KokaqClientSession(KokaqAdministration):
         self, opcode: Opcode, name: str | None = None, metadata: Metadata | None = None,
         kind: MessageType = MessageType.OPERATIONAL, keep: Callable[[Answer], None] | None = None,
     ) -> Response:  # fmt: skip
-        """Send one request and wait for its answer, whatever it says."""
+        """Send one request and wait for its answer, whatever its status."""
         pending = PendingRequests(1, keep)
         self.send([self.request(opcode, name, metadata, kind)], pending)
         await self.answered(pending)
@@ -134,7 +134,7 @@ class KokaqClientSession(KokaqAdministration):
         if len(message.body) > kokaq.WIRE_MAX_PAYLOAD:
             raise unsupported(self.abilities, "payload over 65,535 bytes")
         if _has_details(message):
-            kokaq.encode_requests([_push(message, b"\0\0\0\0", "n", "q")])  # its ValueError says what is wrong
+            kokaq.encode_requests([_push(message, b"\0\0\0\0", "n", "q")])  # raises ValueError with the reason
 
     async def publish(self, queue: str | None, messages: Sequence[Outgoing]) -> Sending:
         """See :meth:`ClientSession.publish`. Each message is answered."""
@@ -147,7 +147,7 @@ class KokaqClientSession(KokaqAdministration):
             bodies = tuple(message.body for message in messages)
             kind = MessageType.OPERATIONAL
             pushes = [kokaq.Pushes(kind, True, 0, namespace, name, opaques, bytes(len(bodies)), bodies)]
-        with suppress(Disconnected, TimedOut):  # then there will be no answers, which tells the same
+        with suppress(Disconnected, TimedOut):  # the missing answers report it
             self.send(pushes, pending)
             await self.link.drain(self.options.timeout)
         if self.failure is not None:
@@ -159,7 +159,7 @@ class KokaqClientSession(KokaqAdministration):
         return LockSource(self, self.name(queue), window, lock, poll)
 
     async def pop(self, queue: str | None) -> Received | None:
-        """Take the head of the queue for good. Cancelled, its message is kept for the next one who asks."""
+        """Remove the head of the queue. If the caller is cancelled, the next pop returns the message."""
         name = self.name(queue)
         kept = self._popped.setdefault(name, deque())
         if not kept:
@@ -167,12 +167,12 @@ class KokaqClientSession(KokaqAdministration):
             try:
                 answer = await self.ask(Opcode.POP, name, keep=partial(_keep, kept))
             except (Disconnected, TimedOut) as error:
-                raise Uncertain(f"a message may have been popped, and lost on its way here ({error})") from error
+                raise Uncertain(f"a message may have been popped and lost in transit ({error})") from error
             found(answer, f"pop {name!r}")
         return received(kept.popleft()) if kept else None
 
     async def acquire(self, queue: str | None, lock: float | None) -> Delivery | None:
-        """Lock the head of the queue, if there is one. Cancelled, a lock that was got all the same is given back."""
+        """Lock the head of the queue, if there is one. If the caller is cancelled, the lock is released."""
         name = self.name(queue)
         pending = PendingRequests(1)
         sent_at = asyncio.get_running_loop().time()
@@ -193,7 +193,7 @@ class KokaqClientSession(KokaqAdministration):
     def delivery(
         self, answer: Response, name: str, sent_at: float, lock: float | None, on_done: Callable[[Hold], None] | None
     ) -> Delivery:
-        """A locked message. If we said for how long, we know by our own clock when the lock is over."""
+        """A locked message. With a ``lock`` duration, our clock knows when it expires."""
         message = received(answer, locked=True)
         hold = Hold(self, name, uuid_of(answer), on_done)
         if lock is not None:
@@ -201,18 +201,18 @@ class KokaqClientSession(KokaqAdministration):
         return Delivery(message, hold)
 
     def give_back(self, answer: Answer) -> None:
-        """Release a lock that nobody wants any more, without waiting for the answer."""
+        """Release a lock that is not wanted any more, without waiting for the answer."""
         if isinstance(answer, Response) and answer.status == Status.SUCCESS:
             self.release_soon(uuid_of(answer))
 
     def release_soon(self, key: bytes) -> None:
-        """Release the lock of this message. One-way: nobody is there to hear the answer."""
+        """Release the lock of this message with a one-way request."""
         if self.failure is None:
             request = self.request(Opcode.RELEASE_PEEK_LOCK, metadata=Metadata(uuid=key), two_way=False)
             self.link.write(kokaq.encode_requests([request], self._variant))
 
     async def settle(self, hold: Hold, action: Action, ttl: float | None) -> None:
-        """See :meth:`Settler.settle`. Answered: afterwards it is so."""
+        """See :meth:`Settler.settle`. The broker confirms it."""
         require(self.abilities, action.ability)
         if action is Action.ACK:
             await self._with_lock("acknowledge a message", Opcode.DELETE, Metadata(uuid=hold.key))
@@ -227,15 +227,15 @@ class KokaqClientSession(KokaqAdministration):
         hold.stale_at = float("inf") if lock is None else sent_at + lock
 
     async def _with_lock(self, what: str, opcode: Opcode, metadata: Metadata) -> None:
-        """Do something with a message that we have locked, unless the lock has ended meanwhile."""
+        """Send a request on a locked message. Raises NotHeld if the lock has expired."""
         try:
             await self.succeed(what, opcode, metadata=metadata)
         except Refused as refusal:
             if refusal.reason != "bad":
                 raise
-            raise NotHeld("the lock has ended before; the broker gives the message out again") from refusal
+            raise NotHeld("the lock expired; the broker delivers the message again") from refusal
 
-    # What comes in.
+    # Incoming frames.
 
     def _take(self, frames: list[KokaqResponse]) -> None:
         for frame in self._pieces.feed(frames):
@@ -253,7 +253,7 @@ class KokaqClientSession(KokaqAdministration):
     def _answered(self, opaque: bytes, answer: Answer) -> None:
         waiting = self._waiting.pop(opaque, None)
         if waiting is None:
-            self.link.fail(ProtocolProblem(f"{self.address} answered a request that was not made"))
+            self.link.fail(ProtocolProblem(f"{self.address} answered a request that was not sent"))
             return
         pending, index = waiting
         pending.take(index, answer)
@@ -267,7 +267,7 @@ class KokaqClientSession(KokaqAdministration):
 
 
 class PendingPushes(Sending):
-    """Pushes that wait for their confirmation."""
+    """Pushes that await their confirmations."""
 
     def __init__(self, session: KokaqClientSession, messages: Sequence[Outgoing], pending: PendingRequests) -> None:
         self.messages = messages
@@ -276,7 +276,7 @@ class PendingPushes(Sending):
 
     async def outcomes(self) -> Sequence[str | ClientError | None]:
         """See :meth:`Sending.outcomes`."""
-        with suppress(TimedOut):  # the connection is over then, and the answers that are missing are None
+        with suppress(TimedOut):  # the connection has ended, and missing answers are None
             await self._session.answered(self._pending)
         return [_outcome(answer) for answer in self._pending.answers]
 
