@@ -41,5 +41,5 @@ def test_errors() -> None:
 
 
 def test_options() -> None:
-    table = PAGE.split("an argument wins:")[1].split("\n## ")[0]
+    table = PAGE.split("an argument overrides the URL:")[1].split("\n## ")[0]
     assert set(_READERS) <= set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
