@@ -35,7 +35,7 @@ SMALL_PART: Final = 512
 
 @mypyc_attr(native_class=False)
 class WireError(Exception):
-    """The one error of a decoder. After it the stream cannot be understood any further.
+    """The one error of a decoder. The rest of the stream can't be decoded.
 
     ``offset`` counts bytes from the start of the stream and points at the field at fault. ``code`` is for programs and
     stays the same between releases, ``reason`` is for people. ``peer_at_fault`` is false where the bytes are sound but
@@ -56,7 +56,7 @@ class WireError(Exception):
 
 
 def too_large(error: WireError, size: int, limit: int) -> WireError:
-    """The error, with what it is about."""
+    """The error with its size and limit."""
     error.size, error.limit = size, limit
     return error
 
@@ -70,7 +70,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
     def __init__(self) -> None:
         #: The error that ended the stream, or None. Once set, ``feed`` ignores what it is given.
         self.error: WireError | None = None
-        #: Stream offset of the next byte that no finished field has taken.
+        #: Stream offset of the first byte after the last complete field.
         self.offset = 0
         self._field_at = 0
         self._parser: Generator[int, bytes, FrameT | None] | None = None
@@ -104,7 +104,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
         return frames
 
     def close(self) -> WireError | None:
-        """Tell the decoder that the stream has ended. Returns ``error``, set now if a message was cut short."""
+        """End the stream. Returns ``error``, which is set now if a message was cut short."""
         if self.error is None and self._parser is not None:
             self.error = WireError(
                 self.protocol,
@@ -182,7 +182,7 @@ class StreamDecoder(ABC, Generic[FrameT]):
         self.held += size
 
     def _take(self, data: bytes, pos: int, missing: int) -> bytes:
-        """Put one field together from what is held and the next ``missing`` bytes of the chunk: the one copy."""
+        """Join one field from the held parts and the next ``missing`` bytes of the chunk: the only copy."""
         if self._held:
             self._held.append(memoryview(data)[pos : pos + missing])
             field = b"".join(self._held)

@@ -7,8 +7,8 @@ A metadata component's body is a row of fields, each a tag, a size, and that man
     | tag  | size | value         | tag  | size | value
     +------+------+---- - - - ----+------+------+---- - -
 
-How many there are stands in the component's header. Sizes can always be followed, so a field whose value makes no sense
-spoils its message but never the stream: it is told as a *problem*, not as a :class:`~penstock.wire.stream.WireError`.
+The component's header has their number. Sizes can always be followed, so an invalid value spoils its message but never
+the stream: it is reported as a *problem*, not as a :class:`~penstock.wire.stream.WireError`.
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ class Requests(Frame, frozen=True, gc=False):
 class Response(Frame, frozen=True, gc=False):
     """One response. ``status`` and ``reason`` are a Status and a Reason where the number is known.
 
-    A bad field or name leaves the response readable and is told in ``problem``, as in a request. ``nop_opaque`` is as
-    in a request too: an answer to Nop that is no success may have components in its place.
+    As in a request, ``problem`` describes a bad field or name, and the rest stays readable. ``nop_opaque`` is as in a
+    request, too; an answer to Nop other than Success may have components in its place.
     """
 
     message_type: MessageType

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from penstock.wire.kokaq.frames import WIRE_MAX_PAYLOAD, KokaqResponse, Response, Status, singles
 
-#: The largest message that a client puts together from pieces unless told otherwise: what a broker takes by default.
+#: The default limit of a message that a client reassembles: the broker's own default.
 DEFAULT_MAX_MESSAGE = 16 * 2**20
 
 
@@ -34,7 +34,7 @@ def _is_piece(frame: KokaqResponse) -> bool:
 class PieceError(Exception):
     """The pieces of a response do not make a whole. As with a WireError, the connection is then of no more use.
 
-    It is told by ``Reassembler.error``. ``code`` is "message-too-large" (a limit of ours) or "bad-piece".
+    ``Reassembler.error`` holds it. ``code`` is "message-too-large" (our own limit) or "bad-piece".
     """
 
     def __init__(self, code: str, reason: str) -> None:

@@ -7,12 +7,12 @@ from enum import IntEnum, StrEnum
 
 from msgspec import Struct as Frame
 
-#: What a broker takes unless told otherwise: large enough for documents, small enough to hold a few in memory.
+#: The broker's default limit: large enough for documents, small enough to hold a few in memory.
 DEFAULT_MAX_PAYLOAD = 16 * 2**20
 #: Names are at most this long in all three protocols, so that every queue can be reached by each of them.
 MAX_NAME = 255
-#: A message ID has 32 characters. Another length decodes all the same (nobody has that message, so the server ignores
-#: it), but there is no reason to hold more of it than of a name.
+#: A message ID has 32 characters. Other lengths decode too (no message has such an ID, so the server ignores them), but
+#: there is no reason to hold more than for a name.
 MAX_ID = 255
 #: The length of the IDs that servers give.
 ID_SIZE = 32

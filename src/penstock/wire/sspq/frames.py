@@ -12,7 +12,7 @@ MAGIC = 0x5599
 FOREVER = 255
 #: The largest payload that the size field can express.
 WIRE_MAX_PAYLOAD = 2**32 - 1
-#: What a broker takes unless told otherwise: large enough for documents, small enough to hold a few in memory.
+#: The broker's default limit: large enough for documents, small enough to hold a few in memory.
 DEFAULT_MAX_PAYLOAD = 16 * 2**20
 #: The first four bytes of a SEND but for its retry counter.
 SEND_HEAD = 0x55995E00
