@@ -407,7 +407,7 @@ class TestConnections:
             assert run("connections", "close", peer["id"], "--yes").code == 0
             assert eventually(lambda: run("connections", "show", peer["id"]).code == 4)
         assert run("connections", "show", "x").code == 2
-        assert eventually(lambda: run("connections", "list").err == "nobody is connected\n")
+        assert eventually(lambda: run("connections", "list").err == "no client is connected\n")
 
 
 class TestReadersAndWriters:
@@ -416,7 +416,7 @@ class TestReadersAndWriters:
     @pytest.mark.parametrize(
         ("group", "forget", "nobody"),
         [
-            ("readers", "forget", "nobody has said that they read\n"),
+            ("readers", "forget", "there are no readers\n"),
             ("writers", "drop", "no writer is remembered\n"),
         ],
     )

@@ -60,7 +60,7 @@ class TestReaders:
         assert penstock("readers", "forget", "sülze", "--json", *who).json == [{"reader": "sülze", "known": True}]
         several = [each.replace("--endpoint=", "--endpoint=grpc://127.0.0.1:1,") for each in who]
         code, out, err = penstock("readers", "list", *several)
-        assert (code, out, err) == (0, "", "nobody has said that they read\n")
+        assert (code, out, err) == (0, "", "there are no readers\n")
 
 
 class TestProblems:

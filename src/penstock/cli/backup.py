@@ -27,7 +27,7 @@ def command() -> None:
       penstock backup create before-the-move
       penstock backup list
 
-    Exit codes: 0 done, 1 nobody there, or the backup has failed; 2 wrong use, 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable or the backup failed; 2 wrong use, 3 refused.
     """
 
 

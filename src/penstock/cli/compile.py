@@ -6,7 +6,7 @@ import click
 
 from penstock import compiled
 from penstock.cli.errors import NOT_ENOUGH, OK
-from penstock.cli.output import json_option, note, tell
+from penstock.cli.output import json_option, note, print_json
 from penstock.compiled.build import compile_modules, is_compiled, remove
 
 
@@ -47,7 +47,7 @@ def command(only_check: bool, only_remove: bool, as_json: bool) -> int:
 def _check(as_json: bool) -> int:
     used = compiled.state is compiled.State.USED
     if as_json:
-        tell({"compiled": used, "runs": compiled.state.value})
+        print_json({"compiled": used, "runs": compiled.state.value})
     else:
         click.echo(f"Penstock runs {compiled.state.value}")
     return OK if used else NOT_ENOUGH
@@ -55,6 +55,6 @@ def _check(as_json: bool) -> int:
 
 def _say(value: dict[str, object], text: str, as_json: bool) -> None:
     if as_json:
-        tell(value)
+        print_json(value)
     else:
         note(text)

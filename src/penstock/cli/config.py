@@ -12,7 +12,7 @@ import click
 from msgspec import to_builtins
 
 from penstock.cli.errors import OK, WRONG_USE
-from penstock.cli.output import json_option, note, say, tell
+from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.serve import flags_of, options
 from penstock.journal.passwords import without_passwords
 from penstock.server.process.configuration import ConfigurationError, Layers, layers
@@ -53,11 +53,11 @@ def check(file: str | None, as_json: bool) -> int:
     except ConfigurationError as error:
         if not as_json:
             raise
-        tell({"ok": False, "error": str(error), "more": getattr(error, "__notes__", [])})
+        print_json({"ok": False, "error": str(error), "more": getattr(error, "__notes__", [])})
         return WRONG_USE
     where = file or os.environ.get("PENSTOCK_CONFIG") or "defaults and environment"
     if as_json:
-        tell({"ok": True, "error": None, "unknown": [each.facts() for each in found.variables.unknown]})
+        print_json({"ok": True, "error": None, "unknown": [each.facts() for each in found.variables.unknown]})
     else:
         note(*map(str, found.variables.unknown))
         say(f"{where}: good")
@@ -85,7 +85,7 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
     note(*map(str, found.variables.unknown))
     if as_json:
         origins = {str(path): found.origin(path) for path, _ in flat(result)}
-        tell({"options": _shown(to_builtins(result)), "origins": origins})
+        print_json({"options": _shown(to_builtins(result)), "origins": origins})
         return
     rows = [(str(path), json.dumps(_shown(to_builtins(value))), _origin(found, path)) for path, value in flat(result)]
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
@@ -97,7 +97,7 @@ def show(config: str | None, as_json: bool, **given: Any) -> None:
 def token(as_json: bool) -> None:
     """Make a token for a client of the Flight endpoint, such as Spark, and its SHA-256 for an access rule.
 
-    The broker is told the hash only, so its configuration gives no token away. Nothing is kept here.
+    The broker's configuration has only the hash and gives no token away. This command keeps nothing.
 
     \b
     Examples:
@@ -109,13 +109,13 @@ def token(as_json: bool) -> None:
     made = secrets.token_urlsafe(32)
     digest = hashlib.sha256(made.encode()).hexdigest()
     if as_json:
-        tell({"token": made, "token_sha256": digest})
+        print_json({"token": made, "token_sha256": digest})
     else:
         say(f"token         {made}", f"token_sha256  {digest}")
 
 
 def _shown(value: Any) -> Any:
-    """Options without the passwords of URLs: who is shown them may not be who is to know those."""
+    """Options without the passwords of URLs, so that they can be shown to anyone."""
     if isinstance(value, dict):
         return {name: _shown(each) for name, each in value.items()}
     if isinstance(value, list):

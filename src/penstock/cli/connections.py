@@ -1,4 +1,4 @@
-"""``penstock connections``: who is connected, and what they hold."""
+"""``penstock connections``: connected clients and what they hold."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from penstock.admin.resources.common import Done, Order, Page
 from penstock.admin.resources.peers import ConnectionDetail, ConnectionsQuery, ConnectionSummary
 from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
-from penstock.cli.output import age, amount, json_option, note, tell
+from penstock.cli.output import age, amount, json_option, note, print_json
 from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 COLUMNS = ("ID", "PROTOCOL", "PEER", "WHO", "SINCE", "OUT", "CONSUMERS", "INPUT", "OUTPUT", "THROTTLED")
 
 
-@click.group("connections", short_help="Who is connected, and what they hold.")
+@click.group("connections", short_help="Connected clients and what they hold.")
 def command() -> None:
-    """Who is connected over the three protocols, what they hold, and why they are held up.
+    """Clients connected over the three protocols, what they hold, and why they are throttled.
 
     \b
     Examples:
@@ -27,7 +27,7 @@ def command() -> None:
       penstock connections show 17
       penstock connections close 17 --yes
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, 4 there is no such connection.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused, 4 no such connection.
     """
 
 
@@ -60,7 +60,7 @@ def list_connections(
     )
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     found = pages(Api.of(**where), "connections", Page[ConnectionSummary], query=query, want=want)
-    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="nobody is connected")
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no client is connected")
 
 
 @command.command("show", short_help="Show one connection.")
@@ -98,7 +98,7 @@ def close(connection: int, yes: bool, as_json: bool, **where: Any) -> None:
     confirm(f"This closes connection {connection}, and its messages go back", yes=yes)
     done = Api.of(**where).ask("close-connection", Done, str(connection))
     if as_json:
-        tell({"connection": connection, "closed": done.done})
+        print_json({"connection": connection, "closed": done.done})
     else:
         note(f"connection {connection} is closed")
 

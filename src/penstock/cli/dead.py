@@ -30,7 +30,7 @@ def command() -> None:
       penstock dead redrive shop/orders --rate 50
       penstock dead purge shop/orders --yes
 
-    Exit codes: 0 done, 1 nobody there, or the job has failed; 2 wrong use, 3 refused, 4 there is no such queue.
+    Exit codes: 0 done, 1 the broker is unreachable or the job failed; 2 wrong use, 3 refused, 4 no such queue.
     """
 
 

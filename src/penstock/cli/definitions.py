@@ -15,7 +15,7 @@ from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
-from penstock.cli.output import json_option, note, say, tell
+from penstock.cli.output import json_option, note, print_json, say
 
 MEDIA = {".toml": "application/toml", ".json": "application/json"}
 
@@ -30,7 +30,7 @@ def command() -> None:
       penstock definitions import shop.toml --dry-run
       penstock definitions import shop.toml --yes
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, or the file makes no sense; 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, or the file makes no sense; 3 refused.
     """
 
 
@@ -82,18 +82,20 @@ def import_file(file: Path, dry_run: bool, remove: bool, yes: bool, as_json: boo
         raise CommandError(f"{file} is named neither .toml nor .json", exit_code=WRONG_USE)
     api, data, headers = Api.of(**where), file.read_bytes(), {"content-type": media}
     query = ImportQuery(dry_run=True, remove=remove)
-    told = msgspec.json.decode(api.raw("import-definitions", query=query, body=data, headers=headers), type=Imported)
+    imported = msgspec.json.decode(
+        api.raw("import-definitions", query=query, body=data, headers=headers), type=Imported
+    )
     if not as_json:
-        _show(told.changes)
-    if not dry_run and told.changes:
-        confirm(f"{len(told.changes)} changes will be made", yes=yes)
+        _show(imported.changes)
+    if not dry_run and imported.changes:
+        confirm(f"{len(imported.changes)} changes will be made", yes=yes)
         query = ImportQuery(remove=remove)
         answer = api.raw("import-definitions", query=query, body=data, headers=headers)
-        told = msgspec.json.decode(answer, type=Imported)
+        imported = msgspec.json.decode(answer, type=Imported)
     if as_json:
-        tell(msgspec.to_builtins(told))
-    elif told.changes:
-        note("done" if told.applied else "nothing was changed: this was a dry run")
+        print_json(msgspec.to_builtins(imported))
+    elif imported.changes:
+        note("done" if imported.applied else "nothing was changed: this was a dry run")
 
 
 def _show(changes: list[Change]) -> None:

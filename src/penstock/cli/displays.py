@@ -28,7 +28,7 @@ def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None, right: bool = False,
     headings: bool = True,
 ) -> None:  # fmt: skip
-    """Show a table as ``table_of`` makes it. Where nobody looks it is wide, so that nothing is cut."""
+    """Print a table of ``table_of``. Without a terminal it is wide, so that nothing is cut."""
     shown = table_of(columns, rows, right=right)
     shown.show_header = headings
     shown.title = None if title is None else Text(escape(title))

@@ -13,7 +13,7 @@ from penstock.cli.api import Api, ApiError, api_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.displays import counting
 from penstock.cli.errors import CommandError
-from penstock.cli.output import json_option, say, tell, when
+from penstock.cli.output import json_option, print_json, say, when
 
 #: Seconds between two looks at what is left.
 LOOK_EVERY = 0.5
@@ -30,7 +30,7 @@ def command() -> None:
       penstock drain show
       penstock drain end
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused.
     """
 
 
@@ -106,7 +106,7 @@ def _wait(api: Api, drain: Drain) -> Drain:
 
 def _show(drain: Drain, *, as_json: bool) -> None:
     if as_json:
-        tell(msgspec.to_builtins(drain))
+        print_json(msgspec.to_builtins(drain))
         return
     ends = "; the broker ends when nothing is left" if drain.stop_when_empty else ""
     state = f"publishing is refused since {when(drain.since)}, by {drain.by}{ends}" if drain.active else "not draining"

@@ -11,7 +11,7 @@ import msgspec
 from penstock.admin.resources.common import Done
 from penstock.cli.api import Api, ApiError, identity_options, token_of, url_option, with_options
 from penstock.cli.errors import NOT_ENOUGH, OK, REFUSED, WRONG_USE, CommandError
-from penstock.cli.output import note, tell
+from penstock.cli.output import note, print_json
 from penstock.flight import calls
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def forget_name(
     flight = over_flight(where)
     known = ask(action, bool, **flight) if flight is not None else _forgotten(Api.of(**where), route, name)
     if as_json:
-        tell({kind: name, "known": known})
+        print_json({kind: name, "known": known})
     else:
         note(f"{name} is forgotten" if known else f"there is no {kind} {name}")
     return OK if known else NOT_ENOUGH

@@ -11,7 +11,7 @@ from penstock import compiled
 
 def main() -> None:
     """Run the ``penstock`` command."""
-    # NumPy's library for matrices, which nobody here multiplies, has a thread for each processor that spins at first.
+    # NumPy's matrix library, which is not used here, starts a spinning thread per CPU.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if compiled.refusal:
         print(f"penstock: {compiled.refusal}", file=sys.stderr)

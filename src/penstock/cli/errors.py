@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import complain
+from penstock.cli.output import print_error
 
 OK, FAILED, WRONG_USE, REFUSED, NOT_ENOUGH, UNDECIDED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, READER_GONE = 130, 141
@@ -51,7 +51,7 @@ class CommandError(Exception):
 
 
 class CommandGroup(click.Group):
-    """Commands that return their exit code, and whose errors are told in a line and have one as well."""
+    """A group of commands that return their exit code; errors become one line and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run what the arguments say. The help reads all commands, and may meet an error before one runs."""
@@ -70,7 +70,7 @@ class CommandGroup(click.Group):
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody hears what is left in the buffer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the buffered output is gone
             code = READER_GONE
         except Exception as error:
             code = _report(error)
@@ -78,16 +78,16 @@ class CommandGroup(click.Group):
 
 
 def _report(error: Exception) -> int:
-    """Tell of an error; escaped, as it may repeat what a peer said. One that nobody expected is raised again."""
+    """Print an error, escaped since it may quote a peer. Unexpected errors are raised again."""
     code = code_of(error)
     if code is None or isinstance(error, click.ClickException | click.exceptions.Exit):
         raise error
-    complain(_text(error), *getattr(error, "__notes__", ()))
+    print_error(_text(error), *getattr(error, "__notes__", ()))
     return code
 
 
 def code_of(error: Exception) -> int | None:
-    """The exit code of an error; None for one that nobody expected."""
+    """The exit code of an error; None for an unexpected one."""
     if isinstance(error, CommandError):
         return error.exit_code
     if isinstance(error, ImportError):

@@ -1,4 +1,4 @@
-"""Jobs of the broker while somebody waits for them: a bar, what became of them, and Ctrl-C."""
+"""Waiting for a job of the broker: a progress bar, its outcome, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from penstock.admin.resources.messages import Job
 from penstock.cli.api import Api, ApiError
 from penstock.cli.displays import counting, measuring
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
-from penstock.cli.output import amount, note, say, tell
+from penstock.cli.output import amount, note, print_json, say
 
 #: Seconds between two looks: at first, and at most.
 FIRST_LOOK = 0.05
 LOOK_EVERY = 0.5
-#: A job that stands still until somebody resumes it, or that is over.
+#: States of a job that does not go on by itself.
 ENDED = ("cancelled", "interrupted", "failed", "done")
 
 background_option = click.option("--background", is_flag=True, help="Start the job, and don't wait for its end.")
 
 
 def finish(api: Api, job: Job, *, background: bool, as_json: bool) -> int:
-    """Wait for a job and tell what became of it. Returns the exit code."""
+    """Wait for a job and report the outcome. Returns the exit code."""
     if not background:
         try:
             job = _watch(api, job)
         except KeyboardInterrupt:
             return _interrupted(api, job)
     if as_json:
-        tell(msgspec.to_builtins(job))
+        print_json(msgspec.to_builtins(job))
     else:
-        say(told(job))
+        say(describe(job))
         _hint(job)
     return OK if job.state in ("done", "waiting", "running") else FAILED
 
 
-def told(job: Job) -> str:
+def describe(job: Job) -> str:
     """A job in a line."""
     of = f" of {_count(job, job.total)}" if job.total is not None and job.total != job.done else ""
     skipped = f", {job.skipped} passed over" if job.skipped else ""
@@ -53,7 +53,7 @@ def _count(job: Job, number: int) -> str:
 
 def _hint(job: Job) -> None:
     if job.state in ("waiting", "running"):
-        note(f"penstock jobs show {job.id} --follow tells how far it is, penstock jobs cancel {job.id} stops it")
+        note(f"penstock jobs show {job.id} --follow shows its progress, penstock jobs cancel {job.id} stops it")
     elif job.state in ("cancelled", "interrupted"):
         note(f"penstock jobs resume {job.id} goes on with it")
 
@@ -83,13 +83,13 @@ def _watch(api: Api, job: Job) -> Job:
 
 
 def _interrupted(api: Api, job: Job) -> int:
-    """Ctrl-C: somebody at a terminal is asked whether the job shall end too; without one it does."""
+    """Handle Ctrl-C: on a terminal, ask whether to cancel the job as well; elsewhere, cancel it."""
     asked = sys.stdin.isatty() and sys.stderr.isatty()
     if asked and not click.confirm("Cancel the job as well? What is done stays done", default=True, err=True):
         note(f"it goes on: penstock jobs show {job.id} --follow")
         return INTERRUPTED
     try:
-        note(told(api.ask("cancel-job", Job, job.id)))
+        note(describe(api.ask("cancel-job", Job, job.id)))
         note(f"penstock jobs resume {job.id} goes on with it")
     except ApiError as error:  # it has ended just now
         note(str(error))

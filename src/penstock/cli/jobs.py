@@ -10,8 +10,8 @@ import msgspec
 from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import Job, JobsQuery, JobState
 from penstock.cli.api import Api, api_options
-from penstock.cli.job_progress import background_option, finish, told
-from penstock.cli.output import age, json_option, note, tell, when
+from penstock.cli.job_progress import background_option, describe, finish
+from penstock.cli.output import age, json_option, note, print_json, when
 from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 COLUMNS = ("ID", "KIND", "STATE", "QUEUE", "TO", "DONE", "TOTAL", "BY", "BEGUN", "DETAIL")
@@ -28,7 +28,7 @@ def command() -> None:
       penstock jobs cancel 7f3a
       penstock jobs resume 7f3a
 
-    Exit codes: 0 done, 1 nobody there, or the job has failed; 2 wrong use, 3 refused, 4 there is no such job.
+    Exit codes: 0 done, 1 the broker is unreachable or the job failed; 2 wrong use, 3 refused, 4 no such job.
     """
 
 
@@ -85,9 +85,9 @@ def cancel(job: str, as_json: bool, **where: Any) -> None:
     """
     found = Api.of(**where).ask("cancel-job", Job, job)
     if as_json:
-        tell(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(found))
     else:
-        note(told(found))
+        note(describe(found))
 
 
 @command.command("resume", short_help="Go on with a job that was cancelled or interrupted.")

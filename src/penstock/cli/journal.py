@@ -15,7 +15,7 @@ from penstock.cli.event_dump import events, for_json, for_people, position_of, p
 from penstock.cli.journal_argument import journal_argument
 from penstock.cli.journal_loss import accept_loss
 from penstock.cli.journal_transfer import copy, init, upgrade
-from penstock.cli.output import amount, json_option, moment, say, tell
+from penstock.cli.output import amount, json_option, moment, print_json, say
 from penstock.journal import Follower, Journal
 from penstock.journal.contract import ExtentInfo, Repair, Verdict
 from penstock.schema import Kind
@@ -73,7 +73,7 @@ def verify(journal: Journal, as_json: bool) -> int:
     with measuring("checking", tools.size()) as done:
         found = tools.verify(done)
     if as_json:
-        tell(_verdict_json(journal, found))
+        print_json(_verdict_json(journal, found))
     else:
         _show_problems(journal, found)
     return FAILED if found.problems else OK
@@ -126,7 +126,7 @@ def info(journal: Journal, as_json: bool) -> None:
     """
     found = _info(_checked(journal))
     if as_json:
-        tell(found)
+        print_json(found)
         return
     plain = [(name, str(value)) for name, value in found.items() if not isinstance(value, list)]
     table(["", ""], plain, title=f"Journal in {journal.where}")
@@ -211,7 +211,7 @@ def dump(
     shown = events(reader, low, max(low, min(high, reader.latest)), pattern=queue, kinds=wanted, payload=payload)
     for count, event in enumerate(shown, 1):
         if as_json:
-            tell(for_json(event))
+            print_json(for_json(event))
         else:
             say(for_people(event))
         if count == limit:
@@ -260,7 +260,7 @@ def repair(journal: Journal, as_json: bool, yes: bool) -> int:
             kept = todo.carry_out(done)
         after = todo.check()
     if as_json:
-        tell(_repair_json(journal, todo, kept, after))
+        print_json(_repair_json(journal, todo, kept, after))
     else:
         say("Nothing had to be changed." if todo.idle else f"Repaired. Kept aside: {', '.join(kept) or 'nothing'}.")
         _show_problems(journal, after)

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.errors import REFUSED, CommandError
 from penstock.cli.journal_argument import journal_argument
-from penstock.cli.output import json_option, say, tell
+from penstock.cli.output import json_option, print_json, say
 from penstock.journal import Journal, forget_known
 from penstock.server.process.local_folder import LocalFolder
 
@@ -51,7 +51,7 @@ def accept_loss(journal: Journal, data: str | None, yes: bool, as_json: bool) ->
         _ask(f"Give up what came after the state that {journal.where} is in?", yes=yes)
         accepted = journal.tools().accept_loss()
         if as_json:
-            tell({"journal": journal.where, **accepted._asdict()})
+            print_json({"journal": journal.where, **accepted._asdict()})
             return
         say(
             f"{journal.where} goes on without what came after position {accepted.end - 1}: the next position is"
@@ -63,7 +63,7 @@ def accept_loss(journal: Journal, data: str | None, yes: bool, as_json: bool) ->
     with closing(LocalFolder(data)):
         identity = forget_known(data)
     if as_json:
-        tell({"data": data, "forgotten": identity})
+        print_json({"data": data, "forgotten": identity})
         return
     say(f"{data} knows no journal any more." if identity is None else f"{data} has forgotten journal {identity}.")
 

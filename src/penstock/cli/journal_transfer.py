@@ -6,7 +6,7 @@ import click
 
 from penstock.cli.displays import measuring
 from penstock.cli.journal_argument import JournalType
-from penstock.cli.output import amount, json_option, say, tell
+from penstock.cli.output import amount, json_option, print_json, say
 from penstock.journal import Journal
 from penstock.journal.transfer import copy_journal
 
@@ -37,7 +37,7 @@ def init(journal: Journal, as_json: bool) -> None:
     """
     made = journal.tools().create()
     if as_json:
-        tell({"journal": journal.where, "made": made})
+        print_json({"journal": journal.where, "made": made})
         return
     say(f"{journal.where} has a new journal." if made else f"{journal.where} has a journal: nothing was changed.")
 
@@ -58,7 +58,7 @@ def upgrade(journal: Journal, as_json: bool) -> None:
     """
     before, after = journal.tools().upgrade()
     if as_json:
-        tell({"journal": journal.where, "before": before, "after": after})
+        print_json({"journal": journal.where, "before": before, "after": after})
         return
     done = f"was upgraded from version {before} to {after}" if before != after else f"is of version {after} already"
     say(f"{journal.where} {done}.")
@@ -86,7 +86,7 @@ def copy(source: Journal, target: Journal, as_json: bool) -> None:
     facts = done.facts
     if as_json:
         named = {"from": source.where, "to": target.where, "identity": f"{facts.identity:016x}"}
-        tell({**named, "segments": done.extents, "bytes": done.bytes, "end": facts.head})
+        print_json({**named, "segments": done.extents, "bytes": done.bytes, "end": facts.head})
         return
     say(
         f"{target.where} has the journal now: {done.extents} segments, {amount(done.bytes)}, up to position"

@@ -81,7 +81,7 @@ def main() -> None:
     \b
     Exit codes of all commands:
       0    done; for serve: stopped cleanly
-      1    failed: nobody there, connection lost, disk trouble
+      1    failed: no broker there, connection lost, disk trouble
       2    wrong use: an option, a URL or a configuration that makes no sense
       3    refused by the broker; serve: the journal is in use, damaged or newer, or an address can't be listened on
       4    less was there than was asked for

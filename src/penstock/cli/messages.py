@@ -29,7 +29,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.message_search import payload_text, search_of, search_options, show_messages
-from penstock.cli.output import json_option, note, say, tell, when
+from penstock.cli.output import json_option, note, print_json, say, when
 from penstock.cli.pages import page_options, pages, show_one, show_pages, wanted
 
 LOCKS = ("MESSAGE", "QUEUE", "CONNECTION", "PEER", "SECONDS LEFT")
@@ -48,7 +48,7 @@ def command() -> None:
       penstock messages life shop/orders 0123456789abcdef0123456789abcdef
       penstock messages move shop/orders --to shop/later --rate 100
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, 4 there is no such queue or message.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused, 4 no such queue or message.
     """
 
 
@@ -116,16 +116,16 @@ def life(queue: str, message: str, as_json: bool, **where: Any) -> None:
     Examples:
       penstock messages life shop/orders 0123456789abcdef0123456789abcdef
     """
-    api, query, told, state = Api.of(**where), LifeQuery(), list[Event](), None
+    api, query, events, state = Api.of(**where), LifeQuery(), list[Event](), None
     while True:
         found = api.ask("life", Life, *queue_of(queue), message, query=query)
-        told += found.events
+        events += found.events
         state = found.state
         if found.next is None:
             break
         query = LifeQuery(cursor=found.next)
     show_pages(
-        iter([Page[Event](items=told)]), EVENTS, _event, as_json=as_json, nothing="the journal has nothing of it"
+        iter([Page[Event](items=events)]), EVENTS, _event, as_json=as_json, nothing="the journal has nothing of it"
     )
     if not as_json:
         note(f"now: {state or 'no more'}")
@@ -145,7 +145,7 @@ def publish(
     queue: str, payloads: tuple[str, ...], encoding: Any, priority: int, ttl: float | None, delay: float,
     correlation_id: str, as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
-    """Publish each TEXT as a message, all or none; their IDs are told when they are on disk.
+    """Publish each TEXT as a message, all or none; their IDs are printed once they are on disk.
 
     For more than a few messages `penstock send` is the quicker way.
 
@@ -161,7 +161,7 @@ def publish(
     ]
     done = Api.of(**where).ask("publish", Published, *queue_of(queue), body=Publish(messages=messages))
     if as_json:
-        tell(msgspec.to_builtins(done))
+        print_json(msgspec.to_builtins(done))
     else:
         say(*done.ids)
 
@@ -256,7 +256,7 @@ def release(message: str, as_json: bool, **where: Any) -> None:
     """
     done = Api.of(**where).ask("release-lock", Done, message)
     if as_json:
-        tell({"message": message, "released": done.done})
+        print_json({"message": message, "released": done.done})
     else:
         note(f"{message} is released")
 

@@ -1,6 +1,6 @@
-"""What reaches a terminal: lines and JSON. What came from a peer is escaped before it does.
+"""Output: lines and JSON. Text from peers is escaped before it reaches a terminal.
 
-Tables and progress are in :mod:`penstock.cli.displays`, whose library a broker need not wait for when it starts.
+Tables and progress are in :mod:`penstock.cli.displays`, whose library would slow down the start of a broker.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def say(*lines: str) -> None:
-    """Lines for people, on standard output."""
+    """Print lines for people on standard output."""
     for line in lines:
         print(escape(line))
 
 
 def note(*lines: str) -> None:
-    """Lines for people, on standard error, where they are in nobody's way."""
+    """Print lines for people on standard error."""
     for line in lines:
         print(escape(line), file=sys.stderr)
 
 
-def complain(*lines: str) -> None:
-    """What went wrong, on standard error."""
+def print_error(*lines: str) -> None:
+    """Print an error on standard error."""
     for at, line in enumerate(lines):
         note(f"penstock: {line}" if not at else f"  {line}")
 
 
-def tell(value: Any) -> None:
-    """One JSON value on a line of its own. ASCII only, so safe on any terminal."""
+def print_json(value: Any) -> None:
+    """Print one JSON value on its own line. ASCII only, so safe on any terminal."""
     print(json.dumps(value, default=str), flush=True)
 
 
-def tell_resource(value: msgspec.Struct) -> None:
-    """The same for what the HTTP API has answered, digit by digit."""
+def print_resource(value: msgspec.Struct) -> None:
+    """Print an answer of the HTTP API as JSON, keeping every digit."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
     print(re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text), flush=True)
 
@@ -58,14 +58,14 @@ def tell_resource(value: msgspec.Struct) -> None:
 
 
 def escape(value: str | bytes) -> str:
-    r"""Text of printable characters only: others, and bytes that are no text, as \n, \x1b or \u202e."""
+    r"""Escape unprintable characters, and bytes that are not UTF-8, as \n, \x1b or \u202e."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
 
 
 def moment(microseconds: int) -> str:
-    """A time for people and for programs: UTC, ISO 8601. Times that no calendar has are shown as numbers."""
+    """A time as ISO 8601 in UTC; as a number if it is outside the calendar."""
     try:
         at = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
     except (ValueError, OverflowError, OSError):
@@ -74,12 +74,12 @@ def moment(microseconds: int) -> str:
 
 
 def when(at: datetime | None) -> str:
-    """The same to the second, from what the HTTP API tells; a dash for never."""
+    """A time of the HTTP API as ISO 8601 to the second; a dash for never."""
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(at: datetime | None) -> str:
-    """How long ago this was, for people; a dash for never."""
+    """How long ago it was, for people; a dash for never."""
     if at is None:
         return "-"
     seconds = max((datetime.now(UTC) - at).total_seconds(), 0)
@@ -90,7 +90,7 @@ def age(at: datetime | None) -> str:
 
 
 def amount(size: int) -> str:
-    """Bytes, readable."""
+    """A size for people."""
     if size < 1024:
         return f"{size} B"
     value = float(size)

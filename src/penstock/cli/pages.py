@@ -11,11 +11,11 @@ import msgspec
 from penstock.admin.resources.common import PageQuery
 from penstock.cli.api import Api, with_options
 from penstock.cli.displays import table
-from penstock.cli.output import note, tell_resource
+from penstock.cli.output import note, print_resource
 
 #: Entries that are asked for at a time.
 PAGE = 500
-#: Entries of a list unless told otherwise.
+#: Default number of entries in a list.
 USUAL = 100
 
 
@@ -88,7 +88,7 @@ def show_pages(
     for page in found:
         if as_json:
             for each in page.items:
-                tell_resource(each)
+                print_resource(each)
         elif page.items:
             table(columns, [row(each) for each in page.items])
         shown += len(page.items)
@@ -102,6 +102,6 @@ def show_pages(
 def show_one(value: msgspec.Struct, rows: Sequence[tuple[str, object]], *, as_json: bool) -> None:
     """One thing: its facts, one a line, or JSON."""
     if as_json:
-        tell_resource(value)
+        print_resource(value)
     else:
         table(("", ""), rows, headings=False)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from penstock.cli.output import json_option, run, say, tell
+from penstock.cli.output import json_option, print_json, run, say
 from penstock.cli.protocol_help import with_protocols
 from penstock.client import ClientError, aio
 from penstock.client.hosts import none_serves
@@ -42,8 +42,8 @@ def command(url: str, count: int, interval: float, retry: float, as_json: bool) 
       penstock ping kokaq://127.0.0.1 --retry 30      wait until a broker is up
       penstock ping kokaq://mq1.example.com,mq2.example.com
 
-    Exit codes: 0 it is there and well (of several hosts: one), 1 nobody there or no answer, 2 wrong use, 3 it is there
-    and says it is not well.
+    Exit codes: 0 the broker is healthy (of several hosts: one), 1 it is unreachable or does not answer, 2 wrong use,
+    3 it reports a problem.
     """
     return run(_ping(url, count, interval, retry, as_json))
 
@@ -56,7 +56,7 @@ async def _ping(url: str, count: int, interval: float, retry: float, as_json: bo
             await asyncio.sleep(interval)
         results = await _round(addresses, options, time.monotonic() + retry)
         for result in results:
-            tell(result) if as_json else say(_line(result))
+            print_json(result) if as_json else say(_line(result))
     return 3 if any(result.get("ailment") for result in results) else 0
 
 

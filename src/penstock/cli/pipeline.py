@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.errors import INTERRUPTED, CommandGroup
-from penstock.cli.output import json_option, note, say, tell
+from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.pipeline_progress import ProgressDisplay, ending, progress_display, values
 from penstock.protocols import having
 
@@ -68,7 +68,7 @@ def _pairs(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) 
 
 
 _SPARK = [
-    click.option("--master", metavar="URL", help="Spark's master. [default: local[*], or what spark-submit was told]"),
+    click.option("--master", metavar="URL", help="Spark's master. [default: local[*], or that of spark-submit]"),
     click.option(
         "--conf",
         "confs",
@@ -133,7 +133,7 @@ def _session(name: str, flags: dict[str, Any], shown: ProgressDisplay) -> Iterat
 
 
 def _submitted() -> str | None:
-    """The master that spark-submit was told, if it started us."""
+    """The master of spark-submit, if it started us."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -180,10 +180,10 @@ def _started(name: str, flags: dict[str, Any]) -> Iterator[tuple[SparkSession, R
 
 
 def _end(progress: PipelineProgress, flags: dict[str, Any], *lines: str) -> int:
-    """Say how it ended. A stream that was stopped by a signal has done what it was told."""
+    """Report how it ended. A stream stopped by a signal has succeeded."""
     once = flags.get("once", True)
     if flags["as_json"]:
-        tell(values(progress))
+        print_json(values(progress))
     else:
         note(ending(progress, once=once))
         say(*lines)
@@ -359,8 +359,8 @@ def decode(files: tuple[str, ...], **flags: Any) -> int:
     with _started("decode", flags) as (spark, run):
         done = decoding.run(spark, found, captures, flags["output"], run)
     if flags["as_json"]:
-        told = {"files": len(found), "frames": done.frames, "errors": done.errors}
-        tell({**told, "seconds": round(done.seconds, 3), "done": done.whole})
+        result = {"files": len(found), "frames": done.frames, "errors": done.errors}
+        print_json({**result, "seconds": round(done.seconds, 3), "done": done.whole})
     elif done.whole:
         note(f"{done.frames:,} frames and {done.errors:,} errors in {len(found):,} files, {done.seconds:.1f} s")
         say(flags["output"])
@@ -389,7 +389,7 @@ def init(folder: str, endpoint: str, as_json: bool) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--endpoint") from None
     if as_json:
-        tell({"folder": os.path.abspath(folder)})
+        print_json({"folder": os.path.abspath(folder)})
     else:
         say(*lines)
     return 0
@@ -407,7 +407,7 @@ def submit_file(as_json: bool) -> int:
     """
     file = str(Path(__file__).with_name("submit") / "pipeline.py")
     if as_json:
-        tell({"file": file})
+        print_json({"file": file})
     else:
         say(file)
     return 0

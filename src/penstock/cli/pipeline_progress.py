@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.cli.output import escape, tell
+from penstock.cli.output import escape, print_json
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.run import PipelineProgress
@@ -45,7 +45,7 @@ class ProgressDisplay:
         now = self._clock()
         if self._as_json and (progress.batches > self._batches or now - self._told >= TELL_EVERY):
             self._told, self._batches = now, progress.batches
-            tell(values(progress))
+            print_json(values(progress))
         if now - self._noted >= NOTE_EVERY:
             self._noted = now
             self._note(words(progress))

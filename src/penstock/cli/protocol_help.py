@@ -1,4 +1,4 @@
-"""What the help of commands says of protocols: which there are, and which of them can do what."""
+"""Protocols in the help of commands: which there are, and what each supports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.protocols import having
 
 
 def able(operation: str) -> str:
-    """The protocols that have an operation: ``PHPMQ, Kokaq``."""
+    """The protocols that support an operation: ``PHPMQ, Kokaq``."""
     return ", ".join(who_can(operation)) or "no protocol"
 
 
-def told(operation: str, text: str) -> str:
-    """The help of an option that only some protocols know."""
+def help_for(operation: str, text: str) -> str:
+    """The help of an option that only some protocols support."""
     return f"{text} {able(operation)}."
 
 

@@ -15,7 +15,7 @@ from penstock.cli.api import Api, api_options, queue_of, with_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
-from penstock.cli.output import age, amount, json_option, note, tell, when
+from penstock.cli.output import age, amount, json_option, note, print_json, when
 from penstock.cli.pages import show_one
 
 #: What can be set, but for ``paused``, which has commands of its own.
@@ -52,7 +52,7 @@ def command() -> None:
       penstock queue pause shop/orders
       penstock queue purge shop/orders --state dead --yes
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, or changed by somebody else; 4 there is no such queue.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused or changed concurrently, 4 no such queue.
     """
 
 
@@ -181,7 +181,7 @@ def delete(queue: str, yes: bool, as_json: bool, **where: Any) -> None:
     confirm(f"This deletes the queue {queue}", yes=yes, word=queue)
     done = Api.of(**where).ask("delete-queue", Done, namespace, name)
     if as_json:
-        tell({"queue": queue, "deleted": done.done})
+        print_json({"queue": queue, "deleted": done.done})
     else:
         note(f"{queue} is deleted")
 
@@ -194,7 +194,7 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _switched(queue: QueueDetail, *, as_json: bool) -> None:
     if as_json:
-        tell(msgspec.to_builtins(queue))
+        print_json(msgspec.to_builtins(queue))
     else:
         note(f"{queue.name} is {'paused' if queue.paused else 'not paused'}")
 

@@ -35,7 +35,7 @@ def command(
       penstock queues --state backlog
       penstock queues --all --json | jq -r .name
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused.
     """
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     query = query_of(pattern=pattern, state=state, contains=contains, sort=sort, reverse=reverse)

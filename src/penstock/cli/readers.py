@@ -32,7 +32,7 @@ def command() -> None:
       penstock readers forget nightly-export
       penstock readers list --endpoint grpc+tls://mq.example.com:8815 --ca ca.pem --token-file token
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused by the access rules, 4 there is no such reader.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused by the access rules, 4 no such reader.
     """
 
 
@@ -45,7 +45,7 @@ def list_readers(as_json: bool, limit: int | None, everything: bool, cursor: str
 
     LOST: positions that it has read, and that the journal has lost since: it was restored, for instance.
     PIN: retention waits for this reader, as far as the broker's limits allow. SEEN: when it last said so.
-    OWNER: the identity that the name belongs to; nobody's without access rules.
+    OWNER: the identity that the name belongs to; without access rules, none.
 
     \b
     Examples:
@@ -55,11 +55,11 @@ def list_readers(as_json: bool, limit: int | None, everything: bool, cursor: str
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     flight = over_flight(where)
     if flight is not None:
-        told: list[ReaderRow] = ask(calls.Readers(), list[ReaderRow], **flight)
-        found = iter([Page[Reader](items=[_as_resource(each) for each in told], total=len(told))])
+        rows: list[ReaderRow] = ask(calls.Readers(), list[ReaderRow], **flight)
+        found = iter([Page[Reader](items=[_as_resource(each) for each in rows], total=len(rows))])
     else:
         found = pages(Api.of(**where), "readers", Page[Reader], query=NamesQuery(), want=want)
-    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="nobody has said that they read")
+    show_pages(found, COLUMNS, _row, as_json=as_json, nothing="there are no readers")
 
 
 @command.command("forget", short_help="Drop a reader.")
@@ -79,20 +79,20 @@ def forget(reader: str, as_json: bool, **where: Any) -> int:
     return forget_name("reader", "forget-reader", reader, calls.ForgetReader(reader=reader), where, as_json=as_json)
 
 
-def _as_resource(told: ReaderRow) -> Reader:
+def _as_resource(row: ReaderRow) -> Reader:
     return Reader(
-        name=told.reader,
-        view=told.view,
-        where=told.where,
-        position=told.position,
-        lag_rows=told.lag_rows,
-        lag_seconds=told.lag_seconds,
-        lost_from=told.lost_from,
-        pin=told.pin,
-        peer=told.peer,
-        heard_at=datetime.fromtimestamp(told.at / 1e6, UTC),
-        leased=told.leased,
-        owner=told.owner,
+        name=row.reader,
+        view=row.view,
+        where=row.where,
+        position=row.position,
+        lag_rows=row.lag_rows,
+        lag_seconds=row.lag_seconds,
+        lost_from=row.lost_from,
+        pin=row.pin,
+        peer=row.peer,
+        heard_at=datetime.fromtimestamp(row.at / 1e6, UTC),
+        leased=row.leased,
+        owner=row.owner,
     )
 
 

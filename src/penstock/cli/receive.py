@@ -14,8 +14,8 @@ import click
 from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.errors import NOT_ENOUGH
 from penstock.cli.formats import FORMATS, file_name, written
-from penstock.cli.output import json_option, note, run, tell
-from penstock.cli.protocol_help import told
+from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.protocol_help import help_for
 from penstock.client import aio
 from penstock.client.messages import Message
 from penstock.client.protocol import client_protocol
@@ -37,7 +37,7 @@ from penstock.client.protocol import client_protocol
     help="raw: the bytes and a line end. escaped: what a terminal would obey is escaped. json: with all that is known. "
     "auto: escaped on a terminal, else raw. [default: auto]",
 )
-@click.option("--lock", type=float, metavar="S", help=told("lock", "How long a message is ours while we write it."))
+@click.option("--lock", type=float, metavar="S", help=help_for("lock", "How long a message is ours while we write it."))
 @json_option
 def command(url: str, form: str, as_json: bool, **flags: Any) -> int:
     """Take messages of the queue of URL and write them to standard output, or to files.
@@ -144,7 +144,7 @@ def _writer(form: str, folder: Path | None) -> Callable[[int, Message], None]:
             file.flush()
             os.fsync(file.fileno())
         if form == "json":
-            tell({"file": str(path), "bytes": len(message.body)})
+            print_json({"file": str(path), "bytes": len(message.body)})
 
     return save
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from penstock.cli.displays import measuring
-from penstock.cli.output import amount, json_option, moment, say, tell
+from penstock.cli.output import amount, json_option, moment, print_json, say
 from penstock.journal import is_url, open_journal
 from penstock.journal.backup import Manifest, check_backup, read_manifest, restore_backup
 from penstock.journal.transfer import copy_journal
@@ -45,7 +45,7 @@ def command(backup: Path, data: str, as_json: bool) -> None:
     """
     manifest, where, flag = (_into_journal if is_url(data) else _into_folder)(str(backup), data)
     if as_json:
-        tell({"data": where, **msgspec.to_builtins(manifest)})
+        print_json({"data": where, **msgspec.to_builtins(manifest)})
         return
     say(
         f"{where} has the journal as of {moment(manifest.created_at)}: {amount(manifest.bytes)} up to position "

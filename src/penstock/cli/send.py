@@ -14,8 +14,8 @@ from typing import IO, Any
 import click
 
 from penstock.cli.displays import counting
-from penstock.cli.output import json_option, note, run, say, tell
-from penstock.cli.protocol_help import able, told, with_protocols
+from penstock.cli.output import json_option, note, print_json, run, say
+from penstock.cli.protocol_help import able, help_for, with_protocols
 from penstock.client import Disconnected, Outgoing, Published, Refused, aio
 
 #: Read at a time; the lines of one read are published together.
@@ -31,21 +31,21 @@ DETAILS = ("ttl", "priority", "delay", "retries", "correlation_id", "id", "sourc
 @click.option("--file", "file", type=click.File("rb"), help="Each line of this file is a message; - is standard input.")
 @click.option("--whole", is_flag=True, help="The whole file, or standard input, is one message.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send everything so many times. [default: 1]")
-@click.option("--ttl", type=float, metavar="S", help=told("ttl", "Time to live in seconds; 0 is for ever."))
-@click.option("--priority", type=int, help=told("priority", "Higher comes first."))
-@click.option("--delay", type=float, metavar="S", help=told("delay", "Not before so many seconds."))
+@click.option("--ttl", type=float, metavar="S", help=help_for("ttl", "Time to live in seconds; 0 is for ever."))
+@click.option("--priority", type=int, help=help_for("priority", "Higher comes first."))
+@click.option("--delay", type=float, metavar="S", help=help_for("delay", "Not before so many seconds."))
 @click.option(
     "--retries",
     type=click.IntRange(0, 255),
-    help=told("retries", "Given out again so often; 255 is for ever."),
+    help=help_for("retries", "Given out again so often; 255 is for ever."),
 )
-@click.option("--correlation-id", help=told("correlation_id", "Kept with the message."))
-@click.option("--id", "id", help=told("id", "Ask for this ID, 32 hex digits."))
+@click.option("--correlation-id", help=help_for("correlation_id", "Kept with the message."))
+@click.option("--id", "id", help=help_for("id", "Ask for this ID, 32 hex digits."))
 @click.option(
-    "--source-info", help=told("source_info", "What to tell consumers of the publisher, instead of its address.")
+    "--source-info", help=help_for("source_info", "What to tell consumers of the publisher, instead of its address.")
 )
-@click.option("--create", is_flag=True, help=told("create_queue", "Create the queue if it is not there."))
-@click.option("--ids", "show_ids", is_flag=True, help=told("confirmed publishing", "Print the ID of each message."))
+@click.option("--create", is_flag=True, help=help_for("create_queue", "Create the queue if it is not there."))
+@click.option("--ids", "show_ids", is_flag=True, help=help_for("confirmed publishing", "Print the ID of each message."))
 @json_option
 @with_protocols
 def command(url: str, messages: tuple[str, ...], file: IO[bytes] | None, whole: bool, **flags: Any) -> None:
@@ -123,7 +123,7 @@ async def _publish(client: aio.AsyncClient, messages: list[Outgoing]) -> Publish
 
 def _report(client: aio.AsyncClient, sent: int, confirmed: bool, ids: list[str], took: float, as_json: bool) -> None:
     if as_json:
-        tell({"sent": sent, "confirmed": confirmed, "seconds": round(took, 6), **({"ids": ids} if ids else {})})
+        print_json({"sent": sent, "confirmed": confirmed, "seconds": round(took, 6), **({"ids": ids} if ids else {})})
         return
     say(*ids)
     note(f"{sent} sent{', and on disk' if confirmed else f' ({client.protocol} does not confirm)' if sent else ''}")

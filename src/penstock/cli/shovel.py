@@ -16,8 +16,8 @@ from msgspec import Struct
 from penstock.cli.acknowledgement import acknowledge
 from penstock.cli.displays import counting
 from penstock.cli.errors import INTERRUPTED
-from penstock.cli.output import json_option, note, run, tell
-from penstock.cli.protocol_help import told
+from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.protocol_help import help_for
 from penstock.client import Outgoing, aio
 from penstock.client.consumer import Consumer
 from penstock.client.errors import BadURL
@@ -41,7 +41,9 @@ BATCH = 256
     default=1,
     help="Side by side; more than 1 loses the order. [default: 1]",
 )
-@click.option("--create", is_flag=True, help=told("create_queue", "Create the destination's queue if it is not there."))
+@click.option(
+    "--create", is_flag=True, help=help_for("create_queue", "Create the destination's queue if it is not there.")
+)
 @json_option
 def command(source: str, destination: str, **flags: Any) -> int:
     """Move the messages of the queue SOURCE to the queue DESTINATION. Both are URLs, of any of the protocols.
@@ -73,7 +75,7 @@ def _same_place(source: str, destination: str) -> bool:
     """Whether both are one queue, as far as the addresses tell; a broker has others."""
     try:
         return any(address in parse(destination)[0] for address in parse(source)[0])
-    except BadURL:  # told later, like every other trouble with the connection
+    except BadURL:  # reported later, like every other trouble with the connection
         return False
 
 
@@ -122,7 +124,7 @@ async def _shovel(source: str, destination: str, flags: dict[str, Any]) -> int:
     interrupted = work.stop.is_set()
     took = round(time.monotonic() - began, 6)
     if flags["as_json"]:
-        tell({"moved": work.moved, "confirmed": work.confirmed, "seconds": took, "interrupted": interrupted})
+        print_json({"moved": work.moved, "confirmed": work.confirmed, "seconds": took, "interrupted": interrupted})
     else:
         note(f"{work.moved} moved{'; run it again to go on' if interrupted else ''}")
     return INTERRUPTED if interrupted else 0

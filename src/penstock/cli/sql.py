@@ -25,7 +25,7 @@ from penstock.admin.resources.sql import (
 from penstock.cli.api import Api, api_options
 from penstock.cli.displays import table
 from penstock.cli.errors import WRONG_USE, CommandError
-from penstock.cli.output import escape, json_option, note, tell
+from penstock.cli.output import escape, json_option, note, print_json
 
 FORMATS = {".csv": "csv", ".parquet": "parquet"}
 MIB = 2**20
@@ -72,7 +72,7 @@ def command(
       penstock sql "select namespace, queue, ready from queues" --json
       penstock sql "select * from messages where queue = 'jobs'" --output jobs.parquet --seconds 60
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, a query that is wrong or takes too long, 3 refused.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, a query that is wrong or takes too long, 3 refused.
     """
     text = sys.stdin.read() if query == "-" else query
     api = Api.of(**where)
@@ -114,7 +114,7 @@ def _show(answer: SqlAnswer, *, as_json: bool, as_csv: bool) -> None:
     names = [column.name for column in answer.columns]
     if as_json:
         for row in answer.rows:
-            tell(dict(zip(names, row, strict=True)))
+            print_json(dict(zip(names, row, strict=True)))
     elif as_csv:
         shown = escape if sys.stdout.isatty() else str
         writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -25,7 +25,7 @@ def command(as_json: bool, **where: Any) -> int:
       penstock status --url https://mq.example.com:9180 --token-file token
       penstock status --json | jq .totals.dead
 
-    Exit codes: 0 it takes messages, 1 nobody there, 2 wrong use, 3 it takes none for now, or does not know our token.
+    Exit codes: 0 it takes messages, 1 the broker is unreachable, 2 wrong use, 3 it refuses them, or the token.
     """
     overview = Api.of(**where).ask("overview", Overview)
     show_one(overview, _rows(overview), as_json=as_json)

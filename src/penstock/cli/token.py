@@ -14,7 +14,7 @@ from penstock.admin.resources.access import NewToken, Right, TokenMade, TokenSum
 from penstock.admin.resources.common import Done, Page, PageQuery
 from penstock.cli.api import Api, api_options
 from penstock.cli.confirmation import confirm, yes_option
-from penstock.cli.output import json_option, note, tell, when
+from penstock.cli.output import json_option, note, print_json, when
 from penstock.cli.pages import page_options, pages, show_pages, wanted
 
 COLUMNS = ("ID", "NAME", "MAY", "WHERE", "MADE", "BY", "EXPIRES")
@@ -42,7 +42,7 @@ def command() -> None:
       penstock token list
       penstock token revoke 3f9c --yes
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused, 4 there is no such token.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused, 4 no such token.
     """
 
 
@@ -120,14 +120,14 @@ def revoke(token_id: str, yes: bool, as_json: bool, **where: Any) -> None:
     confirm(f"This revokes the token {token_id}: whoever uses it is locked out at once", yes=yes)
     done = Api.of(**where).ask("revoke-token", Done, token_id)
     if as_json:
-        tell({"token": token_id, "revoked": done.done})
+        print_json({"token": token_id, "revoked": done.done})
     else:
         note(f"the token {token_id} is revoked")
 
 
 def _tell_made(made: TokenMade, output: Path | None, *, as_json: bool) -> None:
     if as_json:
-        tell(msgspec.to_builtins(made if output is None else made.summary))
+        print_json(msgspec.to_builtins(made if output is None else made.summary))
         return
     if output is None:
         print(made.token)

@@ -26,7 +26,7 @@ from penstock.admin.resources.queues import QueueSort, QueuesQuery, QueueSummary
 from penstock.cli.api import Api, api_options
 from penstock.cli.displays import table, table_of
 from penstock.cli.errors import CommandError
-from penstock.cli.output import escape, json_option, say, tell
+from penstock.cli.output import escape, json_option, print_json, say
 from penstock.cli.queue_rows import COLUMNS, filter_options, query_of, row
 
 #: Queues that are asked for where no screen says how many fit, and at most.
@@ -76,7 +76,7 @@ def command(
       penstock top --once
       penstock top --every 10 --json >> queues.json
 
-    Exit codes: 0 left with q, or --once; 1 nobody there, 2 wrong use, 3 refused, 130 Ctrl-C.
+    Exit codes: 0 left with q, or --once; 1 the broker is unreachable, 2 wrong use, 3 refused, 130 Ctrl-C.
     """
     query = query_of(pattern=pattern, state=state, contains=contains, sort=sort or "ready", reverse=reverse)
     api = Api.of(**where)
@@ -99,7 +99,7 @@ def _print(api: Api, query: QueuesQuery, *, as_json: bool) -> None:
     found = look(api, query)
     if as_json:
         queues = msgspec.to_builtins(found.queues.items)
-        tell(
+        print_json(
             {
                 "at": datetime.now(UTC).isoformat(),
                 "totals": msgspec.to_builtins(found.overview.totals),
@@ -153,7 +153,7 @@ class Screen:
 
     def run(self) -> None:
         """Until q is pressed. A broker that goes away is waited for."""
-        self._look(Console().height)  # so that a wrong token is told where one sees it afterwards
+        self._look(Console().height)  # a wrong token is reported before the screen is taken over
         with Live(screen=True, auto_refresh=False) as live, _single_keys():
             while True:
                 live.update(self._shown(live.console), refresh=True)
@@ -213,4 +213,4 @@ def _key(seconds: float) -> str:
     ready, _, _ = select.select([file], [], [], seconds)
     if not ready:
         return ""
-    return os.read(file, 1).decode(errors="replace") or "q"  # nobody is there any more
+    return os.read(file, 1).decode(errors="replace") or "q"  # the terminal is gone

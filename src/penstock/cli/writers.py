@@ -33,7 +33,7 @@ def command() -> None:
       penstock writers drop query-5f0c
       penstock writers list --endpoint grpc+tls://mq.example.com:8815 --ca ca.pem --token-file token
 
-    Exit codes: 0 done, 1 nobody there, 2 wrong use, 3 refused by the access rules, 4 there is no such writer.
+    Exit codes: 0 done, 1 the broker is unreachable, 2 wrong use, 3 refused by the access rules, 4 no such writer.
     """
 
 
@@ -44,7 +44,7 @@ def command() -> None:
 def list_writers(as_json: bool, limit: int | None, everything: bool, cursor: str, **where: Any) -> None:
     """Show the writers: to whom each belongs, its newest epoch, and how many partitions of that have written.
 
-    SEEN: when its last chunk came. Without access rules a writer belongs to nobody.
+    SEEN: when its last chunk came. Without access rules a writer has no owner.
 
     \b
     Examples:
@@ -54,8 +54,8 @@ def list_writers(as_json: bool, limit: int | None, everything: bool, cursor: str
     want = wanted(limit=limit, everything=everything, cursor=cursor)
     flight = over_flight(where)
     if flight is not None:
-        told: list[FlightWriter] = ask(calls.Writers(), list[FlightWriter], **flight)
-        found = iter([Page[Writer](items=[_as_resource(each) for each in told], total=len(told))])
+        rows: list[FlightWriter] = ask(calls.Writers(), list[FlightWriter], **flight)
+        found = iter([Page[Writer](items=[_as_resource(each) for each in rows], total=len(rows))])
     else:
         found = pages(Api.of(**where), "writers", Page[Writer], query=NamesQuery(), want=want)
     show_pages(found, COLUMNS, _row, as_json=as_json, nothing="no writer is remembered")
@@ -77,9 +77,9 @@ def drop(writer: str, as_json: bool, **where: Any) -> int:
     return forget_name("writer", "forget-writer", writer, calls.EndWriter(writer=writer), where, as_json=as_json)
 
 
-def _as_resource(told: FlightWriter) -> Writer:
-    written = datetime.fromtimestamp(told.at / 1e6, UTC) if told.at else None
-    return Writer(name=told.writer, owner=told.owner, epoch=told.epoch, partitions=told.partitions, written_at=written)
+def _as_resource(row: FlightWriter) -> Writer:
+    written = datetime.fromtimestamp(row.at / 1e6, UTC) if row.at else None
+    return Writer(name=row.writer, owner=row.owner, epoch=row.epoch, partitions=row.partitions, written_at=written)
 
 
 def _row(writer: Writer) -> tuple[object, ...]:

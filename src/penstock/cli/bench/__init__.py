@@ -19,8 +19,8 @@ from penstock.cli.bench.report import as_json as result_as_json
 from penstock.cli.bench.report import show
 from penstock.cli.bench.run import BenchPlan, Result, measure, prepare
 from penstock.cli.errors import NOT_ENOUGH, OK
-from penstock.cli.output import json_option, note, run, tell
-from penstock.cli.protocol_help import told
+from penstock.cli.output import json_option, note, print_json, run
+from penstock.cli.protocol_help import help_for
 from penstock.client.protocol import who_can
 from penstock.client.urls import parse
 from penstock.protocols import having, protocols
@@ -62,7 +62,7 @@ def _defaults(value: Callable[[Load], int]) -> str:
 @click.option(
     "--one-at-a-time",
     is_flag=True,
-    help=told("confirmed publishing", "Wait for each confirmation before the next message."),
+    help=help_for("confirmed publishing", "Wait for each confirmation before the next message."),
 )
 @json_option
 def command(
@@ -102,7 +102,7 @@ def command(
         for plan in [_plan(url, each, flags) for url in urls for each in size or (100,)]:
             results.append(_measure(plan))
             if as_json:
-                tell(result_as_json(results[-1]))
+                print_json(result_as_json(results[-1]))
     if not as_json:
         show(results)
     return NOT_ENOUGH if any(result.received < result.sent for result in results) else OK

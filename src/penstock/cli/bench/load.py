@@ -135,9 +135,9 @@ class Load:
     producer: Callable[[Address, int, int], LoadProducer]
     #: From an address, and how many messages may be unsettled.
     consumer: Callable[[Address, int], LoadConsumer]
-    #: Messages that are published and not yet taken, at most, unless told otherwise.
+    #: Default limit of published messages that are not yet consumed.
     in_flight: int = 1000
-    #: Unsettled messages of a consumer, unless told otherwise: by the number of consumers.
+    #: Default window of a consumer, by the number of consumers.
     window: Callable[[int], int] = lambda consumers: 1000
 
 

@@ -37,7 +37,7 @@ def row(result: Result) -> list[str]:
 def as_json(result: Result) -> dict[str, Any]:
     """Everything, for programs."""
     names = [f"p{each:g}" for each in PERCENTILES[:-1]] + ["max"]
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "plan": to_builtins(result.plan),
         "protocol": result.protocol,
         "sent": result.sent,
@@ -49,8 +49,8 @@ def as_json(result: Result) -> dict[str, Any]:
     for key, latencies in (("end_to_end_ms", result.latencies), ("confirmed_ms", result.confirms)):
         found = percentiles(latencies)
         if found:
-            told[key] = dict(zip(names, found, strict=True))
-    return told
+            report[key] = dict(zip(names, found, strict=True))
+    return report
 
 
 def show(results: list[Result]) -> None:

@@ -4,7 +4,7 @@
 
     children    the processes
     console     the link that logs in to the web console
-    driver      what runs in the one with Spark; lines is what it is told and tells
+    driver      the process with Spark; lines are the messages to and from it
     demo        sample traffic, and the tables it becomes
     traffic     that traffic, through all three protocols
     failover    the demo with a broker and a database server that are killed
@@ -28,7 +28,7 @@ from typing import Any
 import click
 
 from penstock.cli.errors import FAILED, REFUSED, WRONG_USE, CommandError
-from penstock.cli.output import json_option, note, say, tell
+from penstock.cli.output import json_option, note, print_json, say
 from penstock.cli.up.children import BrokerChild, CouldNot, PipelinesChild, RunLock
 from penstock.cli.up.console import LoginLink, log_in
 from penstock.cli.up.failover import FailoverSetup, Loss
@@ -44,8 +44,8 @@ EXTRAS = {"pyspark": "spark", "pyarrow": "flight"}
 def listener_options(command: Any) -> Any:
     """An option for the listener of each protocol."""
     for protocol in reversed(protocols().values()):
-        told = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
-        add = click.option(f"--{protocol.name}", default=protocol.default_address, metavar="ADDR", help=told)
+        text = f"Speak {protocol.title} here. [default: {protocol.default_address}]"
+        add = click.option(f"--{protocol.name}", default=protocol.default_address, metavar="ADDR", help=text)
         command = add(command)
     return command
 
@@ -145,7 +145,7 @@ class Processes:
         if not self.as_json:
             note(text)
 
-    def told(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """A step is about to be taken. Raises InterruptedError if it should not."""
         if self.interrupted:
             raise InterruptedError
@@ -266,7 +266,7 @@ class Processes:
         if self.as_json:
             console = {"console": self._login.link} if self._login is not None else {}
             facts = {"lake": str(self.lake), "spark": self.pipelines.spark, "pid": os.getpid()}
-            tell({"addresses": addresses, **console, **facts})
+            print_json({"addresses": addresses, **console, **facts})
             return
         here, lake = _place_of_commands(), self._flags["lake"]
         python = f"{here}python"
@@ -289,7 +289,7 @@ class Processes:
 
 
 def reading_line(lake: str) -> str:
-    """A line of Python that shows the archive: of Delta Lake, or as an earlier version has begun it."""
+    """A line of Python that shows the archive: of Delta Lake, or of plain Parquet."""
     folder = Path(lake, "messages")
     if folder.exists() and not (folder / "_delta_log").exists():
         return f"import pandas; print(pandas.read_parquet('{lake}/messages'))"

@@ -41,7 +41,7 @@ class CouldNot(CommandError):
 
 
 class RunLock:
-    """Held by a run and by all its processes: who gets it can be sure that nobody of an earlier run is left."""
+    """Held by a run and all its processes: whoever gets it knows that no process of an earlier run is left."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a")
@@ -50,17 +50,17 @@ class RunLock:
     def take(self, tell: Callable[[str], None]) -> None:
         """Wait for it, a while. Raises CouldNot."""
         deadline = time.monotonic() + EARLIER_SECONDS
-        told = False
+        waiting = False
         while not self._try():
             if time.monotonic() > deadline:
                 raise CouldNot(f"another `penstock up` is running on this lake ({self._file.name}): stop it first")
-            if not told:
+            if not waiting:
                 tell("waiting for an earlier run to end")
-                told = True
+                waiting = True
             time.sleep(0.1)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._file.close()
 
     def _try(self) -> bool:
@@ -129,21 +129,21 @@ class BrokerChild(Child):
     def wait_for_role(self, role: str) -> None:
         """Until it serves, or stands by. Raises CouldNot."""
         deadline = time.monotonic() + BROKER_SECONDS
-        while (told := self._told()).get("role") != role:
+        while (ready := self._ready_file()).get("role") != role:
             if not self.running:
                 raise CouldNot(f"the broker did not start:{self.log_end()}")
             if time.monotonic() > deadline:
                 raise CouldNot(f"the broker takes too long to start:{self.log_end()}")
             time.sleep(0.02)
-        self.addresses = {each["protocol"]: each["address"] for each in told["listeners"]}
+        self.addresses = {each["protocol"]: each["address"] for each in ready["listeners"]}
 
-    def _told(self) -> dict[str, Any]:
+    def _ready_file(self) -> dict[str, Any]:
         """What the ready file says; nothing, if there is none."""
         try:
-            told: dict[str, Any] = json.loads(self._ready.read_text())
+            ready: dict[str, Any] = json.loads(self._ready.read_text())
         except FileNotFoundError:
             return {}
-        return told
+        return ready
 
     def stop(self) -> None:
         """Let it drain."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from penstock.cli.displays import table
 from penstock.cli.errors import FAILED, INTERRUPTED, OK
-from penstock.cli.output import note, tell
+from penstock.cli.output import note, print_json
 from penstock.cli.up.agreement import Comparison, compare, history, sample
 from penstock.cli.up.traffic import Addresses, ClientCounts, run
 
@@ -29,7 +29,7 @@ def demo(up: Processes) -> int:
     addresses = up.broker.addresses
     counts = ClientCounts(uuid4().hex[:8])
     try:
-        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), counts, up.told, up.losses)
+        run(Addresses(**{name: addresses[name] for name in ("phpmq", "sspq", "kokaq")}), counts, up.report, up.losses)
     except InterruptedError:
         return INTERRUPTED
     up.note("waiting for the tables")
@@ -38,7 +38,7 @@ def demo(up: Processes) -> int:
         return INTERRUPTED
     wrong = [line for line in lines if not line.agrees]
     if up.as_json:
-        tell({"run": counts.run, "agree": not wrong, "counts": [line._asdict() for line in lines]})
+        print_json({"run": counts.run, "agree": not wrong, "counts": [line._asdict() for line in lines]})
     else:
         _show(up.lake, counts, lines)
         note("every count agrees" if not wrong else f"{len(wrong)} of {len(lines)} counts do not agree: see ✗")

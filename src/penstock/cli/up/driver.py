@@ -69,8 +69,8 @@ def main() -> int:
 
 def broken(failures: dict[str, Exception]) -> Broken:
     """At the end: what has happened to which pipeline."""
-    told = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
-    return Broken(reason=told)
+    reason = "; ".join(f"{name}: {_in_short(error)}" for name, error in failures.items())
+    return Broken(reason=reason)
 
 
 def _in_short(error: Exception) -> str:
@@ -93,7 +93,7 @@ def _tell(line: Line) -> None:
     try:
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
         sys.stdout.buffer.flush()
-    except BrokenPipeError:  # nobody listens any more: our input has ended too
+    except BrokenPipeError:  # the parent is gone: our input has ended too
         pass
 
 

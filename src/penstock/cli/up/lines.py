@@ -1,4 +1,4 @@
-"""What the process with Spark is told, one line on its standard input, and what it tells, a JSON value a line."""
+"""Messages to and from the process with Spark: lines on its standard input, JSON values on its output."""
 
 from __future__ import annotations
 

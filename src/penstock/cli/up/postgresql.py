@@ -254,7 +254,7 @@ class Pair:
         self.make_synchronous()
 
     def make_synchronous(self) -> None:
-        """Let the primary wait for the standby. The standby is not told: once promoted it waits for nobody."""
+        """Let the primary wait for the standby. A promoted standby has no standby of its own to wait for."""
         self.primary.configure("synchronous_standby_names", "standby")
         asked = "select 1 from pg_stat_replication where sync_state = 'sync' and state = 'streaming'"
         wait_for(lambda: self.primary.execute(asked), "the standby does not follow")
