@@ -76,13 +76,13 @@ async def _round(addresses: tuple[Address, ...], options: ClientOptions, until: 
         found = await asyncio.gather(*(_once(address, options) for address in addresses))
         errors = [each for each in found if isinstance(each, ClientError)]
         if len(errors) < len(found):
-            return [_told(*each) for each in zip(addresses, found, strict=True)]
+            return [_result_of(*each) for each in zip(addresses, found, strict=True)]
         if not any(error.retriable for error in errors) or time.monotonic() > until:
             raise none_serves(errors)
         await asyncio.sleep(0.2)
 
 
-def _told(address: Address, found: PingResult | ClientError) -> PingResult:
+def _result_of(address: Address, found: PingResult | ClientError) -> PingResult:
     if isinstance(found, ClientError):
         return {"address": str(address), "reason": str(found).removeprefix(f"{address}: ")}
     return found
