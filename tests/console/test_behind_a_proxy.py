@@ -140,9 +140,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBroker]:
         yield found
 
 
-@pytest.mark.parametrize("path", ["/api/v1/overview", "/metrics", "/metrics/per-queue?queue=*"])
-def test_a_name_that_is_not_ours_is_refused(plain: WebBroker, path: str) -> None:
-    port = int(where(plain).rpartition(":")[2])
+def test_a_name_that_is_not_ours_is_refused(plain: WebBroker) -> None:
+    port, path = int(where(plain).rpartition(":")[2]), "/api/v1/overview"
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "::", ""):
         status, _, told = asked(port, "GET", path, {"host": host}, tls=False)
         assert (status, told["field"]) == (403, "header.Host"), host
@@ -164,6 +163,13 @@ def test_who_shows_a_token_may_use_any_name_and_so_may_health_checks(plain: WebB
     assert plain.api.with_token("").ask("GET", "/readyz", headers=named).status == 200
     problem = plain.api.with_token("").refused("POST", "session", {"token": plain.api.token}, named)
     assert problem["field"] == "header.Host"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/per-queue?queue=*"])
+def test_public_metrics_are_scraped_by_any_name(plain: WebBroker, path: str) -> None:
+    port = int(where(plain).rpartition(":")[2])
+    for host in ("penstock.svc.cluster.local", f"mq.example:{port}", "", "::"):
+        assert asked(port, "GET", path, {"host": host}, tls=False)[0] == 200, host
 
 
 def test_a_page_that_is_rebound_to_the_broker_reads_nothing(browser: Browser, plain: WebBroker) -> None:
