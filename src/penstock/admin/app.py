@@ -168,13 +168,10 @@ class App:
             self._report(error)
 
     def _check_origin(self, route: Route, scope: Scope, headers: dict[str, str]) -> None:
-        """Raises ApiProblem for what a hostile page may have sent. It can't have a token to show."""
-        shows_token = (
-            headers.get("authorization", "").partition(" ")[2].strip()
-            and route.scope != "open"
-            and route.name not in self._open
-        )
-        if not shows_token and (route.scope != "open" or route.name == "login"):
+        """Raises ApiProblem for what a hostile page may have sent: it has no token, and may read open routes."""
+        is_open = route.scope == "open" or route.name in self._open
+        shows_token = bool(headers.get("authorization", "").partition(" ")[2].strip())
+        if route.name == "login" or not (is_open or shows_token):
             self._origins.check_host(headers)
         if route.method not in SAFE:
             self._origins.check_page(scope, headers)
