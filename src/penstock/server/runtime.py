@@ -16,9 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.policy import Policy
 from penstock.core.queue import Out, Queue
 from penstock.core.state import DeliveryEffect
 from penstock.endpoint.rights import Allowed, AskRights
@@ -119,7 +118,7 @@ class Runtime:
         #: Bytes of output that may still be prepared in this turn.
         self.output_left = TURN_BYTES
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
-        self.creation = Creation(options, engine.broker)
+        self.creation = Creation(options, engine.broker, log, self.now)
         engine.broker.most_out = options.limits.messages_out_total
         self._received = 0
         #: Too much waits to be written to disk: nobody is read from.
@@ -743,50 +742,6 @@ class Runtime:
                 if at not in damaged and lost[0] <= moved.get(at, at) < lost[1] and queue.find_ready(at) is not None:
                     found[at] = Damage(damaged[known].reason, lost)
         return found
-
-    # Queues
-
-    @overload
-    def make_queue(
-        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: Literal[True]
-    ) -> Queue: ...
-
-    @overload
-    def make_queue(
-        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None
-    ) -> Queue | None: ...
-
-    def make_queue(
-        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: bool = False
-    ) -> Queue | None:
-        """A new queue, with its namespace if that is new too. None: it may not be (``always`` ignores that)."""
-        if not always and (reason := self.why_no_queue_for(namespace, name, session)):
-            self.log.warning("queue not made", **session.facts(), queue=f"{namespace}/{name}", reason=reason)
-            return None
-        now, source = self.now(), session.connection.source
-        self.broker.create_namespace(namespace, now, source)
-        queue = self.broker.create_queue(namespace, name, now, policy, source)
-        if not always:
-            self.creation.note(session.rights, session.origin, queue)
-        return queue
-
-    def why_no_queue_for(self, namespace: str, name: str, session: AnySession) -> str:
-        """Why this peer may not make this queue, in a few words; empty if it may."""
-        why_not = self.why_no_queue(namespace, name)
-        return why_not or self.creation.why_not(session.rights, session.origin, namespace, name)
-
-    def why_no_queue(self, namespace: str, name: str = "") -> str:
-        """Why this queue, or namespace, may not be made, in a few words; empty if it may."""
-        broker, limits = self.broker, self.options.limits
-        if max(len(namespace.encode()), len(name.encode())) > limits.name_bytes:
-            return f"a name is longer than {limits.name_bytes} bytes"
-        if "/" in namespace:
-            return "there is a / in the namespace"
-        if name and len(broker.queues) >= limits.queues:
-            return f"there are {limits.queues} queues already"
-        if namespace not in broker.namespaces and len(broker.namespaces) >= limits.namespaces:
-            return f"there are {limits.namespaces} namespaces already"
-        return ""
 
     def stop(self) -> None:
         """Stop the clockwork."""

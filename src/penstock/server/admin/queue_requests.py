@@ -169,7 +169,7 @@ class QueueRequests:
                 raise RequestRefused("refused", text)
 
     def _check_new(self, namespace: str, name: str = "") -> None:
-        if why_not := self._runtime.why_no_queue(namespace, name):
+        if why_not := self._runtime.creation.why_no_queue(namespace, name):
             raise RequestRefused("conflict", why_not, "path.queue" if name else "path.namespace")
 
 

@@ -282,7 +282,7 @@ class RequestHandler:
                 "no-queue", f"there is no queue {full_name}: make it first, or write with create_queues"
             )
         creation = self._runtime.creation
-        why_not = self._runtime.why_no_queue(namespace, name) or creation.why_not_over_flight(
+        why_not = creation.why_no_queue(namespace, name) or creation.why_not_over_flight(
             origin_of(host_of(request.peer))
         )
         if why_not:

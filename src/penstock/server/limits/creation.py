@@ -1,26 +1,36 @@
-"""Who may make a queue, and how many: the places for queues are few, are kept for ever, and belong to everybody."""
+"""Creating queues for peers. Queues are few and permanent, so who may create one, and how many, is limited."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.core.broker import Broker
+from penstock.core.policy import Policy
 from penstock.core.queue import Queue
 from penstock.endpoint.rights import Right
 from penstock.server.network.access import Rights
+from penstock.server.process.logs import Logger
 from penstock.server.process.options import AccessRule, BrokerOptions
+
+if TYPE_CHECKING:
+    from penstock.server.network.session import Session
+
+    AnySession = Session[Any]
 
 #: What allows making queues on first use where no rule names the right to.
 USING: tuple[Right, ...] = ("publish", "consume")
 
 
 class Creation:
-    """Counts the queues that peers have made since the start and that exist, by rule or by address."""
+    """Creates queues, and counts by rule or by address those that peers have created since the start and that exist."""
 
-    def __init__(self, options: BrokerOptions, broker: Broker) -> None:
+    def __init__(self, options: BrokerOptions, broker: Broker, log: Logger, now: Callable[[], int]) -> None:
         self._limits = options.limits
         self._broker = broker
+        self._log = log
+        self._now = now
         self._rules = options.access
         #: Once a rule names it, it is needed.
         self._needs_right = any("create" in rule.may for rule in options.access)
@@ -29,8 +39,48 @@ class Creation:
         self._counts: Counter[str] = Counter()
         self._deleted = self._deletions
 
-    def why_not(self, rights: Rights, origin: str, namespace: str, name: str) -> str:
-        """Why this peer may not make this queue, in a few words; empty if it may."""
+    @overload
+    def make_queue(
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: Literal[True]
+    ) -> Queue: ...
+
+    @overload
+    def make_queue(
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None
+    ) -> Queue | None: ...
+
+    def make_queue(
+        self, namespace: str, name: str, session: AnySession, *, policy: Policy | None = None, always: bool = False
+    ) -> Queue | None:
+        """Create a queue, and its namespace if that is new. None: the peer may not (``always`` skips the check)."""
+        if not always and (reason := self._why_not(namespace, name, session)):
+            self._log.warning("queue not made", **session.facts(), queue=f"{namespace}/{name}", reason=reason)
+            return None
+        now, source = self._now(), session.connection.source
+        self._broker.create_namespace(namespace, now, source)
+        queue = self._broker.create_queue(namespace, name, now, policy, source)
+        if not always:
+            self._note(session.rights, session.origin, queue)
+        return queue
+
+    def why_no_queue(self, namespace: str, name: str = "") -> str:
+        """Why this queue or namespace may not be created by any peer; an empty string if it may."""
+        broker, limits = self._broker, self._limits
+        if max(len(namespace.encode()), len(name.encode())) > limits.name_bytes:
+            return f"a name is longer than {limits.name_bytes} bytes"
+        if "/" in namespace:
+            return "there is a / in the namespace"
+        if name and len(broker.queues) >= limits.queues:
+            return f"there are {limits.queues} queues already"
+        if namespace not in broker.namespaces and len(broker.namespaces) >= limits.namespaces:
+            return f"there are {limits.namespaces} namespaces already"
+        return ""
+
+    def _why_not(self, namespace: str, name: str, session: AnySession) -> str:
+        """Why this peer may not create this queue; an empty string if it may."""
+        if why_not := self.why_no_queue(namespace, name):
+            return why_not
+        rights, origin = session.rights, session.origin
         accounts = list(self._accounts(rights, origin, namespace, name))
         if not accounts:
             return "it has no right to create queues"
@@ -52,7 +102,7 @@ class Creation:
         self._counts[maker] += 1
         self._makers[queue.id] = maker
 
-    def note(self, rights: Rights, origin: str, queue: Queue) -> None:
+    def _note(self, rights: Rights, origin: str, queue: Queue) -> None:
         """The peer has made this queue."""
         for maker, most in self._accounts(rights, origin, queue.namespace, queue.name):
             if self._counts[maker] < most:

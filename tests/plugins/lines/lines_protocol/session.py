@@ -84,7 +84,7 @@ class LinesSession(Session[Line]):
         """The queue of this name, made if need be. None: the peer may not, and the connection is closed."""
         if self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
             queue = self.runtime.broker.queue(self.namespace, name)
-            queue = queue or self.runtime.make_queue(self.namespace, name, self)
+            queue = queue or self.runtime.creation.make_queue(self.namespace, name, self)
             if queue is not None:
                 return queue
         self.end()

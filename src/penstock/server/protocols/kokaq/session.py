@@ -538,7 +538,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if not name:
             if namespace in broker.namespaces:
                 self._fail(request, Reason.EXISTS)
-            elif runtime.why_no_queue(namespace):
+            elif runtime.creation.why_no_queue(namespace):
                 self._fail(request, Reason.NOT_ALLOWED)
             else:
                 broker.create_namespace(namespace, now, self.connection.source)
@@ -546,7 +546,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return
         if broker.queue(namespace, name) is not None:
             self._fail(request, Reason.EXISTS)
-        elif runtime.make_queue(namespace, name, self, policy=_policy(metadata)) is None:
+        elif runtime.creation.make_queue(namespace, name, self, policy=_policy(metadata)) is None:
             self._fail(request, Reason.NOT_ALLOWED)
         else:
             self._succeed(request)
@@ -660,7 +660,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
             return queue
         if not (self.create_queues and name):
             raise Missing
-        queue = self.runtime.make_queue(namespace, name, self)
+        queue = self.runtime.creation.make_queue(namespace, name, self)
         if queue is None:
             raise NotAllowed
         return queue

@@ -130,7 +130,7 @@ class PhpmqSession(Session[phpmq.PhpmqFrame]):
         if not self.allowed("publish" if right == "publish" else "consume", self.namespace, name):
             self.end()
             return None
-        queue = runtime.broker.queue(self.namespace, name) or runtime.make_queue(self.namespace, name, self)
+        queue = runtime.broker.queue(self.namespace, name) or runtime.creation.make_queue(self.namespace, name, self)
         if queue is None:
             self.end()
         return queue

@@ -100,4 +100,4 @@ class SspqSession(Session[sspq.SspqFrame]):
     def _queue(self) -> Queue:
         """The listener's queue. It exists from the start; made again if somebody has deleted it."""
         queue = self.runtime.broker.queue(self.namespace, self.name)
-        return queue or self.runtime.make_queue(self.namespace, self.name, self, always=True)
+        return queue or self.runtime.creation.make_queue(self.namespace, self.name, self, always=True)
