@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +18,8 @@ from support.web import Api, WebBroker, eventually
 
 #: More than there are places, whatever each of them has begun.
 CROWD = PROVEN + UNPROVEN + 50
+#: Bytes that the system keeps for a connection at both ends, and more than the process reads at a time.
+READ_AHEAD = 64 * 2**20
 LOGIN = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BEGUN = {
     "nothing": b"",
@@ -160,6 +163,23 @@ def test_what_is_pipelined_behind_a_request_waits_outside(api: Api) -> None:
         assert client.recv(12) == b"HTTP/1.1 200"
         with pytest.raises(TimeoutError):
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500_000)
+
+
+def test_requests_that_are_pipelined_are_not_read_ahead(api: Api) -> None:
+    """Each answer makes room for one more request, not for all that the client can send meanwhile."""
+    asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    sent, answered, rest = 0, 0, b""
+    with _dialled(api) as client:
+        client.setblocking(False)
+        while answered < 600:
+            readable, writable, _ = select.select([client], [client], [], 20)
+            assert readable or writable
+            if writable:
+                sent += client.send(asked * 20_000)
+            if readable:
+                rest = rest[-9:] + client.recv(1_000_000)
+                answered += rest.count(b'{"ok":true')
+    assert sent < READ_AHEAD + answered * len(asked)
 
 
 def _bearer(api: Api) -> bytes:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Connections that have shown a token, and that have shown none: a login or a probe has one for a moment.
@@ -52,6 +53,19 @@ _HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 T = TypeVar("T")
 
 
+class _Reading(FlowControl):
+    """Reads on only for a request that is not complete: uvicorn would, once or twice for each that has arrived."""
+
+    def __init__(self, transport: asyncio.Transport, owes: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._owes = owes
+
+    def resume_reading(self) -> None:
+        """See uvicorn."""
+        if self._owes():
+            super().resume_reading()
+
+
 class HttpConnection(H11Protocol):
     """One. A request that is not finished in time ends it, and so does an answer that is not taken."""
 
@@ -72,8 +86,15 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """See asyncio."""
         super().connection_made(transport)
+        self.flow = _Reading(transport, self._owes)
         self._make_room()
         self._look()
+
+    def handle_events(self) -> None:
+        """See uvicorn. What was pipelined is used up before more is read."""
+        super().handle_events()
+        if self.conn.their_state is h11.IDLE:
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
