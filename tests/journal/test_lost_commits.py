@@ -117,11 +117,38 @@ def test_what_a_standby_has_seen_survives_its_restart(tmp_path: Path) -> None:
     add(owned.log)
     machine.replicate()
     add(owned.log)
+    add(owned.log)
     standby = machine.journal(notes).stand_by()
-    assert len(list(standby.catch_up())) == 2
+    assert len(list(standby.catch_up())) == 3
     machine.lose()
     with pytest.raises(CommitsLost, match="position 2 at least"):
         machine.journal(notes).own()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_block_that_was_never_safe_is_no_loss(tmp_path: Path, others: int) -> None:
+    """A commit's wait for the standby is cancelled, somebody reads the block, and it is gone with the primary."""
+    machine, notes = Machine(), str(tmp_path)
+    owned = machine.journal().own()
+    add(owned.log)
+    machine.replicate()
+    add(owned.log)
+    following, taking_over = machine.journal(notes).stand_by(), machine.journal().stand_by()
+    for standby in (following, taking_over):
+        assert [block.first for block in standby.catch_up()] == [1, 2]
+    machine.lose()
+    for _ in range(others):
+        other = machine.journal().own()
+        add(other.log)
+        other.close()
+    with pytest.raises(LogAway, match="lacks the block at position 2, whose commit was not complete"):
+        list(following.catch_up())
+    with pytest.raises(LogAway, match="the journal is read again"):
+        taking_over.own()
+    for standby in (following, taking_over, machine.journal(notes).stand_by()):
+        assert standby.checkpoint() is None
+        assert sum(block.messages for block in standby.catch_up()) == 1 + others
+        standby.own().close()
 
 
 def test_a_database_that_was_emptied_is_not_filled_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.core.queue import Connection, Queue
 from penstock.core.recovery.table import Table
 from penstock.core.state import DeliveryEffect, Effect
 from penstock.journal.committer import Staged
-from penstock.journal.contract import OwnedJournal
+from penstock.journal.contract import Checkpoint, OwnedJournal
 from penstock.journal.errors import DataLoss, DecisionNeeded, Fenced, JournalOwned, LogError, LogFull
 from penstock.journal.format.block import Block
 from penstock.journal.postgresql.database import ConnectionLost
@@ -53,7 +53,7 @@ class SimBroker:
         self.noticed = False
         #: The database has lost something that this broker knew to be committed.
         self.knew = False
-        #: Blocks up to here it has seen while it stood by.
+        #: Blocks up to here it has seen to be safe while it stood by.
         self._seen = 1
         self.journal = world.journal(self)
         self.serving: Serving | None = None
@@ -69,7 +69,7 @@ class SimBroker:
         return max(self._seen, self.committed)
 
     def saw(self, end: int) -> None:
-        """It has seen a block while it stood by."""
+        """It has seen what follows a block while it stood by."""
         self._seen = max(self._seen, end)
 
     # Time
@@ -172,11 +172,12 @@ class SimBroker:
 
 
 class Watched:
-    """A standby of the journal, with an eye on the blocks that it has seen."""
+    """A standby of the journal, with an eye on the blocks that it has seen: the last one need not be safe yet."""
 
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
         self._standby = broker.journal.stand_by()
+        self._last_end = 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._standby, name)
@@ -184,8 +185,14 @@ class Watched:
     def catch_up(self) -> Iterator[Block]:
         """See Standby."""
         for block in self._standby.catch_up():
-            self._broker.saw(block.end)
+            self._broker.saw(self._last_end)
+            self._last_end = block.end
             yield block
+
+    def checkpoint(self) -> Checkpoint | None:
+        """See Standby."""
+        self._last_end = 1
+        return self._standby.checkpoint()
 
 
 class Serving:

@@ -13,7 +13,7 @@ What is checked, at every change of the database, every confirmation, every deli
 * What an owner hands out is committed, nobody has settled it, and nobody else has become the owner.
 * A new owner knows exactly the messages that the blocks before it tell of.
 * Whoever knew commits that the database has lost says so, also when it is started again, and nobody serves before an
-  operator has accepted the loss.
+  operator has accepted the loss. Nobody says so unless something is lost that was confirmed.
 * When nothing goes wrong any more, somebody serves and confirms.
 """
 
@@ -207,6 +207,8 @@ class ClusterWorld:
     def note_loss(self) -> None:
         """A broker has ended, since commits are lost. An operator hears of it, and accepts the loss."""
         self.noticed += 1
+        if self.server.synchronous and not self.restores:
+            raise Broken("a broker ends because commits are lost, and none is that was confirmed")
         if not self._deciding:
             self._deciding = True
             self.scheduler.call(self.random.uniform(0.0, 3.0), self._decide)

@@ -126,11 +126,11 @@ class DatabaseJournal:
         if self._seen.identity is not None and database.is_empty():
             raise self._seen.missing(self.where)
         database.make()
-        standby.check(database.shard())
+        standby.check(database.shard(), database)
         facts, shard, asked_at = self._claim_epoch(database, owner)
         writer = HeadWriter(database, shard, self._lease, asked_at, self._clock, self._seen, connections.lease)
         try:
-            standby.check(shard)
+            standby.check(shard, database)
             log = DatabaseLog(
                 connections, writer, shard, facts.incarnation, self._options, self._clock, in_thread=self._in_thread
             )

@@ -6,8 +6,8 @@ which a restore of the database does not carry over:
 
     {"identity": "5f0c…", "extent": 200, "first": 600, "end": 606, "epoch": 4, "checksum": 123}
 
-It is written over after every commit that the broker makes or sees, without a sync: a kill loses nothing of it, a power
-failure of the broker's machine the last moments.
+It is written over after every commit that the broker makes, or sees to be safe (``standby`` has when that is), without
+a sync: a kill loses nothing of it, a power failure of the broker's machine the last moments.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Seen:
 
         What an operator has accepted is forgotten. Raises DatabaseError.
         """
-        lost = self._missing_range(database, shard)
+        lost = missing_range(database, shard, self.known) if self.known is not None else None
         if lost is None:
             return None
         if any(low <= lost[0] and lost[1] <= high for low, high in accepted_losses(database)):
@@ -122,19 +122,18 @@ class Seen:
             return None
         return lost
 
-    def _missing_range(self, database: Database, shard: ShardRow) -> tuple[int, int] | None:
-        known = self.known
-        if known is None:
-            return None
-        if shard.head < known.mark.end:
-            return shard.head, known.mark.end
-        first, end = known.mark.first, known.mark.end
-        if first < shard.low or database.mark(known.extent, first) == known.mark:
-            return None
-        before = [row.end for row in database.extents() if row.first <= first]
-        if first < database.shard().low:  # trimmed in between
-            return None
-        return min(max(before, default=first), first), end
+
+def missing_range(database: Database, shard: ShardRow, known: Known) -> tuple[int, int] | None:
+    """Positions up to the end of a block that is gone; None: it is there, or was trimmed. Raises DatabaseError."""
+    if shard.head < known.mark.end:
+        return shard.head, known.mark.end
+    first, end = known.mark.first, known.mark.end
+    if first < shard.low or database.mark(known.extent, first) == known.mark:
+        return None
+    before = [row.end for row in database.extents() if row.first <= first]
+    if first < database.shard().low:  # trimmed in between
+        return None
+    return min(max(before, default=first), first), end
 
 
 def accepted_losses(database: ReadableDatabase) -> list[tuple[int, int]]:

@@ -1,4 +1,11 @@
-"""A broker that waits to be the owner: it follows the blocks, and knows how far it has seen them: see ``Standby``."""
+"""A broker that waits to be the owner: it follows the blocks, and knows how far it has seen them: see ``Standby``.
+
+A block can be read before it is safe: when its commit's wait for the synchronous standby was cancelled, or the primary
+was restarted during that wait. Such a block may be gone after a promotion, although nothing that was confirmed is. So
+the last block that was read is not known as committed yet. It is when another one follows it: an owner appends nothing
+before it has learned that its last block is safe, and a new owner nothing before its claim is, which is a later commit.
+For the same reason, what lies before a checkpoint is safe.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +28,7 @@ from penstock.journal.postgresql.database import (
 from penstock.journal.postgresql.extents import segment_of
 from penstock.journal.postgresql.questions import away
 from penstock.journal.postgresql.reading import BlockReader
-from penstock.journal.postgresql.seen import Seen, held, held_before
+from penstock.journal.postgresql.seen import Known, Seen, held, held_before, missing_range
 
 if TYPE_CHECKING:
     from penstock.journal.postgresql.journal import OwnedDatabase
@@ -40,6 +47,8 @@ class DatabaseStandby:
         self._seen = seen
         #: The extents, and what the row of the shard said when they were listed.
         self._listed: tuple[tuple[int, int], list[ExtentRow]] = (-1, -1), []
+        #: The last block that was read, while nothing says that it is safe.
+        self._last: Known | None = None
         self.position = FIRST_POSITION
         self.owner = ""
         self.seconds = 0.0
@@ -52,6 +61,7 @@ class DatabaseStandby:
         if found is not None:
             self._note_before(found.position)
         self.position = found.position if found is not None else FIRST_POSITION
+        self._last = None
         return found
 
     def _note_before(self, position: int) -> None:
@@ -80,10 +90,16 @@ class DatabaseStandby:
             raise self._trimmed(shard)
         for segment in segments:
             for block in self._reader.read(segment, self.position, shard.head):
-                self.position = block.end
-                mark = BlockMark(block.first, block.end, block.epoch, block.header.crc)
-                self._seen.note(segment.first, mark)
+                self._note_read(segment, block)
                 yield block
+
+    def _note_read(self, segment: Segment, block: Block) -> None:
+        """Note the block before this one as committed, if this one follows it."""
+        follows = segment.header.chain if block.first == segment.first else block.header.previous
+        if self._last is not None and self._last.mark.checksum == follows:
+            self._seen.note(*self._last)
+        self._last = Known(segment.first, BlockMark(block.first, block.end, block.epoch, block.header.crc))
+        self.position = block.end
 
     def _extents(self, shard: ShardRow) -> list[ExtentRow]:
         """Those of the log. There are others only when the row of the shard says so."""
@@ -100,22 +116,37 @@ class DatabaseStandby:
         """See Standby."""
         self._database.close()
 
-    def check(self, shard: ShardRow) -> None:
-        """Raise CommitsLost unless the journal has all that was seen of it; JournalMissing if it is another one."""
-        self._seen.meet(shard.identity, self._database.where)
-        error = self._ask(lambda: held_before(self._database, shard))
+    def check(self, shard: ShardRow, database: Database) -> None:
+        """Check the journal, which a server says is as ``shard`` now, against what was seen of it.
+
+        Raises CommitsLost if it lacks something that was committed, JournalMissing if it is another journal, and
+        LogAway if it lacks the last block that was read, and nothing else: begin again with the checkpoint.
+        """
+        self._seen.meet(shard.identity, database.where)
+        error = self._ask(lambda: held_before(database, shard))
         if error is not None:
             raise error
-        lost = self._ask(lambda: self._seen.lost(self._database, shard))
-        if lost is None and shard.head < self.position:
+        lost = self._ask(lambda: self._seen.lost(database, shard))
+        if lost is None and self._last is None and shard.head < self.position:
             lost = shard.head, self.position
         if lost is not None:
-            raise held(self._database, lost)
+            raise held(database, lost)
+        self._check_last(shard, database)
+
+    def _check_last(self, shard: ShardRow, database: Database) -> None:
+        last = self._last
+        if last is None or self._ask(lambda: missing_range(database, shard, last)) is None:
+            return
+        self._last, self.position = None, FIRST_POSITION
+        raise LogAway(
+            f"{database.where} lacks the block at position {last.mark.first}, whose commit was not complete when it was"
+            " read. Nothing that was confirmed is lost: the journal is read again"
+        )
 
     def _look(self) -> ShardRow:
         shard = self._ask(self._database.shard)
         self.owner, self.seconds = shard.owner, max(shard.lease, 0.0)
-        self.check(shard)
+        self.check(shard, self._database)
         return shard
 
     def _trimmed(self, shard: ShardRow) -> Trimmed:
