@@ -234,6 +234,7 @@ def round_of(peers: int, protocol: str, data: bytes) -> int:
 
 FLOODS = {
     "control get": ("kokaq", raw.kokaq(Opcode.GET, type_byte=0x42) * 5),
+    "one-way push": ("kokaq", raw.kokaq(Opcode.PUSH, "default/odd", b"x", {raw.PRIORITY: 3}, type_byte=0xC0) * 5),
     "large peek": ("kokaq", raw.kokaq(Opcode.PEEK, "default/large")),
     "publish": ("phpmq", raw.publish("plain", b"x", 5) * 5),
     "receive": ("sspq", (raw.sspq(raw.RECEIVE) + raw.sspq(raw.CONFIRM)) * 5),

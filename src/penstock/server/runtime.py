@@ -205,6 +205,11 @@ class Runtime:
         self._turn_due = True
         self.loop.call_soon(self.turn)
 
+    def _turn_unless_due(self) -> None:
+        """Have a turn now; one that is due does as well, and two in one round of the loop would do twice the work."""
+        if not self._turn_due:
+            self.turn()
+
     def turn(self) -> None:
         """The end of a turn: see the module's description. What is left, or came of it, is for another one."""
         self._turn_due = True  # as long as it lasts: what it leaves is seen to at its end
@@ -327,7 +332,7 @@ class Runtime:
             self.commits.advance()
         except Exception as error:
             self.fail(error)
-        self.turn()
+        self._turn_unless_due()
 
     async def durable(self) -> None:
         """Wait until everything that has happened so far is committed."""
@@ -453,7 +458,7 @@ class Runtime:
     def _deadline(self) -> None:
         self._timer_at = 0
         self._timer = None
-        self.turn()
+        self._turn_unless_due()
 
     def _watch_congestion(self) -> None:
         unwritten = self.engine.unwritten
