@@ -507,8 +507,8 @@ class TestQueues:
                     session, _ = broker.phpmq()
                     broker.runtime.lost(session)
                     session.peer = Peer("unix", user=user)
-                    assert broker.runtime.arrive("phpmq", session.peer)
-                    broker.runtime.admit(session)
+                    assert broker.runtime.peers.arrive("phpmq", session.peer)
+                    session.register()
                     session.data_received(consume(f"q{len(broker.runtime.broker.queues)}", 1))
                 assert len(broker.runtime.broker.queues) == 2
 

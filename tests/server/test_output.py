@@ -239,7 +239,7 @@ class TestArrivals:
                     await asyncio.sleep(0)
                 await acceptor.close()
                 arrived = list(broker.runtime.sessions.values())
-                assert len(arrived) == broker.runtime._peers.total()
+                assert len(arrived) == broker.runtime.peers.by_origin.total()
                 for session in arrived:
                     session.write(b"hello")
                     session.flush()

@@ -188,7 +188,7 @@ def test_a_fault_in_a_session_ends_that_one_only(monkeypatch: pytest.MonkeyPatch
             await asyncio.wait_for(reader.readuntil(b"two"), 5)
             await hang_up(bad, good)
             await until(lambda: not runtime.sessions)
-            assert not runtime._peers
+            assert not runtime.peers.by_origin
             assert not runtime.broker.connections
         assert not running.failures
 
@@ -216,7 +216,7 @@ def test_connections_leave_file_descriptors_for_the_journal(
 
     async def main() -> None:
         async with Running(Limits()).open() as runtime:
-            assert runtime.most_connections == most
+            assert runtime.peers.most == most
 
     asyncio.run(main())
     assert set_to == ([asked] if asked else [])

@@ -141,7 +141,7 @@ class InProcess:
     def _meet(self, session: SessionT, address: str = "192.0.2.7") -> tuple[SessionT, Wire]:
         wire = Wire()
         session.peer = Peer(address, port=4711)
-        assert self.runtime.arrive(session.protocol, session.peer)
+        assert self.runtime.peers.arrive(session.protocol, session.peer)
         session.connection_made(wire)
         return session, wire
 

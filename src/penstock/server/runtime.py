@@ -9,8 +9,6 @@ released, in another turn. What nobody waits for gathers for a moment before it 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import resource
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,10 +16,8 @@ from itertools import islice
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.queue import Out, Queue
+from penstock.core.queue import Connection, Out, Queue
 from penstock.core.state import DeliveryEffect
-from penstock.endpoint.rights import Allowed, AskRights
-from penstock.flight.subjects import common_name_of, subject_of_certificate
 from penstock.journal.contract import Lease
 from penstock.journal.errors import UNREADABLE, LogAway, LogDenied, LogFull
 from penstock.server.engine.backlog import Backlog, Damage, NotInMemory, Reading
@@ -32,8 +28,8 @@ from penstock.server.flight.readers import ReaderTable
 from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
-from penstock.server.network.access import Peer, Rights, TokenRule, allowed, names_subject, plain_address
 from penstock.server.network.busy_poll import BusyPoll
+from penstock.server.network.peers import Peers, source_of
 from penstock.server.network.pollers import Pollers
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
@@ -68,8 +64,6 @@ MANY_BYTES: Final = 64 * 1024
 #: What is said while a journal in a database can't be written. The reason, with names and addresses, is in the log.
 _AWAY: Final = "the database does not answer: nothing is confirmed until it does"
 _DENIED: Final = "the database turns this broker away (the log says why): nothing is confirmed until it takes commits"
-#: File descriptors that are not for connections: the journal would take a failure to open a file for the disk's.
-RESERVED: Final = 100
 #: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
 NEIGHBOURS: Final = 500
 #: How often that is done for one request.
@@ -118,6 +112,7 @@ class Runtime:
         #: Bytes of output that may still be prepared in this turn.
         self.output_left = TURN_BYTES
         self.state_memory = StateMemory(engine, options.limits.state_bytes)
+        self.peers = Peers(options, log, self.count)
         self.creation = Creation(options, engine.broker, log, self.now)
         engine.broker.most_out = options.limits.messages_out_total
         self._received = 0
@@ -139,16 +134,10 @@ class Runtime:
         self._stuck: LogFull | None = None
         #: Why the lease could not be renewed the last time; None if it was.
         self.unrenewed: LogFull | None = None
-        #: Tokens that were made while the broker runs, as rules.
-        self.token_rules: Callable[[int], list[TokenRule]] = lambda now: []
-        #: Connections by origin, with those whose handshake is not done.
-        self._peers: Counter[str] = Counter()
         #: When bytes last came from anybody, on the loop's clock.
         self.received_at = 0.0
         #: What to do when the broker itself is at fault, and can't go on.
         self.fail: Callable[[Exception], None] = self._raise
-        #: As many as the options say, and no more than leave file descriptors for the journal.
-        self.most_connections = min(options.limits.connections, _descriptors(options.limits.connections) - RESERVED)
         self._next_id = 1
         self._dirty: dict[AnySession, None] = {}
         #: Something has happened since sessions were last asked for answers; so many of them are still to be asked.
@@ -551,68 +540,25 @@ class Runtime:
         requests = self.memory.most_input // REQUEST_BYTES // peers
         self.requests_share = min(limits.pipelined_requests, max(requests, LEAST_REQUESTS))
 
-    # Peers
+    # Sessions
 
-    def arrive(self, protocol: str, peer: Peer) -> bool:
-        """A new peer is at the door. False: there is no room for it."""
-        limits, origin = self.options.limits, origin_of(peer.address)
-        if self._peers.total() >= self.most_connections:
-            event, limit = "too many connections", self.most_connections
-        elif origin != "unix" and self._peers[origin] >= limits.connections_per_address:
-            event, limit = "too many connections from one address", limits.connections_per_address
-        else:
-            self._peers[origin] += 1
-            return True
-        self.count("turned_away")
-        self.log.warning(event, protocol=protocol, peer=peer.address, limit=limit)
-        return False
-
-    def allowed(self, asked: AskRights) -> Allowed:
-        """What a peer of one of our own processes may do."""
-        token, digest = ("", asked.token) if asked.hashed else (asked.token, "")
-        peer = Peer(asked.address, asked.subject, token=token, token_sha256=digest)
-        return allowed(self.options.access, peer, self.token_rules(self.now()), closed=asked.closed)
-
-    def leave(self, peer: Peer) -> None:
-        """A peer that was let in is gone."""
-        origin = origin_of(peer.address)
-        self._peers[origin] -= 1
-        if not self._peers[origin]:
-            del self._peers[origin]
-
-    def admit(self, session: AnySession) -> None:
+    def admit(self, session: AnySession) -> Connection:
         """A peer is ready to talk."""
-        session.peer = session.peer._replace(subject=self._subject_of(session))
-        source = f"{session.protocol} {_source_of(session.peer)}".encode()
-        session.connection = self.broker.connect(self._next_id, source, spends_retries=session.spends_retries)
-        session.rights = Rights(self.options.access, session.peer)
-        session.origin = origin_of(session.peer.address)
-        if session.peer.user is not None:
-            session.origin += f" user {session.peer.user}"
-        session.since = self.now()
-        self.sessions[self._next_id] = session
+        source, number = source_of(session.protocol, session.peer), self._next_id
+        connection = self.broker.connect(number, source, spends_retries=session.spends_retries)
+        self._next_id += 1
+        self.sessions[number] = session
         self._share_out()
         self.connected[session.protocol] += 1
-        self._next_id += 1
         self.count("connections")
-
-    def _subject_of(self, session: AnySession) -> str:
-        """Of the peer's certificate. Rules that were written for its common name are told of."""
-        certificate = session.transport.get_extra_info("peercert") or {}
-        subject, common_name = subject_of_certificate(certificate), common_name_of(certificate)
-        if subject != common_name and any(names_subject(rule, common_name, subject) for rule in self.options.access):
-            self.log.warning(
-                "an access rule names a certificate's common name, but its subject is its first alternative name",
-                protocol=session.protocol, common_name=common_name, subject=subject,
-            )  # fmt: skip
-        return subject
+        return connection
 
     def lost(self, session: AnySession) -> None:
         """A peer is gone."""
         self.stalled.discard(session)
         for queued in (self.awaiting, self._dirty, self.unworked):
             queued.pop(session, None)
-        self.leave(session.peer)
+        self.peers.leave(session.peer)
         connection = getattr(session, "connection", None)
         if connection is not None and self.sessions.pop(connection.id, None) is not None:
             self._share_out()
@@ -764,29 +710,3 @@ def _wake(woken: asyncio.Future[None]) -> None:
 
 def _unshown(out: Out) -> bool:
     return not out.shown
-
-
-def _descriptors(connections: int) -> int:
-    """How many file descriptors the process may have, once it has asked for enough."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY:
-        hard = max(soft, connections + RESERVED)
-    wanted = min(hard, connections + RESERVED)
-    if 0 <= soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        return wanted
-    return soft if soft >= 0 else hard
-
-
-def origin_of(address: str) -> str:
-    """Whose connections are counted together: an IPv4 address, or the smallest network that one gets in IPv6."""
-    plain = plain_address(address)
-    if not isinstance(plain, ipaddress.IPv6Address):
-        return str(plain) if plain else address
-    return str(ipaddress.ip_network((int(plain) >> 64 << 64, 64)))
-
-
-def _source_of(peer: Peer) -> str:
-    if peer.address != "unix":
-        return f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}"
-    return "unix" if peer.user is None else f"unix:{peer.user}"

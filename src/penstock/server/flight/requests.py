@@ -25,8 +25,9 @@ from penstock.patterns import fits_queue
 from penstock.schema import Reason
 from penstock.server.flight.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.flight.readers import TooMany
+from penstock.server.network.peers import origin_of
 from penstock.server.process.options import MOST_SECONDS
-from penstock.server.runtime import ROUND, Runtime, origin_of
+from penstock.server.runtime import ROUND, Runtime
 
 #: Messages that one request may lease; the next one goes on behind them.
 MOST_ROWS = 100_000
@@ -74,7 +75,7 @@ class RequestHandler:
     async def _answer(self, request: requests.Request) -> Any:
         match request:
             case AskRights():
-                return self._runtime.allowed(request)
+                return self._runtime.peers.allowed(request, self._runtime.now())
             case requests.Outs():
                 return self._outs()
             case requests.TakeLease():

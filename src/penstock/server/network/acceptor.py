@@ -120,7 +120,7 @@ class Acceptor:
         except OSError:  # it has gone meanwhile
             connection.close()
             return
-        if not (self._is_trusted(peer) and self._runtime.arrive(self._protocol, peer)):
+        if not (self._is_trusted(peer) and self._runtime.peers.arrive(self._protocol, peer)):
             connection.close()
             return
         arrive = self._arrive if self._proxies is None else self._arrive_by_proxy
@@ -177,10 +177,10 @@ class Acceptor:
             self._turn_away(proxy, str(error))
         finally:
             if not itself:
-                self._runtime.leave(proxy)
+                self._runtime.peers.leave(proxy)
         if itself:
             return proxy
-        return client if client is not None and self._runtime.arrive(self._protocol, client) else None
+        return client if client is not None and self._runtime.peers.arrive(self._protocol, client) else None
 
     async def _arrive(self, connection: socket.socket, peer: Peer) -> None:
         session = self._make()
@@ -204,7 +204,7 @@ class Acceptor:
             self._runtime.log.warning("TLS handshake failed", protocol=self._protocol, peer=peer.address, reason=reason)
         finally:
             if not session.arrived:
-                self._runtime.leave(peer)
+                self._runtime.peers.leave(peer)
                 connection.close()
 
 

@@ -40,6 +40,7 @@ from penstock.endpoint.rights import Right
 from penstock.server.engine.backlog import NotInMemory, Reading
 from penstock.server.limits.memory import LARGE
 from penstock.server.network.access import Peer, Rights
+from penstock.server.network.peers import origin_of_peer
 from penstock.wire.stream import StreamDecoder, WireError
 
 if TYPE_CHECKING:
@@ -188,12 +189,22 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.arrived = True
         self.active_at = self.runtime.loop.time()
         try:
-            self.runtime.admit(self)
+            self.register()
             self.transport.set_write_buffer_limits(high=self.runtime.output_share)
             if transport.get_extra_info("ssl_object") is not None:
                 self.acknowledge()  # the end of the handshake, which has no answer: the first request may wait for it
         except Exception as error:
             self.broken(error)
+
+    def register(self) -> None:
+        """Find out who the peer is, and join the sessions of the broker."""
+        runtime = self.runtime
+        certificate = self.transport.get_extra_info("peercert") or {}
+        self.peer = runtime.peers.identify(self.protocol, self.peer, certificate)
+        self.rights = Rights(runtime.options.access, self.peer)
+        self.origin = origin_of_peer(self.peer)
+        self.since = runtime.now()
+        self.connection = runtime.admit(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: decode them all, and work; later, if others have work before us or the turn has enough."""

@@ -74,7 +74,7 @@ class Serving:
         self._readers = ReaderTable(self._log, self._journal.values, self._options.limits.readers_per_identity)
         self._tokens = TokenStore(self._kept_tokens())
         self._runtime = self._make_runtime(opened.engine)
-        self._runtime.token_rules = self._tokens.rules
+        self._runtime.peers.token_rules = self._tokens.rules
         self._admin = AdminRequests(self._runtime, self._tokens, parts.measures, self._stopping.stop)
         self._maintenance = Maintenance(self._runtime, self._upkeep)
         self._scrub = Scrub(self._runtime, self._upkeep.log)
@@ -92,8 +92,8 @@ class Serving:
         runtime.state_memory.stored = lambda: self._journal.memory_bytes
         runtime.lease = self._journal.lease
         runtime.fail = self.fail
-        if runtime.most_connections < self._options.limits.connections:
-            self._log.warning("fewer connections: there are not enough file descriptors", most=runtime.most_connections)
+        if runtime.peers.most < self._options.limits.connections:
+            self._log.warning("fewer connections: there are not enough file descriptors", most=runtime.peers.most)
         return runtime
 
     def _commits(self, engine: Engine) -> CommitDriver:
