@@ -16,11 +16,12 @@ from penstock.core.queue import Queue
 from penstock.journal.contract import OwnerOptions
 from penstock.journal.format.block import HEADER_SIZE
 from penstock.journal.format.segment import is_kept
-from penstock.server import runtime as runtime_module
+from penstock.server.engine import damaged_messages
 from penstock.server.engine.commits import GroupCommit
 from penstock.server.engine.start import Opened
 from penstock.server.maintenance.scrub import Scrub
 from penstock.server.maintenance.upkeep import Retention
+from penstock.server.network import cold_reads
 from penstock.server.process.logs import Logger
 from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
@@ -259,8 +260,8 @@ def test_what_is_set_aside_is_visible_and_not_shown() -> None:
 
 def test_a_request_passes_much_damage_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part is read and set aside in a turn of its own."""
-    monkeypatch.setattr(runtime_module, "NEIGHBOURS", 1)
-    monkeypatch.setattr(runtime_module, "HEADS", 2)
+    monkeypatch.setattr(damaged_messages, "NEIGHBOURS", 1)
+    monkeypatch.setattr(cold_reads, "HEADS", 2)
     old = Old()
     old.flip()
 

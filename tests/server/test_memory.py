@@ -210,7 +210,7 @@ class TestAnswers:
                 for session, _ in peers:
                     session.data_received(kokaq(POP, "default/large"))
                 await broker.settle()
-                await broker.runtime.keep_answers(broker.runtime.broker.committed)
+                await broker.runtime.cold_reads.keep_answers(broker.runtime.awaiting, broker.runtime.broker.committed)
                 memory = broker.runtime.memory
                 assert memory.output <= memory.most_output
                 assert 0 < sum(wire.aborted for _, wire in peers) < 12

@@ -461,7 +461,7 @@ class TestWhatIsGivenUpIsNotNeeded:
             session.pause_writing()
             await broker.settle()
             lowest = broker.runtime.broker.lowest_position()
-            await broker.runtime.keep_answers(lowest)
+            await broker.runtime.cold_reads.keep_answers(broker.runtime.awaiting, lowest)
             broker.runtime.commits.call(lambda: engine.log.trim(lowest))
             while engine.log.start < first + 2:
                 await asyncio.sleep(0.01)

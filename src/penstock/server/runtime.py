@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.queue import Connection, Out, Queue
+from penstock.core.queue import Connection, Out
 from penstock.core.state import DeliveryEffect
 from penstock.journal.contract import Lease
-from penstock.journal.errors import UNREADABLE, LogAway, LogDenied, LogFull
-from penstock.server.engine.backlog import Backlog, Damage, NotInMemory, Reading
+from penstock.journal.errors import LogAway, LogDenied, LogFull
+from penstock.server.engine.backlog import Backlog
 from penstock.server.engine.commits import CommitDriver, CommitWaiters
+from penstock.server.engine.damaged_messages import DamagedMessages
 from penstock.server.engine.engine import Engine
 from penstock.server.engine.ids import Ids
 from penstock.server.flight.readers import ReaderTable
@@ -29,6 +29,7 @@ from penstock.server.limits.creation import Creation
 from penstock.server.limits.memory import TURN_BYTES, Memory
 from penstock.server.limits.state_memory import StateMemory
 from penstock.server.network.busy_poll import BusyPoll
+from penstock.server.network.cold_reads import ColdReads
 from penstock.server.network.peers import Peers, source_of
 from penstock.server.network.pollers import Pollers
 from penstock.server.process.logs import Logger
@@ -56,18 +57,12 @@ LEAST_OUTPUT: Final = 16 * 1024
 #: Requests that may wait for their answer, however many peers there are, and about what each costs meanwhile.
 LEAST_REQUESTS: Final = 10
 REQUEST_BYTES: Final = 1024
-#: About what a message that is read for a peer takes beside its payload.
-MESSAGE_BYTES: Final = 256
 #: Seconds until events are committed that nobody waits for, and bytes of them that are at once.
 PAUSE: Final = 0.005
 MANY_BYTES: Final = 64 * 1024
 #: What is said while a journal in a database can't be written. The reason, with names and addresses, is in the log.
 _AWAY: Final = "the database does not answer: nothing is confirmed until it does"
 _DENIED: Final = "the database turns this broker away (the log says why): nothing is confirmed until it takes commits"
-#: Positions of a damaged part that are looked at when a message in it is met: its neighbours are mostly damaged too.
-NEIGHBOURS: Final = 500
-#: How often that is done for one request.
-HEADS: Final = 2
 
 
 class Runtime:
@@ -106,6 +101,8 @@ class Runtime:
         self.work_left = TURN_WORK
         #: What sessions hold for their peers.
         self.memory = Memory(options.limits.memory_bytes)
+        self.damaged = DamagedMessages(engine, log, self.now, self.count, self.touched)
+        self.cold_reads = ColdReads(engine, self.backlog, self.memory, self.damaged, self.wake)
         #: Output, and requests, of one peer that may wait: for it to take, and for their answers.
         self.output_share = self.requests_share = 0
         self._share_out()
@@ -389,6 +386,12 @@ class Runtime:
     def _begin_output(self) -> None:
         self.output_left = self.memory.large_left = TURN_BYTES
 
+    def wake(self, session: AnySession) -> None:
+        """What a session waits for was read: it goes on with answers, deliveries and frames."""
+        self._release(session)
+        self._dirty[session] = None
+        self.touched()
+
     def _release(self, session: AnySession) -> None:
         """Let a session give its answers, unless its peer is gone: nothing is prepared for that one."""
         if session.gone:
@@ -399,38 +402,6 @@ class Runtime:
             session.release(self.broker.committed)
         except Exception as error:
             session.broken(error)
-
-    async def keep_answers(self, before: int) -> None:
-        """The log is about to give up what lies before this. A message may be popped, and its answer still wait."""
-        for session in list(self.awaiting):
-            reading: Reading | None = None
-            while session in self.awaiting:
-                try:
-                    session.keep(min(before, self.broker.committed))
-                    break
-                except NotInMemory as unread:
-                    reading = await self._read(unread.places, reading)
-                except Exception as error:
-                    session.broken(error)
-                    break
-            if reading is not None:
-                self.backlog.drop(reading)
-
-    async def _read(self, places: Collection[int], before: Reading | None) -> Reading:
-        """Read all of these; what was read before is dropped then."""
-        owner = object()
-        while True:
-            woken: asyncio.Future[None] = self.loop.create_future()
-            reading = self.backlog.begin(owner, sorted(places), partial(_wake, woken), whole=True)
-            try:
-                await woken
-            except asyncio.CancelledError:
-                self.backlog.leave(owner)
-                raise
-            if reading is not None:
-                if before is not None:
-                    self.backlog.drop(before)
-                return reading
 
     def _schedule(self, deadline: int | None) -> None:
         """Have a turn when the broker's next deadline is due."""
@@ -574,126 +545,6 @@ class Runtime:
     def _raise(self, error: Exception) -> None:
         raise error
 
-    # Messages
-
-    def read(self, queue: Queue, outs: list[Out]) -> tuple[list[Out], list[bytes]]:
-        """The payloads of messages that are to be handed over. Those that can't be read are set aside and left out.
-
-        Raises NotInMemory: see ``begin_reading``.
-        """
-        positions = [out.item.position for out in outs]
-        try:
-            return outs, self.engine.payloads(positions)
-        except UNREADABLE:
-            damaged = self.engine.damage(positions)
-            self.set_aside(queue, damaged)
-            sound = [out for out in outs if out.item.position not in damaged]
-            return sound, self.engine.payloads([out.item.position for out in sound])
-
-    def begin_reading(
-        self, session: AnySession, unread: NotInMemory, positions: Sequence[int], size: int, *, whole: bool = False
-    ) -> Reading | None:
-        """Have messages read that a session needs, of so many bytes, for which it was granted memory.
-
-        It is woken when they are there; or, if there is no reading, when it may ask again.
-        """
-        if unread.later and not whole:
-            self.loop.call_soon(self._wake, session)
-            return None
-        wanted, wake = self._places(unread, positions), partial(self._wake, session)
-        reserved = size + MESSAGE_BYTES * len(wanted)
-        reading = self.backlog.begin(session, wanted, wake, whole=whole, reserved=reserved)
-        if reading is not None:
-            self.memory.reserve(reserved)
-        return reading
-
-    def drop_reading(self, reading: Reading) -> None:
-        """What was read was used, or nobody waits for it any more."""
-        self.memory.reserve(-reading.reserved)
-        reading.reserved = 0
-        self.backlog.drop(reading)
-
-    def forget_readings(self, session: AnySession) -> None:
-        """A session is gone: nothing is read for it any more."""
-        self._end_check(session)
-        if (reading := session.take_reading()) is not None:
-            self.drop_reading(reading)
-        self.backlog.leave(session)
-
-    def _wake(self, session: AnySession) -> None:
-        """What a session waits for was read: it goes on with answers, deliveries and frames."""
-        self._release(session)
-        self._dirty[session] = None
-        self.touched()
-
-    def sound_heads(self, session: AnySession, queue: Queue, count: int = 1) -> int:
-        """How many of the next messages of a queue may be taken: they can be read. Damaged ones are set aside.
-
-        So nothing is taken for good that nobody can be shown. 0: there are more damaged ones than fit into a turn.
-        Raises NotInMemory: the session is woken when that is known.
-        """
-        for _ in range(HEADS):
-            item = self.broker.peek(queue, self.now())
-            if item is None:
-                return count
-            positions = queue.next_positions(count)
-            try:
-                damaged = self.engine.damage(positions)
-            except NotInMemory as unread:
-                count = self.engine.leading(positions, unread.places)
-                if not count:
-                    self._begin_check(session, unread, positions)
-                    raise
-                damaged = self.engine.damage(positions[:count])
-            if not damaged:
-                self._end_check(session)
-                return count
-            self.set_aside(queue, damaged)
-        return 0
-
-    def _begin_check(self, session: AnySession, unread: NotInMemory, positions: Sequence[int]) -> None:
-        """Find out whether messages can be read."""
-        if unread.later:
-            self.loop.call_soon(self._wake, session)
-        elif session.checking is None or session.checking.done:
-            self._end_check(session)
-            session.checking = self.backlog.begin(
-                session, self._places(unread, positions), partial(self._wake, session), payloads=False
-            )
-
-    def _end_check(self, session: AnySession) -> None:
-        if session.checking is not None:
-            self.backlog.drop(session.checking)
-            session.checking = None
-
-    def _places(self, unread: NotInMemory, positions: Sequence[int]) -> list[int]:
-        moved = self.engine.moved
-        return [place for at in positions if (place := moved.get(at, at)) in unread.places]
-
-    def set_aside(self, queue: Queue, found: Mapping[int, Damage]) -> int:
-        """Set messages aside that can't be read, with their neighbours, and say so. Returns how many that were."""
-        damaged = {**found, **self._neighbours(queue, found)}
-        count = self.broker.set_aside(queue, {at: each.reason for at, each in damaged.items()}, self.now())
-        if count:
-            self.count("damaged", count)
-            reason, lost = next(iter(damaged.values()))
-            facts = {"queue": queue.full_name, "messages": count, "first": min(damaged), "last": max(damaged)}
-            text = "damaged messages are set aside; put the file back, or give them up by a repair"
-            self.log.error(text, **facts, reason=reason, lost=f"{lost[0]} to {lost[1] - 1}")
-            self.touched()
-        return count
-
-    def _neighbours(self, queue: Queue, damaged: Mapping[int, Damage]) -> dict[int, Damage]:
-        """What else is ready in the damaged parts of the journal: they would be met one by one."""
-        moved = self.engine.moved
-        found: dict[int, Damage] = {}
-        for lost in {each.lost for each in damaged.values()}:
-            known = max(position for position, each in damaged.items() if each.lost == lost)
-            for at in range(max(known, lost[0]), min(lost[1], known + NEIGHBOURS)):
-                if at not in damaged and lost[0] <= moved.get(at, at) < lost[1] and queue.find_ready(at) is not None:
-                    found[at] = Damage(damaged[known].reason, lost)
-        return found
-
     def stop(self) -> None:
         """Stop the clockwork."""
         self.backlog.close()
@@ -701,11 +552,6 @@ class Runtime:
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
-
-
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
 
 
 def _unshown(out: Out) -> bool:

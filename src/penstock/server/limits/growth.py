@@ -253,6 +253,7 @@ GROWTH = (
             "server/engine/backlog:Reading.errors",
             "server/engine/backlog:Reading.left",
             "server/engine/backlog:Reading.rows",
+            "server/network/cold_reads:ColdReads._checks",
             "server/engine/backlog:Backlog._errors",
             "server/engine/backlog:Backlog._line",
             "server/engine/backlog:Backlog._pins",

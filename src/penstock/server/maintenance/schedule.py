@@ -182,7 +182,7 @@ class Maintenance:
         if not enough:
             self._wait_for_room(step.size)
             return False
-        await self._runtime.keep_answers(step.before)
+        await self._runtime.cold_reads.keep_answers(self._runtime.awaiting, step.before)
         await self._trim(step.before)
         return True
 

@@ -102,7 +102,7 @@ class Scrub:
             found = self._runtime.broker.find(queue, positions)
             damaged = {position: damage for position in found if self._is_free(queue, position)}
             if damaged:
-                self._runtime.set_aside(queue, damaged)
+                self._runtime.damaged.set_aside(queue, damaged)
             await asyncio.sleep(0)
 
     def _is_free(self, queue: Queue, position: int) -> bool:

@@ -132,9 +132,8 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         #: Writes of which something waits there. The transport keeps a write as a whole until its last byte is gone.
         self._unsent: deque[int] = deque()
         self._unsent_bytes = 0
-        #: What is read for deliveries, or answers; and to find out whether the next messages of a queue can be.
+        #: What is read for deliveries, or answers.
         self._pending_read: Reading | None = None
-        self.checking: Reading | None = None
         #: Deliveries wait because memory is short, or for the journal.
         self._starved = False
         #: Bytes that were read, and are frames in the inbox now.
@@ -382,7 +381,9 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         self.closing = True
         self._drop_input()
         self.outbox.clear()
-        self.runtime.forget_readings(self)
+        if (reading := self.take_reading()) is not None:
+            self.runtime.cold_reads.drop(reading)
+        self.runtime.cold_reads.forget(self)
         self.runtime.memory.forget(self)
         self.runtime.lost(self)
 
@@ -740,7 +741,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         if outs:
             self._hand_over(queue, outs)
         if read is not None:
-            self.runtime.drop_reading(read)
+            self.runtime.cold_reads.drop(read)
         return count
 
     def take_reading(self) -> Reading | None:
@@ -752,7 +753,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
         """Look up and encode messages, up to the first that is not in memory: that and the rest are read."""
         while outs:
             try:
-                readable, payloads = self.runtime.read(queue, outs)
+                readable, payloads = self.runtime.damaged.read(queue, outs)
                 data = self.encode_deliveries(queue, readable, payloads) if readable else b""
             except NotInMemory as unread:
                 positions = [out.item.position for out in outs]
@@ -762,7 +763,7 @@ class Session(asyncio.Protocol, Generic[FrameT]):
                 if not self._starved:
                     self._starved = True
                     size = sum([out.item.size for out in rest])
-                    self._pending_read = self.runtime.begin_reading(self, unread, positions[ready:], size)
+                    self._pending_read = self.runtime.cold_reads.begin(self, unread, positions[ready:], size)
                 continue
             for out in readable:
                 out.shown = True

@@ -123,7 +123,7 @@ class MessageAnswer:
         try:
             return self._runtime.engine.plain([position])[0]
         except UNREADABLE as error:
-            if not self._runtime.set_aside(self._queue, self._runtime.engine.damage([position])):
+            if not self._runtime.damaged.set_aside(self._queue, self._runtime.engine.damage([position])):
                 facts = {"queue": self._queue.full_name, "position": position}
                 self._runtime.log.error("a message can not be shown", **facts, reason=str(error))
             return None

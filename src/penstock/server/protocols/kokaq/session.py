@@ -224,11 +224,11 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         self._drop_reading()
         words = waiting.words
         if isinstance(words, MessageAnswer):
-            self._pending_read = self.runtime.begin_reading(self, unread, words.positions, waiting.size, whole=True)
+            self._pending_read = self.runtime.cold_reads.begin(self, unread, words.positions, waiting.size, whole=True)
 
     def _drop_reading(self) -> None:
         if (reading := self.take_reading()) is not None:
-            self.runtime.drop_reading(reading)
+            self.runtime.cold_reads.drop(reading)
 
     def _put_into_words(self, waiting: PendingAnswer) -> Sequence[AnyResponse]:
         if isinstance(waiting.words, MessageAnswer):
@@ -335,7 +335,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         wanted = min(len(requests.opaques), RUN, max(1, self.runtime.requests_share - self._requests))
         locking = first.opcode == Opcode.ACQUIRE_PEEK_LOCK
         most = min(wanted, self._locks_left()) if locking else wanted
-        allowed = self.runtime.sound_heads(self, queue, most)
+        allowed = self.runtime.cold_reads.sound_heads(self, queue, now, most)
         if most and not allowed:
             return 0
         if locking:
@@ -446,7 +446,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
 
     def _peek(self, request: Request, metadata: Metadata) -> None:
         queue = self._queue(request, "consume")
-        if not self.runtime.sound_heads(self, queue):
+        if not self.runtime.cold_reads.sound_heads(self, queue, self.runtime.now()):
             self._fail(request, Reason.INFRA)
             return
         item = self.runtime.broker.peek(queue, self.runtime.now())
@@ -460,7 +460,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         queue = self._queue(request, "consume")
         self.runtime.pollers.note(self.connection, queue, self.active_at)
         self._warn_of_pops(request)
-        if not self.runtime.sound_heads(self, queue):
+        if not self.runtime.cold_reads.sound_heads(self, queue, self.runtime.now()):
             self._fail(request, Reason.INFRA)
             return
         taken = self.runtime.broker.pop(self.connection, queue, self.runtime.now())
@@ -497,7 +497,7 @@ class KokaqSession(Session[kokaq.KokaqRequest]):
         if not self._locks_left():
             self._fail(request, Reason.NOT_ALLOWED)
             return
-        if not self.runtime.sound_heads(self, queue):
+        if not self.runtime.cold_reads.sound_heads(self, queue, now):
             self._fail(request, Reason.INFRA)
             return
         out = broker.lock(self.connection, queue, now, duration)
