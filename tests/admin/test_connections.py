@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from penstock.admin.app import UNPROVEN_BODY_BYTES
 from penstock.admin.connections import HANDSHAKES, PROVEN, UNPROVEN, oldest_of_most
+from support.brokers import companion
 from support.certificates import Authority, client_context
 from support.web import Api, WebBroker, eventually
 
@@ -96,6 +98,42 @@ def test_tls_handshakes_that_are_not_finished_keep_nobody_out(tmp_path: Path) ->
         with crowd, _dialled(where) as plain, client_context().wrap_socket(plain) as client:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_clients_that_leave_their_answers_make_room(broker: WebBroker) -> None:
+    """They ask for more than the system's buffers hold: an answer on its way is no reason to keep a place."""
+    where = urlsplit(broker.api.address)
+    asked = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
+    before = _files(broker)
+    with ExitStack() as stack:
+        for _ in range(UNPROVEN + 20):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(20)
+            client.connect((where.hostname, where.port))
+            client.sendall(asked)
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert _files(broker) - before <= UNPROVEN + 5
+        _works(broker.api)
+
+
+def test_clients_that_do_not_close_over_tls_make_room(tmp_path: Path) -> None:
+    """The end of a TLS connection waits for the client's, which may never come."""
+    made = Authority(tmp_path / "authority").sign("localhost")
+    http = {"address": "127.0.0.1:0", "tls_certificate": str(made.path), "tls_key": str(made.key)}
+    with WebBroker(tmp_path, http=http) as broker, ExitStack() as stack:
+        where, context, before = Api(broker.addresses["http"]), client_context(), _files(broker)
+        for _ in range(UNPROVEN + 20):
+            plain = stack.enter_context(_dialled(where))
+            client = stack.enter_context(context.wrap_socket(plain))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert _files(broker) - before <= UNPROVEN + 5
+
+
+def _files(broker: WebBroker) -> int:
+    """Files that the HTTP process has open: connections, above all."""
+    return len(os.listdir(f"/proc/{companion(broker, 'penstock.admin')}/fd"))
 
 
 def test_a_body_without_a_token_is_small(api: Api) -> None:

@@ -76,6 +76,8 @@ class HttpConnection(H11Protocol):
         super().__init__(*given, **named)
         #: A token that is known was shown on it.
         self.proven = False
+        #: It was ended here; the system tells of that in the next turn of the loop.
+        self._ended = False
         self._seen: tuple[Any, ...] = ()
         self._since = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -139,35 +141,41 @@ class HttpConnection(H11Protocol):
         seen, now = (self.cycle, self.conn.their_state, unsent), self.loop.time()
         if seen != self._seen:
             self._seen, self._since = seen, now
-        if (unsent or self._owes()) and now - self._since >= self._patience:
-            self.transport.abort()
+        if self._owes() and now - self._since >= self._patience:
+            self._end()
         else:
             self._timer = self.loop.call_later(self._patience / 4, self._look)
 
     def _owes(self) -> bool:
-        return self.conn.their_state in _OWED
+        """Whether it is the client's turn: to send, to take an answer, or to end TLS as we have."""
+        unsent = self.transport.get_write_buffer_size()
+        return bool(unsent) or self.transport.is_closing() or self.conn.their_state in _OWED
+
+    def _end(self) -> None:
+        self._ended = True
+        self.transport.abort()
 
     def _make_room(self) -> None:
         """Let the oldest of the unproven connections go if there are too many."""
         unproven = self._others(proven=False)
         owing = [each for each in unproven if each._owes()]
         if len(unproven) >= UNPROVEN and owing:
-            oldest_of_most(owing, _address, lambda each: each._since).transport.abort()
+            oldest_of_most(owing, _address, lambda each: each._since)._end()
         elif len(self.connections) > MOST:
-            self.transport.abort()
+            self._end()
 
     def _find_place(self, proven: list[HttpConnection]) -> bool:
         """Whether there is a place among them, or one that asks for nothing can make room."""
         if len(proven) < PROVEN:
             return True
-        quiet = [each for each in proven if each.conn.their_state is h11.IDLE]
+        quiet = [each for each in proven if each.conn.their_state is h11.IDLE or each.transport.is_closing()]
         if quiet:
-            min(quiet, key=lambda each: each._since).transport.abort()
+            min(quiet, key=lambda each: each._since)._end()
         return bool(quiet)
 
     def _others(self, *, proven: bool) -> list[HttpConnection]:
         found = (each for each in self.connections if isinstance(each, HttpConnection) and each is not self)
-        return [each for each in found if each.proven == proven and not each.transport.is_closing()]
+        return [each for each in found if each.proven == proven and not each._ended]
 
 
 class Acceptor:
