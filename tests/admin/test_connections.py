@@ -220,6 +220,36 @@ def test_requests_that_are_pipelined_are_not_read_ahead(api: Api) -> None:
     assert sent < READ_AHEAD + answered * len(asked)
 
 
+ENDLESS = b'{"query": "select count(*) from range(100000000000) a(i) where i % 7 = 3", "seconds": 60}'
+HEADS = {
+    "no request": b"BOGUS\r\n\r\n",
+    "a head that is too long": b"GET / HTTP/1.1\r\nX: " + b"x" * 300_000,
+    "an upgrade": b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n",
+}
+
+
+def test_what_clients_do_wrong_fills_no_log(tmp_path: Path) -> None:
+    """They need no token for it, and could fill the disk."""
+    with WebBroker(tmp_path) as broker:
+        for sent in HEADS.values():
+            with _dialled(broker.api) as client, suppress(ConnectionError):
+                client.sendall(sent)
+                while client.recv(10_000):
+                    pass
+        asked = b"POST /api/v1/sql HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(ENDLESS)
+        with _dialled(broker.api) as client:
+            client.sendall(asked + _bearer(broker.api) + ENDLESS + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            eventually(lambda: _sql_processes(broker))
+        eventually(lambda: not _sql_processes(broker))
+        assert broker.stop() == 0
+        assert [line for line in broker.log.read_text().splitlines() if not line.startswith("{")] == []
+
+
+def _sql_processes(broker: WebBroker) -> str:
+    pid = companion(broker, "penstock.admin")
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
 def _bearer(api: Api) -> bytes:
     return b"Authorization: Bearer " + api.token.encode() + b"\r\n\r\n"
 

@@ -99,7 +99,7 @@ class App:
             reply.check_framing(headers)
             answer = await self._answer(scope, headers, receive)
         except ClientGone:
-            return
+            await scope[CONNECTION].end()
         except ApiProblem as error:
             await reply.problem(error.problem, error.retry_after)
         except MemoryError:

@@ -112,6 +112,11 @@ class HttpConnection(H11Protocol):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._lost.wait()
 
+    async def end(self) -> None:
+        """Close it now, and return when that is known. A request on it needs no answer then."""
+        self.transport.abort()
+        await self._lost.wait()
+
     def _has_hung_up(self) -> bool:
         """Reading is paused while a request is worked on and more have come, so only the system knows."""
         accepted = self.transport.get_extra_info("socket")

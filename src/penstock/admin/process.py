@@ -117,6 +117,7 @@ def _config(settings: AdminSettings) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # what clients do wrong is answered, and would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
