@@ -192,8 +192,8 @@ class Acceptor:
         self._listening = listening
         self._make = make
         self._tls = tls
-        #: The address of each connection that is being set up, the oldest first.
-        self._handshakes: dict[asyncio.Task[None], str] = {}
+        #: Socket and address of each connection that is being set up, the oldest first.
+        self._handshakes: dict[asyncio.Task[None], tuple[socket.socket, str]] = {}
         self._accepting = asyncio.create_task(self._accept())
 
     def close(self) -> None:
@@ -214,11 +214,19 @@ class Acceptor:
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
             task = asyncio.create_task(self._set_up(accepted))
-            self._handshakes[task] = address[0] if isinstance(address, tuple) else ""
-            task.add_done_callback(self._handshakes.pop)
+            self._handshakes[task] = accepted, address[0] if isinstance(address, tuple) else ""
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
             if len(self._handshakes) > HANDSHAKES:
-                order = list(self._handshakes)
-                oldest_of_most(order, self._handshakes.__getitem__, order.index).cancel()
+                self._make_room()
+            await asyncio.sleep(0)  # it does not wait for what has arrived already: others have their turn
+
+    def _make_room(self) -> None:
+        """End the oldest handshake of the address that has most. Its own task closes the socket."""
+        order = list(self._handshakes)
+        oldest = oldest_of_most(order, lambda task: self._handshakes[task][1], order.index)
+        accepted, _ = self._handshakes.pop(oldest)
+        with suppress(OSError):  # its client has gone
+            accepted.shutdown(socket.SHUT_RDWR)
 
     async def _set_up(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
