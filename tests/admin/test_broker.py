@@ -32,10 +32,10 @@ from penstock.admin.metrics import MOST_SERIES
 from penstock.admin.mirror import Mirror
 from penstock.admin.problems import ApiProblem, problem
 from penstock.admin.resources.common import Change
-from penstock.admin.resources.queues import Rules
 from penstock.admin.routes import BY_NAME
 from penstock.admin.store import StateFile
 from penstock.client import connect
+from penstock.core.policy import QueueRules
 from penstock.endpoint.rights import Allowed
 from penstock.journal.backup import BackupError, copy_journal, restore_backup
 from penstock.server.admin.process import default_backups
@@ -196,7 +196,7 @@ class _Refusing(BrokerClient):
 
 def test_an_import_that_is_refused_half_way_says_what_was_done() -> None:
     broker = _Refusing()
-    changes = [Change(what="queue", name=f"a/{n}", action="create", after=Rules()) for n in range(1, 6)]
+    changes = [Change(what="queue", name=f"a/{n}", action="create", after=QueueRules()) for n in range(1, 6)]
     with pytest.raises(ApiProblem) as caught:
         asyncio.run(Importer(broker, Mirror(broker)).apply(changes, "somebody"))
     told = caught.value.problem

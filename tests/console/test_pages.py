@@ -137,6 +137,25 @@ def test_rules_are_changed_and_that_is_undone(visit: Visit, api: Api) -> None:
     assert api.queue("shop", "rules")["rules"]["on_expiry"] == "dead"
 
 
+def test_the_form_has_every_rule_that_the_api_describes(visit: Visit, api: Api) -> None:
+    api.make("shop", "every", max_deliveries=7)
+    page = visit("#/queue/shop/every/rules")
+    rules = api.get("openapi.json")["components"]["schemas"]["QueueRules"]["properties"]
+    del rules["paused"]  # the button Pause
+    for name, rule in rules.items():
+        field = page.get_by_label(rule["title"], exact=True)
+        expect(field).to_have_id(name)
+        if "x-choices" in rule:
+            expect(field.locator("option")).to_have_text(list(rule["x-choices"].values()))
+            expect(field).to_have_value(rule["default"])
+        elif rule["type"] == "boolean":
+            expect(field).to_be_checked(checked=rule["default"])
+        else:
+            expect(field).to_have_value("7" if name == "max_deliveries" else f"{rule['default']:g}")
+            expect(page.locator(f"#{name}-hint")).to_have_text(rule["description"])
+    expect(page.locator("form .fields").locator("input, select")).to_have_count(len(rules))
+
+
 def dead_letters(api: Api, queue: str, number: int) -> None:
     api.make("post", queue)
     api.publish("post", queue, *[f"letter {n}" for n in range(number)], ttl_seconds=0.001)

@@ -248,7 +248,7 @@ def test_a_dead_letter_lost_with_its_connection_is_back_among_the_dead_letters_u
 
 
 def test_a_lock_ends_with_its_time_and_the_message_is_back_at_its_old_place() -> None:
-    bench = Bench(lock_duration=5 * SECOND)
+    bench = Bench(lock=5 * SECOND)
     bench.publish(2)
     peer = bench.peer(1)
     bench.broker.lock(peer, bench.queue, NOW)

@@ -47,7 +47,7 @@ PICKS = st.integers(0, 15)
 RULES: list[dict[str, Any]] = [
     {},
     {"default_ttl": 2 * SECOND},
-    {"default_ttl": SECOND, "on_expiry": "drop", "lock_duration": SECOND},
+    {"default_ttl": SECOND, "on_expiry": "drop", "lock": SECOND},
     {"max_deliveries": 1},
     {"max_deliveries": 2, "dead_letters": False},
     {"max_depth": 3},

@@ -118,7 +118,7 @@ def test_together_as_one_by_one(seed: int) -> None:
 def test_each_of_a_run_tells_its_own_times_and_where_it_comes_from(opcode: Opcode) -> None:
     async def story() -> None:
         async with running() as broker:
-            queue, now = broker.queue("jobs", lock_duration=60 * SECOND), broker.runtime.now()
+            queue, now = broker.queue("jobs", lock=60 * SECOND), broker.runtime.now()
             peers = [broker.phpmq()[0].connection, broker.sspq()[0].connection]
             later = [0, 0, 1, 1, 7, 7, SECOND, SECOND, SECOND + 1, 5 * SECOND, 5 * SECOND, 5 * SECOND]
             published = []

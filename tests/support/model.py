@@ -247,7 +247,7 @@ class Model:
             return None
         self._hand_out(message, connection)
         message.locked = self._next()
-        message.deadline = now + (duration or self.queues[name].policy.lock_duration)
+        message.deadline = now + (duration or self.queues[name].policy.lock)
         return message.position
 
     def renew(self, connection: int, position: int, now: int, duration: int = 0) -> int | None:
@@ -255,7 +255,7 @@ class Model:
             for message in queue.out:
                 if message.position == position and message.owner == connection and message.locked:
                     message.locked = self._next()
-                    message.deadline = now + (duration or queue.policy.lock_duration)
+                    message.deadline = now + (duration or queue.policy.lock)
                     return message.deadline
         return None
 

@@ -14,8 +14,7 @@ from penstock.admin.problems import ApiProblem, fail, problem
 from penstock.admin.requests import QueueFull, QueueRow
 from penstock.admin.resources.common import Change
 from penstock.admin.resources.operations import Definitions
-from penstock.admin.resources.queues import Rules
-from penstock.admin.rules import policy_of, rules_of
+from penstock.core.policy import QueueRules, policy_of, rules_of
 
 
 class Importer:
@@ -111,7 +110,7 @@ class Importer:
         )
         await self._broker.ask(asked, QueueFull)
 
-    async def _rules(self, full_name: str) -> tuple[Rules, QueueFull]:
+    async def _rules(self, full_name: str) -> tuple[QueueRules, QueueFull]:
         namespace, _, name = full_name.partition("/")
         found = await self._broker.ask(requests.QueueNamed(namespace=namespace, name=name), QueueFull)
         return rules_of(found.policy), found

@@ -6,38 +6,43 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import UNSET
+from msgspec import structs
 
 from penstock.admin.resources.common import Done
 from penstock.admin.resources.messages import Job
-from penstock.admin.resources.queues import NewQueue, Purge, QueueDetail, Rules, RulesChange
+from penstock.admin.resources.queues import NewQueue, Purge, QueueDetail, RulesChange
 from penstock.cli.api import Api, api_options, queue_of, with_options
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.errors import WRONG_USE, CommandError
 from penstock.cli.job_progress import background_option, finish
 from penstock.cli.output import age, amount, json_option, note, print_json, when
 from penstock.cli.pages import show_one
+from penstock.core.policy import QueueRules
 
-#: What can be set, but for ``paused``, which has commands of its own.
-RULES = tuple(name for name in Rules.__struct_fields__ if name != "paused")
+#: The rules that have a flag; ``paused`` has commands instead.
+RULES = tuple(name for name in QueueRules.__struct_fields__ if name != "paused")
 STATES = ("ready", "delayed", "dead")
 
 
 def rule_options(command: Any) -> Any:
-    """The rules of a queue, by the words of the configuration file."""
-    seconds, count = click.FloatRange(0), click.IntRange(0)
-    return with_options(
-        command,
-        click.option("--default-ttl-seconds", type=seconds, metavar="S", help="Messages expire after; 0: never."),
-        click.option("--on-expiry", type=click.Choice(["dead", "drop"]), help="What becomes of them then."),
-        click.option("--max-deliveries", type=count, metavar="N", help="Dead after so many deliveries; 0: never."),
-        click.option("--dead-letters/--no-dead-letters", default=None, help="Keep dead letters, or drop them."),
-        click.option("--max-depth", type=count, metavar="N", help="Messages that it holds; 0: no limit."),
-        click.option("--max-bytes", type=count, metavar="N", help="Bytes that it holds; 0: no limit."),
-        click.option("--on-full", type=click.Choice(["reject", "drop-oldest"]), help="What happens beyond that."),
-        click.option("--lock-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="A lock lasts."),
-        click.option("--deduplication-seconds", type=seconds, metavar="S", help="Request IDs are remembered for."),
-    )
+    """A flag for each rule of a queue, by the words of the configuration file."""
+    return with_options(command, *(_flag(rule) for rule in structs.fields(QueueRules) if rule.name in RULES))
+
+
+def _flag(rule: structs.FieldInfo) -> Any:
+    schema, flag = msgspec.json.schema(rule.type), rule.name.replace("_", "-")
+    about = f"{schema['description']}."
+    least, most = schema.get("exclusiveMinimum", schema.get("minimum")), schema.get("maximum")
+    match schema.get("type"):
+        case "boolean":
+            return click.option(f"--{flag}/--no-{flag}", default=None, help=about)
+        case "number":
+            seconds = click.FloatRange(least, most, min_open="exclusiveMinimum" in schema)
+            return click.option(f"--{flag}", type=seconds, metavar="S", help=about)
+        case "integer":
+            return click.option(f"--{flag}", type=click.IntRange(least, most), metavar="N", help=about)
+        case _:
+            return click.option(f"--{flag}", type=click.Choice(list(schema["x-choices"])), help=about)
 
 
 @click.group("queue", short_help="One queue: make, configure, pause, purge, delete it.")
@@ -84,7 +89,7 @@ def create(queue: str, as_json: bool, **flags: Any) -> None:
       penstock queue create shop/orders
       penstock queue create shop/offers --default-ttl-seconds 3600 --on-expiry drop
     """
-    rules = Rules(**_given(flags))
+    rules = QueueRules(**_given(flags))
     made = Api.of(**flags).ask("create-queue", QueueDetail, *queue_of(queue), body=NewQueue(rules=rules))
     _show(made, as_json=as_json)
 
@@ -108,7 +113,7 @@ def configure(queue: str, if_version: str, as_json: bool, **flags: Any) -> None:
         raise CommandError("say which rules are to be others, as in --max-depth 1000", exit_code=WRONG_USE)
     api = Api.of(**flags)
     version = if_version or api.ask("queue", QueueDetail, *queue_of(queue)).version
-    change = RulesChange(**{name: given.get(name, UNSET) for name in RULES})
+    change = RulesChange(**given)
     changed = api.ask("configure-queue", QueueDetail, *queue_of(queue), body=change, version=version)
     _show(changed, as_json=as_json)
 
@@ -202,7 +207,7 @@ def _switched(queue: QueueDetail, *, as_json: bool) -> None:
 def _show(queue: QueueDetail, *, as_json: bool) -> None:
     rates = queue.rates
     dead = ", ".join(f"{reason} {count}" for reason, count in queue.dead_by_reason.items())
-    counters = msgspec.structs.asdict(queue.counters)
+    counters = structs.asdict(queue.counters)
     rows: list[tuple[str, object]] = [
         ("queue", f"{queue.name}, made {when(queue.created_at)}{', paused' if queue.paused else ''}"),
         ("messages", f"{queue.ready} ready, {queue.out} out, {queue.delayed} delayed, {queue.dead} dead"),

@@ -20,7 +20,7 @@ from penstock.admin.resources.common import Page
 from penstock.admin.resources.messages import Job, JobsQuery, NewJob
 from penstock.admin.resources.operations import Backup
 from penstock.admin.resources.queues import Purge
-from penstock.admin.rules import rules_of
+from penstock.core.policy import rules_of
 
 
 class JobHandlers:

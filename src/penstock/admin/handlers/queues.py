@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Callable
 from typing import Any
@@ -27,11 +28,9 @@ from penstock.admin.resources.queues import (
     QueueState,
     QueueSummary,
     Rates,
-    RulesChange,
 )
-from penstock.admin.rules import policy_of, rules_of, version_of
 from penstock.admin.times import moment, moment_or_none
-from penstock.core.policy import Policy
+from penstock.core.policy import Policy, policy_of, rules_of
 from penstock.patterns import fits_queue
 
 #: What a queue is sorted by. Ages are positions: what is older lies before what is newer.
@@ -146,7 +145,7 @@ class QueueHandlers:
             rules=rules_of(found.policy),
             dead_by_reason=found.row.reasons,
             counters=Counters(**counters),
-            version=version_of(found.row.number, found.policy),
+            version=_version(found.row.number, found.policy),
         )
 
     async def create(self, request: Request) -> Answer:
@@ -160,7 +159,6 @@ class QueueHandlers:
 
     async def configure(self, request: Request) -> Answer:
         """Change some rules, if they are as the caller has seen them."""
-        body: RulesChange = request.body
         found, version = await self._current(request), _if_match(request)
         if version is None:
             fail(
@@ -168,10 +166,9 @@ class QueueHandlers:
                 "name the version that is to be changed: If-Match with the ETag of the queue",
                 field="header.If-Match",
             )
-        if version not in ("*", version_of(found.row.number, found.policy)):
+        if version not in ("*", _version(found.row.number, found.policy)):
             raise await self._stale(request)
-        given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not msgspec.UNSET}
-        return await self._configure(request, found.policy, given)
+        return await self._configure(request, found.policy, msgspec.to_builtins(request.body))
 
     async def pause(self, request: Request) -> Answer:
         """Give no more out."""
@@ -209,7 +206,7 @@ class QueueHandlers:
         """Delete an empty one."""
         version = _if_match(request)
         found = await self._current(request)
-        if version not in (None, "*", version_of(found.row.number, found.policy)):
+        if version not in (None, "*", _version(found.row.number, found.policy)):
             raise await self._stale(request)
         asked = requests.DeleteQueue(
             namespace=request.namespace,
@@ -287,6 +284,11 @@ def _sort_key(sort: str, mirror: Mirror) -> Callable[[QueueRow], Any]:
 def _is_behind(each: tuple[Any, str, QueueRow], after: tuple[Any, str], *, down: bool) -> bool:
     place = (each[0], each[1])
     return place < after if down else place > after
+
+
+def _version(number: int, policy: Policy) -> str:
+    """A hash of a queue's rules: who changes them and changes them back has the same version again."""
+    return hashlib.sha256(b"%d " % number + msgspec.json.encode(policy)).hexdigest()[:16]
 
 
 def _if_match(request: Request) -> str | None:

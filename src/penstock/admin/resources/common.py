@@ -14,8 +14,6 @@ from penstock.patterns import MOST_CHARACTERS
 PAGE = 100
 MOST_PAGE = 1000
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Seconds = Annotated[float, Meta(ge=0, le=2**32)]
 Limit = Annotated[int, Meta(ge=1, le=MOST_PAGE)]
 #: Where the next page begins. It is made by the server and means nothing to a client.
 Cursor = Annotated[str, Meta(max_length=2000)]

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from penstock.admin.resources.common import (
     Body,
-    Count,
     DeadReason,
     FullName,
     MessageId,
@@ -18,9 +17,9 @@ from penstock.admin.resources.common import (
     Pattern,
     QueryParameters,
     Resource,
-    Seconds,
     State,
 )
+from penstock.core.policy import Count, Seconds
 
 #: Bytes of a payload that are shown: unless told otherwise, and at most. The whole is a download.
 SHOWN = 4096

@@ -9,11 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from penstock.admin.resources.common import Body, Change, Name, PageQuery, QueryParameters, Resource, Role
-from penstock.admin.resources.queues import Rates, Rules
+from penstock.admin.resources.queues import Rates
+from penstock.core.policy import QueueRules
 
 #: Queues that definitions may have: as many as a broker may.
 MOST_QUEUES = 16_000
 Short = Annotated[str, Meta(max_length=1000)]
+#: Whether it is namespace/queue is checked when it is used, with a better answer.
+QueueName = Annotated[str, Meta(max_length=511)]
 
 
 class Alarm(Resource, frozen=True, kw_only=True):
@@ -181,9 +184,7 @@ class Definitions(Body, frozen=True, kw_only=True):
     format: Literal["penstock-definitions-1"] = "penstock-definitions-1"
     namespaces: Annotated[list[Name], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     #: By namespace/queue.
-    queues: Annotated[dict[Annotated[str, Meta(max_length=511)], Rules], Meta(max_length=MOST_QUEUES)] = msgspec.field(
-        default_factory=dict
-    )
+    queues: Annotated[dict[QueueName, QueueRules], Meta(max_length=MOST_QUEUES)] = msgspec.field(default_factory=dict)
     #: Of the configuration; they take effect with a restart, and are only compared.
     limits: Annotated[dict[Short, bool | int | float | Short | None], Meta(max_length=100)] = msgspec.field(
         default_factory=dict

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec.structs import fields
 
-from penstock.admin.resources.common import Body, Count, Limit, Order, PageQuery, Pattern, Resource, Seconds
+from penstock.admin.resources.common import Body, Limit, Order, PageQuery, Pattern, Resource
+from penstock.core.policy import QueueRules
 
-LockSeconds = Annotated[float, Meta(gt=0, le=2**32)]
 QueueSort = Literal[
     "name", "ready", "out", "delayed", "dead", "bytes", "consumers", "oldest", "published", "delivered", "settled"
 ]
 QueueState = Literal["active", "idle", "paused", "backlog", "dead", "empty"]
 
 
-class Rules(Body, frozen=True, kw_only=True):
-    """What a queue does with its messages: the words of the configuration file. 0 means no limit."""
-
-    default_ttl_seconds: Seconds = 0.0
-    on_expiry: Literal["dead", "drop"] = "dead"
-    max_deliveries: Count = 0
-    dead_letters: bool = True
-    max_depth: Count = 0
-    max_bytes: Count = 0
-    on_full: Literal["reject", "drop-oldest"] = "reject"
-    lock_seconds: LockSeconds = 30.0
-    deduplication_seconds: Seconds = 300.0
-    paused: bool = False
-
-
-class RulesChange(Body, frozen=True, kw_only=True, omit_defaults=True):
-    """The rules that are to be others; the rest stays."""
-
-    default_ttl_seconds: Seconds | UnsetType = UNSET
-    on_expiry: Literal["dead", "drop"] | UnsetType = UNSET
-    max_deliveries: Count | UnsetType = UNSET
-    dead_letters: bool | UnsetType = UNSET
-    max_depth: Count | UnsetType = UNSET
-    max_bytes: Count | UnsetType = UNSET
-    on_full: Literal["reject", "drop-oldest"] | UnsetType = UNSET
-    lock_seconds: LockSeconds | UnsetType = UNSET
-    deduplication_seconds: Seconds | UnsetType = UNSET
-    paused: bool | UnsetType = UNSET
+RulesChange = defstruct(
+    "RulesChange",
+    [(rule.name, Union[rule.type, UnsetType], UNSET) for rule in fields(QueueRules)],  # noqa: UP007
+    bases=(Body,),
+    namespace={"__doc__": "The rules to change. The others stay as they are."},
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+)
 
 
 class Rates(Resource, frozen=True, kw_only=True):
@@ -96,7 +80,7 @@ class QueueDetail(QueueSummary, frozen=True, kw_only=True):
     """A queue by itself."""
 
     created_at: datetime
-    rules: Rules
+    rules: QueueRules
     #: Its dead letters by reason.
     dead_by_reason: dict[str, int]
     counters: Counters
@@ -130,7 +114,7 @@ class NamespaceSummary(Resource, frozen=True, kw_only=True):
 class NewQueue(Body, frozen=True, kw_only=True):
     """A queue that is to be made. Its namespace is made with it."""
 
-    rules: Rules = Rules()
+    rules: QueueRules = QueueRules()
 
 
 class Purge(Body, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ def lock(state: BrokerState, connection: Connection, queue: Queue, now: int, dur
         return None
     out = hand_out(state, queue, item, connection, now)
     queue.count_delivered(1, 1 if out.deliveries else 0)
-    state.lock_until(out, now + (duration or queue.policy.lock_duration))
+    state.lock_until(out, now + (duration or queue.policy.lock))
     return out
 
 
@@ -31,7 +31,7 @@ def lock_run(
     items = take_run(state, queue, count, now)
     outs = [hand_out(state, queue, item, connection, now) for item in items]
     queue.count_delivered(len(outs), sum(out.deliveries > 0 for out in outs) if queue.deliveries else 0)
-    state.lock_new(outs, now + (duration or queue.policy.lock_duration))
+    state.lock_new(outs, now + (duration or queue.policy.lock))
     return outs
 
 
@@ -40,7 +40,7 @@ def renew(state: BrokerState, connection: Connection, position: int, now: int, d
     out = connection.out.get(position)
     if out is None or not out.deadline:
         return None
-    state.lock_until(out, now + (duration or out.queue.policy.lock_duration))
+    state.lock_until(out, now + (duration or out.queue.policy.lock))
     return out
 
 

@@ -16,6 +16,7 @@ from penstock.core.broker import Broker
 from penstock.core.commands.publish import PublishRefusal
 from penstock.core.commands.write import ChunkDiffers, Portion, TooManyWriters, WriterError
 from penstock.core.leases import MOST_LEASED, MOST_LEASES, Lease
+from penstock.core.policy import MOST_SECONDS
 from penstock.core.queue import Queue
 from penstock.core.writers import ChunkKey
 from penstock.endpoint.rights import AskRights
@@ -26,7 +27,6 @@ from penstock.schema import Reason
 from penstock.server.flight.names import NotYours, check_owner, check_share, check_writer, listed_writers
 from penstock.server.flight.readers import TooMany
 from penstock.server.network.peers import origin_of
-from penstock.server.process.options import MOST_SECONDS
 from penstock.server.runtime import ROUND, Runtime
 
 #: Messages that one request may lease; the next one goes on behind them.

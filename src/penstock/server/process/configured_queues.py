@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.policy import SECOND, Policy
+from penstock.core.policy import Policy, policy_of
 from penstock.protocols import protocols
-from penstock.server.process.options import BrokerOptions, QueueOptions
+from penstock.server.process.options import BrokerOptions
 from penstock.server.runtime import Runtime
 
 
@@ -19,7 +19,7 @@ def configure_queues(options: BrokerOptions, runtime: Runtime) -> None:
         broker.create_namespace(namespace, now)
     of_listeners = [queue for listener in listeners for queue in listener.queues().items()]
     wanted: dict[str, Policy | None] = {name: None for name, _ in of_listeners}
-    wanted |= {name: _policy(queue) for name, queue in options.queues.items()}
+    wanted |= {name: policy_of(rules) for name, rules in options.queues.items()}
     without_dead = {name for name, dead_letters in of_listeners if not dead_letters}
     for full_name, rules in wanted.items():
         _configure(runtime, full_name, rules, dead_letters=full_name not in without_dead)
@@ -39,18 +39,3 @@ def _configure(runtime: Runtime, full_name: str, rules: Policy | None, *, dead_l
         broker.create_queue(namespace, name, now, policy)
     elif queue.policy != policy:
         broker.configure_queue(queue, policy, now)
-
-
-def _policy(options: QueueOptions) -> Policy:
-    return Policy(
-        default_ttl=int(options.default_ttl_seconds * SECOND),
-        on_expiry=options.on_expiry,
-        max_deliveries=options.max_deliveries,
-        dead_letters=options.dead_letters,
-        max_depth=options.max_depth,
-        max_bytes=options.max_bytes,
-        on_full=options.on_full,
-        lock_duration=int(options.lock_seconds * SECOND),
-        deduplication=int(options.deduplication_seconds * SECOND),
-        paused=options.paused,
-    )

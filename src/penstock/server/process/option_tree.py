@@ -65,9 +65,7 @@ def _convert(value: Any, kind: Any, path: OptionPath, problems: list[OptionProbl
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        problems.append(
-            OptionProblem(path, f"{_shown(value)} is not accepted; it is {_words(inspect.type_info(plain))}")
-        )
+        problems.append(OptionProblem(path, f"{_shown(value)} is not accepted; it is {_words(_info(plain))}"))
         return None
 
 
@@ -113,7 +111,7 @@ def is_text(path: OptionPath) -> bool:
     kind = _type_at(path)
     if _is_table(kind):
         return issubclass(kind, ListenOptions)
-    return kind is not None and isinstance(inspect.type_info(kind), inspect.StrType | inspect.LiteralType)
+    return kind is not None and isinstance(_info(kind), inspect.StrType | inspect.LiteralType)
 
 
 def flat(value: Any, path: OptionPath = ROOT) -> Iterator[tuple[OptionPath, Any]]:
@@ -155,6 +153,12 @@ def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def _info(kind: Any) -> inspect.Type:
+    """What msgspec knows of a type, without its title and description."""
+    info = inspect.type_info(kind)
+    return info.type if isinstance(info, inspect.Metadata) else info
+
+
 def _shown(value: Any) -> str:
     """The value that is at fault, as TOML would have it."""
     return msgspec.json.encode(value).decode() if not isinstance(value, dict | list) else "what is there"
@@ -187,4 +191,4 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
     least = kind.ge if kind.gt is None else kind.gt + 1
     if least is None:
         return ""
-    return f" from {least:g} up" if kind.le is None else f" from {least:g} to {kind.le:,.0f}".replace(",", "")
+    return f" from {least:g} up" if kind.le is None else f" from {least:g} to {int(kind.le)}"

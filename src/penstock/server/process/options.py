@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, defstruct, field
 
+from penstock.core.policy import QueueRules, Seconds
 from penstock.endpoint.rights import Right
 from penstock.journal import check_url
 from penstock.journal.errors import JournalRefused
@@ -30,9 +31,6 @@ from penstock.server.process.listener_options import (
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
-#: As long as the protocols can say at most, 136 years; ends of such times fit into the journal's columns.
-MOST_SECONDS = 2**32
-Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 
 MEBIBYTE = 2**20
 #: Every segment begins with a list of all namespaces and queues, in one block of 64 MiB at most, however long the
@@ -248,21 +246,6 @@ class AccessRule(OptionTable, frozen=True, kw_only=True):
             raise OptionError("where", "where has patterns of namespace/queue, as in default/*; an empty one is none")
 
 
-class QueueOptions(OptionTable, frozen=True, kw_only=True):
-    """A queue that exists from the start, and its rules. They are applied at every start."""
-
-    default_ttl_seconds: Seconds = 0
-    on_expiry: Literal["dead", "drop"] = "dead"
-    max_deliveries: NotNegative = 0
-    dead_letters: bool = True
-    max_depth: NotNegative = 0
-    max_bytes: NotNegative = 0
-    on_full: Literal["reject", "drop-oldest"] = "reject"
-    lock_seconds: Annotated[float, Meta(gt=0, le=MOST_SECONDS)] = 30.0
-    deduplication_seconds: Seconds = 300.0
-    paused: bool = False
-
-
 class _Storage(OptionTable, frozen=True, kw_only=True):
     """Where messages are kept."""
 
@@ -315,8 +298,8 @@ class BrokerOptions(_Listening, frozen=True, kw_only=True):  # type: ignore[misc
     traces: TraceOptions = TraceOptions()
     #: Without rules everybody may do everything; with rules, only what one of them says.
     access: list[AccessRule] = field(default_factory=list)
-    #: By namespace/name.
-    queues: dict[str, QueueOptions] = field(default_factory=dict)
+    #: Queues that exist from the start, by namespace/name. Their rules are applied at every start.
+    queues: dict[str, QueueRules] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for protocol in protocols():

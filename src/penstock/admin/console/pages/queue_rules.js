@@ -2,30 +2,40 @@
 import { get, may, patch, queueParts } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { numberOf } from "../lib/json.js";
+import { useLoad } from "../lib/load.js";
 import { Check, Select, Text } from "../parts/field.js";
 import { Panel } from "../parts/panel.js";
-import { Notice } from "../parts/states.js";
+import { Loaded, Notice } from "../parts/states.js";
 import { attempt, tell } from "../parts/toast.js";
 
-const NUMBERS = [
-  ["default_ttl_seconds", "Time to live, seconds", "Of messages that come without one. 0: without end"],
-  ["max_deliveries", "Maximum deliveries", "After that a message is dead. 0: no limit"],
-  ["max_depth", "Maximum messages", "0: no limit"],
-  ["max_bytes", "Maximum bytes", "0: no limit"],
-  ["lock_seconds", "Lock duration, seconds", "How long a consumer may hold a message (Kokaq)"],
-  ["deduplication_seconds", "De-duplication window, seconds", "How long an ID is remembered"],
-];
-const WORDS = { on_expiry: [["dead", "become dead letters"], ["drop", "are dropped"]], on_full: [["reject", "reject new messages"], ["drop-oldest", "drop the oldest"]] };
-
-const asText = (rules) => ({ ...rules, ...Object.fromEntries(NUMBERS.map(([field]) => [field, String(rules[field])])) });
+const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
+const asText = (rules) => Object.fromEntries(Object.entries(rules).map(([field, value]) => [field, isNumber(value) ? String(value) : value]));
 
 // Only what differs is sent: what others have changed meanwhile in other fields stays.
 function difference(edited, rules) {
   const changed = Object.entries(edited).filter(([field, value]) => String(value) !== String(rules[field]));
-  return Object.fromEntries(changed.map(([field, value]) => [field, NUMBERS.some(([name]) => name === field) ? numberOf(value) : value]));
+  return Object.fromEntries(changed.map(([field, value]) => [field, isNumber(rules[field]) ? numberOf(value) : value]));
 }
 
-export function RulesTab({ name, it, reload }) {
+// The API describes each rule. Numbers come first, then choices, then switches. Pausing has a button of its own.
+function Fields({ schema, edited, set, wrong }) {
+  const rules = Object.entries(schema.properties).filter(([field]) => field !== "paused");
+  const choices = rules.filter(([, rule]) => rule["x-choices"]);
+  const switches = rules.filter(([, rule]) => rule.type === "boolean");
+  const numbers = rules.filter((rule) => !choices.includes(rule) && !switches.includes(rule));
+  return html`<div class="fields">
+    ${numbers.map(([field, { title, description }]) => html`<${Text} key=${field} id=${field} label=${title} hint=${description} inputmode="decimal" value=${edited[field]} onChange=${set(field)} wrong=${wrong(field)} />`)}
+    ${choices.map(([field, rule]) => html`<${Select} key=${field} id=${field} label=${rule.title} value=${edited[field]} onChange=${set(field)} choices=${Object.entries(rule["x-choices"])} />`)}
+    ${switches.map(([field, { title }]) => html`<${Check} key=${field} id=${field} label=${title} checked=${edited[field]} onChange=${set(field)} />`)}
+  </div>`;
+}
+
+export function RulesTab(properties) {
+  const state = useLoad((signal) => get(["openapi.json"], {}, signal), []);
+  return html`<${Loaded} state=${state}>${(api) => html`<${RulesForm} ...${properties} schema=${api.components.schemas.QueueRules} />`}</${Loaded}>`;
+}
+
+function RulesForm({ name, it, reload, schema }) {
   const [base, setBase] = useState({ rules: it.rules, version: it.version });
   const [edited, setEdited] = useState(asText(it.rules));
   const [problem, setProblem] = useState(null);
@@ -62,12 +72,7 @@ export function RulesTab({ name, it, reload }) {
     ${off && html`<${Notice}>Changing the configuration needs the role admin.</${Notice}>`}
     ${conflict && html`<${Notice} kind="warn" actions=${html`<button type="button" class="small" onClick=${take}>Load the current configuration</button>`}><strong>Somebody else has changed this configuration.</strong> Your changes were not saved. Look at theirs first, then make yours again.</${Notice}>`}
     ${problem && !conflict && html`<${Notice} kind="bad">${problem.message}</${Notice}>`}
-    <fieldset disabled=${off}><legend class="hidden-text">Configuration</legend><div class="fields">
-      ${NUMBERS.map(([field, label, hint]) => html`<${Text} key=${field} id=${field} label=${label} hint=${hint} inputmode="decimal" value=${edited[field]} onChange=${set(field)} wrong=${wrong(field)} />`)}
-      <${Select} id="on_expiry" label="Expired messages" value=${edited.on_expiry} onChange=${set("on_expiry")} choices=${WORDS.on_expiry} />
-      <${Select} id="on_full" label="When full" value=${edited.on_full} onChange=${set("on_full")} choices=${WORDS.on_full} />
-      <${Check} id="dead_letters" label="Keep dead letters" checked=${edited.dead_letters} onChange=${set("dead_letters")} />
-    </div></fieldset>
+    <fieldset disabled=${off}><legend class="hidden-text">Configuration</legend><${Fields} schema=${schema} edited=${edited} set=${set} wrong=${wrong} /></fieldset>
     ${!off && html`<div class="row"><button type="submit" class="main" disabled=${!dirty || bad}>Save</button><button type="button" disabled=${!dirty} onClick=${() => begin({ rules: base.rules, version: base.version })}>Discard</button></div>`}
   </form></${Panel}>`;
 }

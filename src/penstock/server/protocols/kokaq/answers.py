@@ -58,7 +58,7 @@ class Answers:
             depth=queue.ready,
             time_to_live=min(policy.default_ttl // SECOND, _MOST) or None,
             max_deliveries=policy.max_deliveries or None,
-            lock_duration=min(policy.lock_duration // 1000, _MOST),
+            lock_duration=min(policy.lock // 1000, _MOST),
             source=_limits(queue),
         )
 

@@ -702,7 +702,7 @@ def _policy(metadata: Metadata) -> Policy:
     return Policy(
         default_ttl=(metadata.time_to_live or 0) * SECOND,
         max_deliveries=metadata.max_deliveries or 0,
-        lock_duration=(metadata.lock_duration or 0) * MILLISECOND or standard.lock_duration,
+        lock=(metadata.lock_duration or 0) * MILLISECOND or standard.lock,
     )
 
 
