@@ -22,8 +22,8 @@ class Growth(NamedTuple):
 GROWTH = (
     Growth(
         "connections",
-        "about 10 kB each, with their sessions and who they are",
-        "`connections`, `connections_per_address`; TLS handshakes and PROXY headers that are not done count",
+        "about 10 kB each, with session and identity",
+        "`connections`, `connections_per_address`; unfinished TLS handshakes and PROXY headers count",
         (
             "server/runtime:Runtime.sessions",
             "server/runtime:Runtime.stalled",
@@ -41,13 +41,13 @@ GROWTH = (
         ),
     ),
     Growth(
-        "what is remembered for a connection: denials and rights",
+        "denials and rights remembered for a connection",
         "some 100 bytes each",
         "100 denials, 1,000 rights",
         ("server/network/session:Session._denied", "server/network/access:Rights._known"),
     ),
     Growth(
-        "unfinished messages, and what was read and waits for its turn",
+        "unfinished messages, and input waiting for its turn",
         "up to twice their bytes, and 256 for each request",
         "half of `memory_bytes`: above it the peers that have taken longest are closed",
         (
@@ -57,23 +57,23 @@ GROWTH = (
         ),
     ),
     Growth(
-        "requests that wait for their answer",
+        "unanswered requests",
         "about 1 kB each, without the payload, which stays in the journal",
         "`pipelined_requests`; with many connections fewer, so that all together stay below half of `memory_bytes`, "
         "but never less than 10",
         ("server/protocols/kokaq/session:KokaqSession._waiting", "server/protocols/kokaq/session:KokaqSession._search"),
     ),
     Growth(
-        "output that was prepared and not taken",
+        "prepared output that was not read",
         "its bytes",
         "a quarter of `memory_bytes` in all, `output_bytes` for one connection, but always one message; 4 kB are given "
         "in any case",
         ("server/network/session:Session._parts", "server/network/session:Session._unsent"),
     ),
     Growth(
-        "what was received and is not on disk",
+        "received data that is not on disk",
         "its bytes, and 96 for each message or event",
-        "a quarter of `memory_bytes`: above it nobody is read from",
+        "a quarter of `memory_bytes`: above it reading from all peers stops",
         (
             "core/events:EventBatch.kinds",
             "core/events:EventBatch.at",
@@ -94,7 +94,7 @@ GROWTH = (
     Growth(
         "messages in flight, and deliveries that wait to be sent",
         "about 360 bytes each, 530 with a lock; the payload stays in the journal",
-        "`messages_out_total`, `messages_out`, `window`; those of leases 1,000,000; all count in `state_bytes`",
+        "`messages_out_total`, `messages_out`, `window`; leased ones 1,000,000; all count in `state_bytes`",
         (
             "core/queue:Connection.out",
             "core/queue:Queue.out",
@@ -107,7 +107,7 @@ GROWTH = (
         ),
     ),
     Growth(
-        "consumers that wait",
+        "waiting consumers",
         "about 300 bytes each",
         "one for each queue and connection, two with dead letters; an SSPQ connection has one, one that polls 100",
         (
@@ -172,7 +172,7 @@ GROWTH = (
         ),
     ),
     Growth(
-        "IDs that publishers asked for",
+        "message IDs chosen by publishers",
         "about 200 bytes each, while the message is live",
         "`state_bytes`",
         ("core/queue:Queue.asked", "core/state:BrokerState.asked"),
@@ -223,7 +223,7 @@ GROWTH = (
     Growth(
         "the newest messages, so that delivering them does not read the disk",
         "their bytes, 96 for each, and 1.5 kB for each large commit or some dozens of small ones",
-        "64 MiB; 4 MiB until somebody asks for older ones",
+        "64 MiB; 4 MiB until older ones are requested",
         (
             "server/engine/cache:RecentMessages._batches",
             "server/engine/cache:RecentMessages._firsts",
@@ -242,7 +242,7 @@ GROWTH = (
     Growth(
         "blocks that were read from the journal",
         "their bytes",
-        "16 MiB, or one stretch; none when nobody has asked for some for two seconds",
+        "16 MiB, or one stretch; none after two seconds without a request for one",
         ("journal/files/segment_reader:Locator._stretches", "journal/format/block:Block._places"),
     ),
     Growth(
