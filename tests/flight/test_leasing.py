@@ -96,7 +96,11 @@ class TestProgress:
         kokaq.publish(b"x", queue="lag/one")
         assert flight.act("progress", queue="lag/one", **told)["rows"] == 7
         latest = flight.act("status")["latest"]
-        assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {"rows": 0, "seconds": 0}
+        assert flight.act("progress", queue="lag/one", reader="lagging", position=latest) == {
+            "rows": 0,
+            "seconds": 0,
+            "lost_from": 0,
+        }
 
     def test_what_waits_for_a_consumer(self, flight: Flight, kokaq: Client) -> None:
         kokaq.publish_many([b"x"] * 10, queue="lag/consumed")
@@ -109,7 +113,7 @@ class TestProgress:
         seen = (row["view"], row["where"], row["position"], row["lag_rows"], row["leased"])
         assert seen == ("leased", "lag/consumed", found["stop"], 6, 4)
         lease(flight, "lag/consumed", start=found["stop"])
-        assert flight.act("progress", position=found["stop"], **told) == {"rows": 0, "seconds": 0}
+        assert flight.act("progress", position=found["stop"], **told) == {"rows": 0, "seconds": 0, "lost_from": 0}
 
     def test_who_has_no_name_is_not_noted(self, flight: Flight) -> None:
         assert flight.act("progress", reader="", position=1)["rows"] > 0
